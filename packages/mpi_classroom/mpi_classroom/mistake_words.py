@@ -205,8 +205,8 @@ class Words:
         """Messages from any source that came in another order the second time."""
         first, second = (", ".join(map(str, order[:8])) for order in (once, again))
         return (
-            f"rank {rank} received from any source ({self.where(line)}) in the order {first} the first time and "
-            f"{second} the second time: a result that depends on the order differs from run to run. Name the "
+            f"rank {rank} received from any source ({self.where(line)}) in the order {first} the first time "
+            f"and {second} the second time: a result that depends on the order differs from run to run. Name the "
             "source, or put what came in its place by status.source."
         )
 

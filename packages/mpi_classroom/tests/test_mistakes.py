@@ -1,4 +1,4 @@
-"""Logs are compared as MPI matches messages; and a receive buffer's early read is found in the source alone."""
+"""Logs are compared as MPI matches messages; a receive buffer's early read is found in the source."""
 
 from array import array
 

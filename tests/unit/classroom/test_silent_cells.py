@@ -79,7 +79,7 @@ def test_a_right_cell_says_nothing(notebook, name):
 
 
 def test_two_runs_show_whether_messages_from_any_source_come_in_one_order(notebook):
-    late = "import time; time.sleep(0.1 * (rank if runs == 0 else 3 - rank))"  # the second time the other is late
+    late = "import time; time.sleep(0.1 * (rank if runs == 0 else 3 - rank))"  # then the other is late
     program = f"runs = globals().get('runs', -1) + 1\nif rank: {late}; comm.send(rank, 0)"
     ran = notebook.run(f"%%px --twice\n{program}\nelse: first = [comm.recv() for _ in range(2)]")
     assert "Note: rank 0 received from any source (line 4: else: first" in ran.output, ran.text

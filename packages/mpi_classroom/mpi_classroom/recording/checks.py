@@ -7,6 +7,7 @@ and in which line. A receive is noted where it was posted, for MPI hands out mes
 import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from mpi4py import MPI
@@ -23,7 +24,6 @@ from mpi_classroom.recording.buffers import (
 )
 from mpi_classroom.recording.log import Line, _own, line_of, log, packed
 from mpi_classroom.recording.signatures import (
-    NONE,
     OBJECT,
     UNKNOWN,
     plain,
@@ -35,6 +35,8 @@ MOST_PENDING = 64  # requests that are compared with a new one; with more, overl
 _IN_PLACE = MPI.IN_PLACE
 _getframe, _references = sys._getframe, sys.getrefcount
 Note = Callable[..., None]
+Partners = tuple[int, int, int]  # peer, other peer and tag, as the world numbers ranks
+_UNSEEN_BELOW = UNSEEN + 2  # in a function that was handed the argument by another one
 
 
 def _line(depth: int) -> Line:
@@ -46,70 +48,89 @@ def _line(depth: int) -> Line:
 
 def message_note(name: str) -> Note:
     """What notes a blocking call `name` once it has returned."""
-    buffered, both, replaced = name[0].isupper(), "recv" in name and "end" in name, name.endswith("_replace")
+    both, replaced = "recv" in name and "end" in name, name.endswith("_replace")
     receive_at, receive_name = (3, "recvbuf") if both and not replaced else (0, "buf")
     send_name = "sendbuf" if both and not replaced else "buf"
-    code: Any = None
-    at, line = 0, ("", 0)
+    two_buffers = both and not replaced and name[0].isupper()
+    line_in = _line_cache()
 
     def note(
-        comm: Any,
-        args: Any,
-        kwargs: Any,
-        partners: tuple[int, int, int],
-        status: Any,
-        asked: bool,
-        arrived: int,
+        comm: Any, args: Any, kwargs: Any, partners: Partners, status: Any, asked: bool, arrived: int
     ) -> None:
-        nonlocal code, at, line
         context = comm._checked
         if context is None:
             return
         peer, other, tag = partners
-        frame = _getframe(2)
-        if frame.f_code is not code or frame.f_lasti != at:  # in a loop it is the same call again
+        line = line_in(_getframe(2))
+        sent = received = None
+        if other >= 0:
+            sent = args[0] if args else kwargs.get(send_name)
+            _log_send(context, other, _send_tag(args, kwargs), sent, name, line)
+        elif status is None:
+            sent = args[0] if args else kwargs.get(send_name)
+            _log_send(context, peer, tag, sent, name, line)
+        if status is not None:
+            received = args[receive_at] if len(args) > receive_at else kwargs.get(receive_name)
+            _log_receive(comm, peer, tag, received, status, asked or replaced, arrived, name, line)
+            if two_buffers and sent is not None and (sent is received or may_share(sent, received)):
+                _share(name, line, sent, received)
+        if _pending:
+            _beside_pending(name, line, sent, None if replaced else received)
+
+    return note
+
+
+def _line_cache() -> Callable[[FrameType], Line]:
+    """A function that finds the user's line of a frame; in a loop it is the same call again."""
+    code: Any = None
+    at, line = 0, ("", 0)
+
+    def line_in(frame: FrameType) -> Line:
+        nonlocal code, at, line
+        if frame.f_code is not code or frame.f_lasti != at:
             line, at, code = line_of(frame), frame.f_lasti, frame.f_code
             if code.co_filename not in _own:
                 code = None  # who has called the library may be another the next time
-        sent = received = None
-        if other >= 0 or (peer >= 0 and status is None):
-            sent = args[0] if args else kwargs.get(send_name)
-            dest, send_tag = (peer, tag) if status is None and not both else (other, _send_tag(args, kwargs))
-            try:  # as `signature` does: two calls less for every message
-                what, nbytes = (sent.dtype, sent.nbytes) if buffered else OBJECT
-            except AttributeError:
-                what, nbytes = signature(sent)
-            log.add(("s", context, dest, send_tag, what, nbytes, name, line))
-        if status is not None:
-            if buffered:
-                received = args[receive_at] if len(args) > receive_at else kwargs.get(receive_name)
-                try:
-                    what, nbytes = received.dtype, received.nbytes
-                except AttributeError:
-                    what, nbytes = signature(received)
-                if 0 <= arrived < nbytes and not asked and not replaced:
-                    log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
-                if not replaced and _references(received) <= UNSEEN + 1 and is_temporary(received):
-                    log.find("temporary", name, line)
-            else:
-                what, nbytes = OBJECT
-            if peer < 0:
-                peer = comm._ranks.get(status.source, -1)
-                _note_order(line, peer)
-            if tag < 0:
-                tag = status.tag
-            log.add(("r", context, peer, tag, what, nbytes, arrived, name, line))
-            if (
-                buffered
-                and not replaced
-                and sent is not None
-                and (sent is received or may_share(sent, received))
-            ):
-                _share(name, line, sent, received)
-        if _pending:
-            _beside_pending(name, line, sent, received)
+        return line
 
-    return note
+    return line_in
+
+
+def _log_send(context: int, dest: int, tag: int, sent: Any, name: str, line: Line) -> None:
+    try:  # as `signature` does: a call less for every message
+        what, nbytes = (sent.dtype, sent.nbytes) if name[0] < "a" else OBJECT
+    except AttributeError:
+        what, nbytes = signature(sent)
+    log.add(("s", context, dest, tag, what, nbytes, name, line))
+
+
+def _log_receive(
+    comm: Any,
+    peer: int,
+    tag: int,
+    received: Any,
+    status: Any,
+    asked: bool,
+    arrived: int,
+    name: str,
+    line: Line,
+) -> None:
+    what, nbytes = OBJECT
+    if name[0] < "a":  # a capital: an array, not an object
+        try:
+            what, nbytes = received.dtype, received.nbytes
+        except AttributeError:
+            what, nbytes = signature(received)
+        if 0 <= arrived < nbytes and not asked:
+            log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
+        if _references(received) <= _UNSEEN_BELOW and name != "Sendrecv_replace" and is_temporary(received):
+            log.find("temporary", name, line)
+    if peer < 0:
+        peer = comm._ranks.get(status.source, -1)
+        _note_order(line, peer)
+    if tag < 0:
+        tag = status.tag
+    log.add(("r", comm._checked, peer, tag, what, nbytes, arrived, name, line))
 
 
 ordered = False  # whether it is noted in which order messages from any source came
@@ -126,7 +147,7 @@ def _send_tag(args: Any, kwargs: Any) -> int:
 
 
 def probe_note(
-    comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int], status: Any, asked: bool, arrived: int
+    comm: Any, args: Any, kwargs: Any, partners: Partners, status: Any, asked: bool, arrived: int
 ) -> None:
     """Note a blocking probe that has taken a message."""
     matched(comm, status)
@@ -154,61 +175,74 @@ _CHECKED = (  # whose types are compared: of the rest, the names are
 me = -1  # this rank in the world
 
 
-def collective_note(name: str) -> Note:
+def collective_note(name: str) -> Callable[..., tuple[Any, Any]]:
     """What notes a call that all ranks must make, once it has returned or been started.
 
     It returns what was sent and what was received into.
     """
-    base = name.removesuffix("_init").capitalize() if name.endswith("_init") else name
-    base = base if base in _CHECKED else name[1:].capitalize() if name[0] == "I" else base
-    typed = base in _CHECKED
-    sends = vector_signature if base in ("Scatterv", "Alltoallv") else signature
-    receives = vector_signature if base in ("Gatherv", "Allgatherv", "Alltoallv") else signature
-    one = base == "Bcast"
-    from_root, to_root = base.startswith("Scatter"), base in ("Gather", "Gatherv", "Reduce")
-    code: Any = None
-    at, line = 0, ("", 0)
+    base = _base(name)
+    sides, line_in = _sides(base), _line_cache()
     last: Any = None
-    number, table = 0, {}
+    number, table = 0, dict[Any, int]()
 
     def note(comm: Any, args: Any, kwargs: Any, root: int, operator: int) -> tuple[Any, Any]:
-        nonlocal code, at, line, last, number, table
+        nonlocal last, number, table
         context = comm._checked
         if context is None:
             return None, None
-        frame = _getframe(2)
-        if frame.f_code is not code or frame.f_lasti != at:  # in a loop it is the same call again
-            line, at, code = line_of(frame), frame.f_lasti, frame.f_code
-            if code.co_filename not in _own:
-                code = None  # who has called the library may be another the next time
-        if not typed:
-            log.add(("c", context, comm._mask, name, root, operator, None, 0, None, 0, line))
-            return None, None
-        sent = args[0] if args else kwargs.get("buf" if one else "sendbuf")
-        if one:
-            log.add(("c", context, comm._mask, name, root, operator, *signature(sent), None, 0, line))
-            received = None if root == me else sent
+        line = line_in(_getframe(2))
+        sent, received, given, taken = sides(args, kwargs, root)
+        entry = ("c", context, comm._mask, name, root, operator, given, taken, line)
+        if entry == last and table is log.table:
+            log.again(number)
         else:
-            received = args[1] if len(args) > 1 else kwargs.get("recvbuf")
-            sends_here, receives_here = not from_root or root == me, not to_root or root == me
-            given, taken = sends(sent) if sends_here else NONE, receives(received) if receives_here else NONE
-            entry = ("c", context, comm._mask, name, root, operator, *given, *taken, line)
-            if entry == last and table is log.table:
-                log.again(number)
-            else:
-                log.add(entry)
-                last, table, number = entry, log.table, log.table.get(entry, 0)
-            if not (sends_here and receives_here):
-                sent, received = sent if sends_here else None, received if receives_here else None
-            elif sent is not _IN_PLACE and received is not _IN_PLACE and may_share(sent, received):
-                _share(name, line, sent, received)
-        if received is not None and _references(received) <= UNSEEN + 1 + one and is_temporary(received):
+            log.add(entry)
+            last, table, number = entry, log.table, log.table.get(entry, 0)
+        if sent is not None and received is not None and sent is not _IN_PLACE and may_share(sent, received):
+            _share(name, line, sent, received)
+        if received is not None and _references(received) <= _UNSEEN_BELOW - 1 and is_temporary(received):
             log.find("temporary", name, line)
         if _pending:
-            _beside_pending(name, line, None if one and received is not None else sent, received)
+            _beside_pending(name, line, sent, received)
         return sent, received
 
     return note
+
+
+def _base(name: str) -> str:
+    """Which blocking collective `name` is: Bcast for Ibcast and Bcast_init."""
+    name = name.removesuffix("_init")
+    return name if name in _CHECKED or name[0] != "I" else name[1:].capitalize()
+
+
+Sides = tuple[Any, Any, Any, Any]  # what is sent, what is received into, and the signatures of both
+
+
+def _sides(base: str) -> Callable[[Any, Any, int], Sides]:
+    """A function of the arguments and the root of a collective that finds what counts on this rank."""
+    sends = vector_signature if base in ("Scatterv", "Alltoallv") else signature
+    receives = vector_signature if base in ("Gatherv", "Allgatherv", "Alltoallv") else signature
+    from_root, to_root = base.startswith("Scatter"), base in ("Gather", "Gatherv", "Reduce")
+
+    def nothing(args: Any, kwargs: Any, root: int) -> Sides:
+        return None, None, None, None
+
+    def of_bcast(args: Any, kwargs: Any, root: int) -> Sides:
+        buffer = args[0] if args else kwargs.get("buf")
+        sent, received = (buffer, None) if root == me else (None, buffer)
+        return sent, received, signature(buffer), None
+
+    def of_two(args: Any, kwargs: Any, root: int) -> Sides:
+        sent = received = given = taken = None
+        if root == me or not from_root:
+            sent = args[0] if args else kwargs.get("sendbuf")
+            given = sends(sent)
+        if root == me or not to_root:
+            received = args[1] if len(args) > 1 else kwargs.get("recvbuf")
+            taken = receives(received)
+        return sent, received, given, taken
+
+    return nothing if base not in _CHECKED else of_bcast if base == "Bcast" else of_two
 
 
 # -------------------------------------------------------------------- requests
@@ -233,9 +267,7 @@ class Transfer:
 _pending: dict[int, Transfer] = {}
 
 
-def started(
-    request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int]
-) -> None:
+def started(request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners: Partners) -> None:
     """Note a message that `request` starts."""
     context = comm._checked
     if context is None:
@@ -392,7 +424,7 @@ def _find_unfinished() -> None:
         request = transfer.request()
         if request is None:
             log.find("dropped", transfer.name, transfer.line)
-            if transfer.wild:
+            if transfer.wild and transfer.entry:
                 log.add(
                     ("l", transfer.entry[1], id(transfer), ("n",))
                 )  # which message it takes will not be known
@@ -428,6 +460,6 @@ def _plain(entry: Any) -> Any:
     if entry[0] not in "src":
         return entry
     if entry[0] == "c":
-        kind, context, mask, name, root, operator, what, nbytes, into, size, line = entry
-        return kind, context, mask, name, root, operator, plain(what, nbytes), plain(into, size), line
+        both = (given and plain(*given) for given in entry[6:8])
+        return *entry[:6], *both, entry[8]
     return *entry[:4], plain(entry[4], entry[5]), *entry[5:]

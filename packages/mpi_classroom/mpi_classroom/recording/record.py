@@ -159,8 +159,7 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
             checks.distrust(self)
             return original(self, *args, **kwargs)
         found, sent, taken = _begin(self, code, partners, counts, args, kwargs)
-        status: Any = None
-        asked, pickled = True, _pickled
+        status, asked, pickled = None, True, _pickled
         try:
             if taken:
                 status = args[status_at] if len(args) > status_at else kwargs.get("status")
@@ -179,10 +178,8 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
             arrived = status.Get_count(_BYTE)
             _received, _received_bytes = _received + taken, _received_bytes + arrived
         if sent:
-            try:
-                _sent_bytes += args[0].nbytes if buffered else _pickled - pickled
-            except (AttributeError, IndexError):  # no array, or by keyword
-                _sent_bytes += buffer_bytes(args[0] if args else kwargs.get(buffer_name))
+            buffer = args[0] if args else kwargs.get(buffer_name)
+            _sent_bytes += buffer_bytes(buffer) if buffered else _pickled - pickled
         if sent or taken:
             note_traffic(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
             check(self, args, kwargs, found, status, asked, arrived)

@@ -164,7 +164,7 @@ def install(folder: Path) -> tuple[int, int, int, str]:
         write_stacks_when_asked()
         warnings.filterwarnings("ignore", message="To exit: use")  # advice for a terminal, not for a cell
         MPI.COMM_WORLD = RecordedComm(world)  # type: ignore[misc]
-        MPI.COMM_WORLD._checked, checks.me = 0, world.rank  # type: ignore[attr-defined]
+        MPI.COMM_WORLD._checked, checks.me = 0, world.rank
         record.known[id(MPI.COMM_WORLD)] = MPI.COMM_WORLD
         MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
         MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]

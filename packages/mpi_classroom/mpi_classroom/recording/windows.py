@@ -77,7 +77,7 @@ def accessing(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
     def access(self: Any, *args: Any, **kwargs: Any) -> Any:
         rank = args[rank_at] if len(args) > rank_at else kwargs.get("target_rank")
-        if self._checked is not None and rank != MPI.PROC_NULL:
+        if self._checked is not None and rank is not None and rank != MPI.PROC_NULL:
             line = line_of(sys._getframe(1))
             if not (self._fenced or self._all or self._group or rank in self._locked):
                 log.find("no epoch", name, line)
