@@ -206,8 +206,8 @@ class Words:
         first, second = (", ".join(map(str, order[:8])) for order in (once, again))
         return (
             f"rank {rank} received from any source ({self.where(line)}) in the order {first} the first time "
-            f"and {second} the second time: a result that depends on the order differs from run to run. Name the "
-            "source, or put what came in its place by status.source."
+            f"and {second} the second time: a result that depends on the order differs from run to run. Name "
+            "the source, or put what came in its place by status.source."
         )
 
     def never_received(self, sender: int, receiver: int, tag: int, name: str, line: Line) -> str:

@@ -159,7 +159,8 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
             checks.distrust(self)
             return original(self, *args, **kwargs)
         found, sent, taken = _begin(self, code, partners, counts, args, kwargs)
-        status, asked, pickled = None, True, _pickled
+        status: Any = None
+        asked, pickled = True, _pickled
         try:
             if taken:
                 status = args[status_at] if len(args) > status_at else kwargs.get("status")
