@@ -239,6 +239,16 @@ elif rank == 1:
     comm.Recv(a.astype(float), 0)
 """,
     ),
+    "a receive into a copy with its type": (
+        ["received into a temporary copy, so the data is gone (line 5:"],
+        """
+a = np.zeros((4, 2))
+if rank == 0:
+    comm.Send(np.ones(4), 1)
+elif rank == 1:
+    comm.Recv([a[[0, 2]], MPI.DOUBLE], 0)
+""",
+    ),
     "a Bcast into a copy": (
         ["received into a temporary copy, so the data is gone (line 2:"],
         """

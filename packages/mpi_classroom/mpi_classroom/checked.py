@@ -35,7 +35,7 @@ def main() -> None:
     def leave_log(*_: Any) -> None:
         path = log_file(folder, rank)
         if not path.exists():
-            path.with_suffix(".part").write_bytes(checks.collect())
+            path.with_suffix(".part").write_bytes(checks.collect(last=True))
             os.replace(path.with_suffix(".part"), path)
 
     def end() -> None:
@@ -43,9 +43,11 @@ def main() -> None:
         finalize()
 
     MPI.Finalize = end
-    atexit.register(leave_log)
+    atexit.register(leave_log)  # for a program that ends by sys.exit
     try:
-        _run(program, sys.argv[2:])
+        names = _run(program, sys.argv[2:])  # kept: requests in them live until the log is written
+        leave_log()
+        del names
     except Exception:
         traceback.print_exc()
         leave_log()
@@ -54,15 +56,15 @@ def main() -> None:
         MPI.COMM_WORLD.Abort(1)  # the others may wait for this rank for ever
 
 
-def _run(program: str, arguments: list[str]) -> None:
+def _run(program: str, arguments: list[str]) -> dict[str, Any]:
+    """Run a program; return its names."""
     if program == "-m":
         sys.argv = arguments[1:]
         sys.path[0] = os.getcwd()
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = arguments
-        sys.path[0] = str(Path(program).resolve().parent)
-        runpy.run_path(program, run_name="__main__")
+        return runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    sys.argv = arguments
+    sys.path[0] = str(Path(program).resolve().parent)
+    return runpy.run_path(program, run_name="__main__")
 
 
 if __name__ == "__main__":

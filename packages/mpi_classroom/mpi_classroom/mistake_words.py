@@ -158,6 +158,12 @@ class Words:
             "request = ..., and call request.Wait()."
         )
 
+    def _never_waited(self, name: str, line: Line, times: int) -> tuple[str, str]:
+        return "error", (
+            f"{{who}} never waited for the request of {name} ({self.where(line)}): call request.Wait() before "
+            "the program ends."
+        )
+
     def _not_waited(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "note", (
             f"{{who}} {{has}} not waited yet for the request of {name} ({self.where(line)}). Until its Wait, "

@@ -1,5 +1,7 @@
 """Logs are compared as MPI matches messages; a receive buffer's early read is found in the source."""
 
+import subprocess
+import sys
 from array import array
 
 import pytest
@@ -90,6 +92,35 @@ def test_a_log_that_is_full_keeps_its_beginning_and_says_so(monkeypatch):
 )
 def test_types_agree_by_their_parts(what, into, verdict):
     assert agree(what, into, prefix=True) == verdict
+
+
+# -------------------------------------------------------------------- programs
+
+PROGRAM = """
+import sys
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+b = np.empty(2)
+request = comm.Isend(np.ones(2, sys.argv[1]), 1 - comm.rank)
+comm.Recv(b, 1 - comm.rank)
+if sys.argv[2:]: request.Wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["int64"], 1, ["sent 2 int64 (program.py, line 7:", "never waited for the request of Isend"]),
+        (["float64", "wait"], 0, ["0 mistakes, 0 to look at"]),
+    ],
+)
+def test_a_program_is_checked_with_its_arguments_and_ends_with_a_report(tmp_path, arguments, status, said):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mpi_classroom.launch", "--check", "2", "program.py", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, errors="replace")
+    assert done.returncode == status, done.stderr
+    assert all(words in done.stderr for words in said), done.stderr
 
 
 # -------------------------------------------------------------------- early reads

@@ -80,7 +80,14 @@ UNSEEN = _Caller().call(object())  # references to an argument that nobody but t
 
 
 def is_temporary(array: Any) -> bool:
-    """Whether an array to which nobody else has a reference shows its content to nobody else."""
+    """Whether an array to which nobody else has a reference shows its content to nobody else.
+
+    It may be in a list such as `[array, datatype]`, which is as temporary.
+    """
+    if isinstance(array, list | tuple) and array:
+        array = array[0]
+        if sys.getrefcount(array) > 3 or not hasattr(array, "base"):
+            return False
     base = getattr(array, "base", False)
     if base is None:
         return bool(array.nbytes)

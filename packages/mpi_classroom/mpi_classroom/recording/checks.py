@@ -419,7 +419,7 @@ def _find_leaks() -> None:
 # -------------------------------------------------------------------- the end of a cell
 
 
-def _find_unfinished() -> None:
+def _find_unfinished(last: bool) -> None:
     for key, transfer in list(_pending.items()):
         request = transfer.request()
         if request is None:
@@ -430,6 +430,8 @@ def _find_unfinished() -> None:
                 )  # which message it takes will not be known
         elif request == MPI.REQUEST_NULL:
             pass  # it was freed, or waited for in a way of its own
+        elif last:
+            log.find("never waited", transfer.name, transfer.line)
         elif transfer.told:
             continue
         else:
@@ -439,9 +441,12 @@ def _find_unfinished() -> None:
         del _pending[key]
 
 
-def collect() -> bytes:
-    """The log of this rank since it was collected last, for `mistakes`; b"" if there is nothing in it."""
-    _find_unfinished()
+def collect(last: bool = False) -> bytes:
+    """The log of this rank since it was collected last, for `mistakes`; b"" if there is nothing in it.
+
+    `last`: the program ends here, and waits for nothing any more.
+    """
+    _find_unfinished(last)
     _find_leaks()
     table, calls = log.kept if log.full else (log.table, log.calls)
     once = {
