@@ -160,8 +160,8 @@ class Words:
 
     def _never_waited(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} never waited for the request of {name} ({self.where(line)}): call request.Wait() before "
-            "the program ends."
+            f"{{who}} never waited for the request of {name} ({self.where(line)}): call request.Wait() "
+            "before the program ends."
         )
 
     def _not_waited(self, name: str, line: Line, times: int) -> tuple[str, str]:

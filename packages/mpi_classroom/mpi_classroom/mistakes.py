@@ -240,7 +240,8 @@ def agree(
     worst: Literal["", "error", "note"] = ""
     for (name, _), (other_name, _) in _side_by_side(one, other):
         if name != other_name:
-            if {name[0], other_name[0]} <= {"i", "u"} and name[1:] == other_name[1:]:
+            integers = {"i", "u"} if name[1:] != "1" else {"i", "u", "b"}
+            if {name[0], other_name[0]} <= integers and name[1:] == other_name[1:]:
                 worst = worst or "note"
             else:
                 return "error"
