@@ -83,8 +83,11 @@ class Comparison:
     def never_received(self, words: Words) -> list[Mistake]:
         """The messages that are still on their way, at the end of a program."""
         found = _Found(words)
-        for (_, sender, receiver, tag), entries in self.sends.items():
-            for entry in entries:
+        unknown = (
+            self.distrusted | self.unordered | {context for (context, _), held in self.held.items() if held}
+        )
+        for (context, sender, receiver, tag), entries in self.sends.items():
+            for entry in entries if context not in unknown else ():
                 found.add("error", words.never_received(sender, receiver, tag, *entry[-2:]), sender)
         return found.all()
 

@@ -58,7 +58,10 @@ def test_messages_that_do_not_belong_together_accuse_nobody():
 
 
 def test_a_communicator_that_another_thread_uses_is_not_compared():
-    assert said(Comparison(), a_log(("x", 0), send(INTEGERS)), a_log(receive(FLOATS))) == []
+    comparison = Comparison()
+    assert said(comparison, a_log(("x", 0), send(INTEGERS)), a_log(receive(FLOATS))) == []
+    said(comparison, a_log(send(INTEGERS)), b"")
+    assert comparison.never_received(WORDS) == []
 
 
 def test_a_million_equal_calls_leave_the_rank_as_a_few_thousand_bytes():

@@ -66,3 +66,27 @@ def test_of_the_tests_of_mpi4py_none_is_a_mistake(suite, modules, ranks, capsys)
     with capsys.disabled():
         print(f"\n{modules}, {ranks} ranks: {ran[1]} tests, {said[0].strip()}")
     assert not [line for line in said if line.startswith("Mistake")]
+
+
+# Not those that read numbers from a terminal, start jobs, or set mpi4py.rc before MPI is imported;
+# `nxtval-mpi3.py` fails by itself with three ranks.
+DEMOS = (
+    *("helloworld.py", "mpi-ref-v1/ex-*.py", "nxtval/nxtval-[ost]*.py"),
+    *("threads/sendrecv.py", "profiling/[rc]*.py"),
+)
+
+
+def test_of_the_demos_of_mpi4py_none_is_a_mistake(suite):
+    demos = [path for pattern in DEMOS for path in sorted((suite.parent / "demo").glob(pattern))]
+    assert len(demos) > 20
+    command = [sys.executable, "-m", "mpi_classroom.launch", "--check", "3"]
+    for demo in demos:
+        done = subprocess.run(
+            [*command, demo.name],
+            cwd=demo.parent,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            errors="replace",
+        )
+        assert done.returncode == 0 and "checked: 0 mistakes" in done.stderr, f"{demo}: {done.stderr}"
