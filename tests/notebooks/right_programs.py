@@ -156,6 +156,21 @@ comm.Reduce_scatter(np.ones(6), mine, counts)
 two = np.empty(2)
 comm.Reduce_scatter_block(np.ones(6), two)
 """,
+    "a count for each rank": """
+x, b = np.zeros(2 * size), np.zeros(2 * size)
+comm.Alltoall([x, 2, MPI.DOUBLE], [b, 2, MPI.DOUBLE])
+comm.Alltoall(x, [b, 2, MPI.DOUBLE])
+comm.Allgather([x, 2, MPI.DOUBLE], [b, 2, MPI.DOUBLE])
+comm.Gather(x[:2], [b, 2, MPI.DOUBLE] if rank == 0 else None)
+comm.Scatter([x, 2, MPI.DOUBLE] if rank == 0 else None, b[:2])
+""",
+    "objects that are pickled by hand": """
+import pickle
+data = bytearray(pickle.dumps("x"))
+request = comm.Isend([data, "B"], rank)
+assert comm.recv(source=rank) == "x"
+request.wait()
+""",
     "strings and objects": """
 text = comm.bcast("a string" if rank == 0 else None)
 comm.send({"a": [1, 2]}, (rank + 1) % size, tag=rank)

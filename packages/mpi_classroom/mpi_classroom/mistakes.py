@@ -232,7 +232,8 @@ def agree(
     if "unknown" in (what, into) or None in (what, into) or "in place" in (what, into):
         return ""
     if "object" in (what, into):
-        return "" if what == into else "error"
+        other = into if what == "object" else what
+        return "" if other == "object" or _are_bytes(other) else "error"
     one, other = _total(what), _total(into)
     if one is None or other is None:
         return ""
@@ -252,6 +253,11 @@ def agree(
     if count > room or (count < room and not prefix):
         return "error"
     return worst
+
+
+def _are_bytes(what: Any) -> bool:
+    """Whether it may be an object that the program has pickled itself."""
+    return all(name in (BYTES, "u1") for name, _ in what[0])
 
 
 Runs = Sequence[tuple[str, int]]
@@ -348,7 +354,7 @@ def _block(what: Any, i: int, size: int) -> Any:
         return what
     runs, count = what
     if isinstance(count, tuple):
-        return runs, count[i] if len(count) == size else 0
+        return runs, count[i if len(count) > 1 else 0]
     return runs, count // size
 
 

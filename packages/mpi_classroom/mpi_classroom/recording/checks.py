@@ -28,6 +28,7 @@ from mpi_classroom.recording.signatures import (
     UNKNOWN,
     plain,
     signature,
+    block_signature,
     vector_signature,
 )
 
@@ -215,13 +216,20 @@ def _base(name: str) -> str:
     return name if name in _CHECKED or name[0] != "I" else name[1:].capitalize()
 
 
+_SIGNATURES = {  # of what is sent and received where that is not one message
+    "Scatter": (block_signature, signature),
+    "Scatterv": (vector_signature, signature),
+    **dict.fromkeys(("Gather", "Allgather"), (signature, block_signature)),
+    **dict.fromkeys(("Gatherv", "Allgatherv"), (signature, vector_signature)),
+    "Alltoall": (block_signature, block_signature),
+    "Alltoallv": (vector_signature, vector_signature),
+}
 Sides = tuple[Any, Any, Any, Any]  # what is sent, what is received into, and the signatures of both
 
 
 def _sides(base: str) -> Callable[[Any, Any, int], Sides]:
     """A function of the arguments and the root of a collective that finds what counts on this rank."""
-    sends = vector_signature if base in ("Scatterv", "Alltoallv") else signature
-    receives = vector_signature if base in ("Gatherv", "Allgatherv", "Alltoallv") else signature
+    sends, receives = _SIGNATURES.get(base, (signature, signature))
     from_root, to_root = base.startswith("Scatter"), base in ("Gather", "Gatherv", "Reduce")
 
     def nothing(args: Any, kwargs: Any, root: int) -> Sides:
@@ -395,13 +403,15 @@ def context_of_child(comm: Any) -> int | None:
     return None if comm._checked is None else (1_000_003 * comm._checked + comm._turn + 1) % 2**61
 
 
-_made: dict[object, tuple[Line, str, Any]] = {}  # what has not been freed: where and by what it was made
+_made: dict[
+    object, tuple[Line, str, object, Any]
+] = {}  # what has not been freed: where and by what it was made
 
 
 def made(thing: Any, name: str) -> None:
     """Note a communicator or a window that was made."""
     thing._key = object()
-    _made[thing._key] = _line(2), name, weakref.ref(thing)
+    _made[thing._key] = _line(2), name, log.generation, weakref.ref(thing)
 
 
 def freed(thing: Any) -> None:
@@ -410,10 +420,11 @@ def freed(thing: Any) -> None:
 
 
 def _find_leaks() -> None:
-    for key, (line, name, thing) in list(_made.items()):
+    for key, (line, name, cell, thing) in list(_made.items()):
         if thing() is None:  # nobody can free it any more
             del _made[key]
-            log.find("leak", name, line)
+            if cell is log.generation:  # made and lost in one cell: in a loop, not by running a cell again
+                log.find("leak", name, line)
 
 
 # -------------------------------------------------------------------- the end of a cell

@@ -33,6 +33,14 @@ def signature(buffer: Any) -> Signature:
         return _guarded(_of_message, buffer)
 
 
+def block_signature(buffer: Any) -> Signature:
+    """The same of memory for all ranks: where a count is given, it is that of each rank."""
+    what, nbytes = signature(buffer)
+    if isinstance(what, tuple) and isinstance(buffer, list | tuple) and parts(buffer)[1] is not None:
+        return ("types", what[1], (what[2],)), nbytes
+    return what, nbytes
+
+
 def vector_signature(buffer: Any) -> Signature:
     """The same where a count per rank is given: `[data, counts, displacements, datatype]`."""
     if isinstance(buffer, list | tuple):
