@@ -26,9 +26,9 @@ from mpi_classroom.recording.log import Line, _own, line_of, log, packed
 from mpi_classroom.recording.signatures import (
     OBJECT,
     UNKNOWN,
+    block_signature,
     plain,
     signature,
-    block_signature,
     vector_signature,
 )
 

@@ -74,10 +74,10 @@ def _of_vector(buffer: Any) -> Signature:
     data, counts, datatype = parts(buffer)
     if isinstance(datatype, Sequence) and not isinstance(datatype, str):
         return UNKNOWN  # a type per rank, as in Alltoallw
-    if isinstance(counts, tuple | list) and counts and not isinstance(counts[0], int) and len(counts) == 2:
+    if isinstance(counts, tuple):
         counts = counts[0]  # (counts, displacements)
     runs, size, _ = _of_type(datatype, data)
-    each = tuple(int(count) for count in counts)
+    each = (counts,) if isinstance(counts, int) else tuple(int(count) for count in counts)
     return ("types", runs, each), sum(each) * size
 
 
