@@ -90,8 +90,8 @@ def find_mpiexec() -> Path:
     mpi4py must use the same MPI. If not, n worlds of one rank each start; `check_world` reports that.
     """
     scripts = Path(sysconfig.get_path("scripts"))
-    own = next((path for name in (KEPT_MPIEXEC, "mpiexec") if (path := scripts / name).exists()), None)
-    path = own or shutil.which("mpiexec")
+    own = next((name for name in (KEPT_MPIEXEC, "mpiexec") if (scripts / name).exists()), None)
+    path = scripts / own if own else shutil.which("mpiexec")
     if path is None:
         raise FileNotFoundError(
             f"there is no mpiexec in {scripts} and none on PATH; load your cluster's MPI, "
