@@ -29,6 +29,7 @@ from benchmarks.harness import Row, Timing, main, on_ranks, row
 from mpi_classroom.cluster import Cluster
 from mpi_classroom.guard import GuardedMagics
 from mpi_classroom.launch import find_mpiexec, rank_environment
+from mpi_classroom.recording import checks
 from mpi_classroom.recording.recorder import RecordedComm
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ DEADLOCK = "from mpi4py import MPI\nif MPI.COMM_WORLD.rank: MPI.COMM_WORLD.recv(
 def measure(quick: bool) -> list[Row]:
     """All rows: seconds of starting and healing, milliseconds of a cell, microseconds of a call."""
     times = 2 if quick else 5
-    recorder = on_ranks(1, race_recorder, calls=2_000 if quick else 20_000, repetitions=3 * times)
-    return [start_row(times), *cell_rows(20 * times), heal_row(times), *recorder_rows(recorder)]
+    recorded = []
+    for ranks in (1, 2):
+        found = on_ranks(ranks, race_recorder, calls=2_000 if quick else 20_000, repetitions=3 * times)
+        recorded += recorder_rows(ranks, found)
+    return [start_row(times), *cell_rows(20 * times), heal_row(times), *recorded]
 
 
 # -------------------------------------------------------------------- starting and healing
@@ -171,30 +175,38 @@ def cell_rows(repetitions: int) -> list[Row]:
 
 
 def race_recorder(comm: MPI.Intracomm, calls: int, repetitions: int) -> dict[str, dict[str, list[float]]]:
-    """Microseconds of a call, in every repetition, of each contender, for calls that need no other rank."""
-    buffer = np.zeros(1)
+    """Microseconds of a call, in every repetition, of each contender; messages go to the next rank."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     plain, recorded = comm.Dup(), RecordedComm(comm.Dup())
+    recorded._checked = 1  # its calls are noted for the comparison of the ranks, as in a cell
+    few, more, many, more_of_them = np.zeros(1), np.zeros(1), np.zeros(2**17), np.zeros(2**17)
     kinds: Mapping[str, Callable[[Any], object]] = {
         "Barrier": lambda c: c.Barrier(),
-        "Allreduce": lambda c: c.Allreduce(MPI.IN_PLACE, buffer),
-        "Sendrecv": lambda c: c.Sendrecv(buffer, dest=0, recvbuf=buffer, source=0),
+        "Allreduce": lambda c: c.Allreduce(MPI.IN_PLACE, few),
+        "Sendrecv": lambda c: c.Sendrecv(few, dest=right, recvbuf=more, source=left),
+        "Sendrecv of 1 MB": lambda c: c.Sendrecv(many, dest=right, recvbuf=more_of_them, source=left),
     }
     found: dict[str, dict[str, list[float]]] = {kind: {"ours": [], "peer": []} for kind in kinds}
     for _ in range(repetitions):
         for kind, call in kinds.items():
+            number = calls // 20 if "MB" in kind else calls
             for name, communicator in (("ours", recorded), ("peer", plain)):
+                comm.Barrier()
                 start = time.perf_counter()
-                for _ in range(calls):
+                for _ in range(number):
                     call(communicator)
-                found[kind][name].append(1e6 * (time.perf_counter() - start) / calls)
+                found[kind][name].append(1e6 * (time.perf_counter() - start) / number)
+            checks.collect()  # after every cell
     return found
 
 
-def recorder_rows(found: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
-    """A call that is recorded, beside the same call that is not."""
+def recorder_rows(ranks: int, found: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
+    """A call that is recorded and checked, beside the same call that is not."""
+    where = f"{ranks} rank{'s' * (ranks > 1)}"
     return [
         row(
-            f"{kind} recorded, 1 rank", 1, Timing.of(times["ours"]), Timing.of(times["peer"]), kind, unit="us"
+            *(f"{kind} recorded, {where}", ranks, Timing.of(times["ours"]), Timing.of(times["peer"]), kind),
+            unit="us",
         )
         for kind, times in found.items()
     ]

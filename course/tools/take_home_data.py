@@ -35,7 +35,7 @@ def digits() -> dict[str, NDArray[np.uint8]]:
 def write(folder: Path = FOLDER) -> None:
     """Write all files; each says its size."""
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / "digits.npz", **digits())
+    np.savez_compressed(folder / "digits.npz", allow_pickle=False, **digits())
     print(f"{folder / 'digits.npz'}: {(folder / 'digits.npz').stat().st_size / 1000:.0f} kB")
 
 

@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from course.tools.anatomy import short_imports
 from course.tools.build import notebook_of
 from course.tools.coverage import MAGIC
-from course.tools.frame import SETUP, TEARDOWN, stem
+from course.tools.frame import SETUP, TEARDOWN
 from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import LABORATORY, MORE, in_core, run_seconds
 
@@ -44,7 +44,8 @@ class Pace:
     core: float
 
 
-OLD, LABORATORY_PACE = Pace(8 / 60, 2, 0), Pace(5 / 60, 1, 5)
+DISCUSS = 3  # minutes of a core of the laboratory; a schedule has its own for all lessons
+OLD, LABORATORY_PACE = Pace(8 / 60, 2, 0), Pace(5 / 60, 1, 2 + DISCUSS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,5 +142,9 @@ def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
 
 
 def core_minutes(course: Sequence[Path]) -> dict[str, int]:
-    """What the core of each lesson takes without its warm-up, by number."""
-    return {stem(source)[:2]: minutes(LessonSource(source, course))["core"] for source in course}
+    """What the core of each lesson takes without warm-up and discussion, by number."""
+    lessons = [LessonSource(source, course) for source in course]
+    return {
+        lesson.number: minutes(lesson)["core"] - (DISCUSS if lesson.number in LABORATORY else 0)
+        for lesson in lessons
+    }

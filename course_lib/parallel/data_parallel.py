@@ -23,7 +23,7 @@ import torch
 from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from course_lib.data.dataset import Dataset
@@ -172,13 +172,7 @@ def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels
 
 
 def train_epoch(
-    comm: MPI.Intracomm,
-    model: nn.Module,
-    optimizer: Optimizer,
-    data: Dataset,
-    *,
-    batch_size: int,
-    seed: int,
+    comm: MPI.Intracomm, model: Module, optimizer: Optimizer, data: Dataset, *, batch_size: int, seed: int
 ) -> Report | None:
     """Train for one epoch of global batches of `batch_size` on all ranks of `comm`: a report on rank 0."""
     broadcast_weights(comm, model)  # 1

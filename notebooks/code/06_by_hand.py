@@ -1,5 +1,7 @@
 """Data parallelism by hand: every rank has the whole network and a part of every batch.
 
+Start it with one of these:
+
     mpiexec -n 4 python code/06_by_hand.py                     on this machine
     mpiexec -n 8 --hostfile hosts python code/06_by_hand.py    on the hosts that a file lists, over ssh
     sbatch -n 8 --wrap "mpiexec python code/06_by_hand.py"     under Slurm

@@ -290,8 +290,7 @@ def test_gradients_that_are_lost_or_left_over_are_told_from_the_truth(
 ) -> None:
     model = net()
     ours = train(comm, model, summed(wrong)(comm, model), one_side)
-    right = comm.size == 1 and wrong is sums_the_old_memory
-    assert equal(comm, "wrong", ours, one_process(comm.size, one_side)) == right
+    assert not equal(comm, "wrong", ours, one_process(comm.size, one_side))
 
 
 # ---------------------------------------------------------------- frozen, unfrozen, converted

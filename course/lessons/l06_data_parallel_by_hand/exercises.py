@@ -27,6 +27,7 @@ from mpi_classroom.exercises import (
 def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
     """Rank r has `lengths[r]` images; the batch has those of all ranks together."""
     import torch
+    from mpi4py import MPI  # here, because it starts MPI, which the notebook must not
     from torch.nn import functional as F
 
     lengths, mine = lengths[: comm.size], lengths[comm.rank]
@@ -42,14 +43,17 @@ def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> 
             whole / max(mine, 1)
         ),
         "returned the sum over the images at hand. How many images does the mean run over?": whole,
-        f"divided the mean over this shard by {comm.size} ranks: right only while shards are equal.": (
-            whole / max(mine, 1) / comm.size
-        ),
         f"divided the mean over this shard by {total} images. Is it a mean or a sum that you divide?": (
             whole / max(mine, 1) / total
         ),
-        f"divided the sum by {comm.size} ranks. How many images does the mean run over?": whole / comm.size,
     }
+    for ranks in (comm.size, MPI.COMM_WORLD.size):
+        lookalikes |= {
+            f"divided the mean over this shard by {ranks} ranks: right only while shards are equal.": (
+                whole / max(mine, 1) / ranks
+            ),
+            f"divided the sum by {ranks} ranks. How many images does the mean run over?": whole / ranks,
+        }
     got = share.detach().numpy()
     if mine == 0:
         expect(not np.isnan(got), "returned nan for an empty shard: a mean over no images is 0 / 0.")
@@ -67,7 +71,7 @@ SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
     task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards "
-    "may differ in size; one may be empty. The next cells run what you write.",
+    "may differ in size; one may be empty.",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
@@ -88,7 +92,7 @@ def share_of_loss(outputs, targets, batch_size):
         "an empty shard on rank 1" if 0 in lengths else f"shards of {lengths[0]}, {lengths[1]}, … images"
     ),
     sizes=(2, 3, 4, 1),
-    imports="import torch\nfrom torch.nn import functional as F",
+    imports="import torch\nfrom torch.nn import functional as F\ncomm = MPI.COMM_WORLD",
     save="06_by_hand.py",
     wrong=(
         WrongAnswer(changed(_SHARE, (" / batch_size", "")), "How many images does the mean run over?"),
@@ -100,11 +104,11 @@ def share_of_loss(outputs, targets, batch_size):
             "Is it a mean or a sum that you divide?",
         ),
         WrongAnswer(
-            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / MPI.COMM_WORLD.size")),
+            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / comm.size")),
             "right only while shards are equal",
         ),
         WrongAnswer(
-            changed(_SHARE, (_DIVISION, _DIVISION.replace("batch_size", "MPI.COMM_WORLD.size"))),
+            changed(_SHARE, (_DIVISION, _DIVISION.replace("batch_size", "comm.size"))),
             "How many images does the mean run over?",
         ),
         WrongAnswer(
@@ -201,15 +205,16 @@ WAIT_FIRST = Exercise(
         ),
         WrongAnswer(changed(_UPDATE, ("weight -= rate", "weight = weight - rate")), "not in place"),
     ),
-    why="on which rank would the wrong order pass? Why can a test on one rank never find it?",
+    why="what may `gradients[i]` hold before Wait? Why can a test on one rank never find the bug?",
 )
 
 # -------------------------------------------------------------------- questions
 
 SAME_TRAINING = Question(
     id="06.q1",
-    question="A program trains on one GPU with batches of 256 and a rate of 0.1. On eight GPUs, each takes "
-    "the mean loss of 32 images, and a library *averages* the gradients. Which training on one GPU is this?",
+    question="A program trains a network without batch norm on one GPU: batches of 256, rate 0.1. On eight "
+    "GPUs, each takes the mean loss of 32 images, and a library *averages* the gradients. Which training is "
+    "this?",
     options=(
         Option(
             "the old one: batches of 256, rate 0.1",
@@ -234,8 +239,8 @@ SAME_TRAINING = Question(
 
 WHICH_GPU = Question(
     id="06.q2",
-    question="A training on eight GPUs is slow. The all-reduce takes 310 ms per step on GPUs 0 to 6, and 12 "
-    "ms on GPU 7. What do you look at first?",
+    question="A training on eight GPUs is slow. The one all-reduce of each step takes 310 ms on GPUs 0 to 6, "
+    "and 12 ms on GPU 7. What do you look at first?",
     options=(
         Option(
             "the links of GPUs 0 to 6",
@@ -269,8 +274,8 @@ NO_BROADCAST = Question(
         ),
         Option(
             "the replicas stay different, and no error is raised",
-            reply="Equal steps keep them as far apart as they started. The loss falls more slowly; comparing "
-            "the weights shows why.",
+            reply="Equal steps keep them as far apart as they started, and each gradient sums over "
+            "different networks. Comparing the weights shows it.",
             right=True,
         ),
         Option(

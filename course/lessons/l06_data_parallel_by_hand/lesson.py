@@ -34,11 +34,11 @@
 #                  └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells marked `--save` also fill a program, `code/06_by_hand.py`. Our images are handwritten digits of 8 × 8 pixels.
+# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. Our images are handwritten digits of 8 × 8 pixels.
 
 # %%
 # %%px --save 06_by_hand.py
-"""Data parallelism by hand: every rank has the whole network and a part of every batch."""
+"""Data parallelism by hand: trains a network on data/digits.npz, which lies beside this file."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-torch.set_num_threads(1)  # one core per rank
+torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # rounding is then far below the effect of a mistake
 
 comm = MPI.COMM_WORLD
@@ -61,7 +61,7 @@ draw = np.random.default_rng(0)  # the same on every rank, so all ranks know eve
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# The first function copies rank 0's network to all ranks:
+# The first function copies rank 0's network to all ranks. `Bcast` does it; the lines around it look after unusual memory layouts.
 
 # %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
 # %%px --save 06_by_hand.py
@@ -73,7 +73,7 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Now the training loop. You know it from one process; only the five numbered lines are different.
+# Now the training loop. You know it from one process; the five numbered lines are different.
 
 
 # %%
@@ -84,9 +84,9 @@ def network():
 
 def train(comm, batches, make=network):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
-    torch.manual_seed(comm.rank)  # other weights on every rank, until …
+    torch.manual_seed(comm.rank)  # so that we see what line 1 is for
     model, losses = make(), []
-    broadcast_weights(comm, model)  # 1 … all replicas start equal
+    broadcast_weights(comm, model)  # 1 all replicas start equal
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:
         mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
@@ -99,8 +99,8 @@ def train(comm, batches, make=network):
     return model, losses
 
 
-def right(model):
-    """Which part of the new images the network reads correctly."""
+def accuracy(model):
+    """The part of the new images that the network reads correctly."""
     return (model(new_images).argmax(1) == new_labels).double().mean().item()
 
 
@@ -119,7 +119,7 @@ def share_of_loss(outputs, targets, batch_size):
 for team in (MPI.COMM_SELF, comm):
     model, losses = train(team, batches)
     if comm.rank == 0:
-        print(f"ranks: {team.size}, first loss {losses[0]:.2f}, {right(model):.1%} of new images right")
+        print(f"ranks: {team.size}, first loss {losses[0]:.2f}, {accuracy(model):.1%} of new images right")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -148,7 +148,7 @@ for team in (MPI.COMM_SELF, comm):
 def main():
     model, losses = train(comm, batches)
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {right(model):.1%} of new images right")
+        print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {accuracy(model):.1%} of new images right")
 
 
 if __name__ == "__main__":
@@ -173,7 +173,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · A network that looks around
 #
-# **Batch norm** subtracts from each feature its mean over the images at hand. **Predict:** is the loss still the same on one rank and on four?
+# In training, **batch norm** normalises each feature by its mean and spread over the images at hand. **Predict:** is the loss still the same on one rank and on four?
 
 
 # %%
@@ -191,7 +191,7 @@ for team in (MPI.COMM_SELF, comm):
 # <details><summary>Open after you have run the cell</summary>
 #
 # No. What this network says about an image depends on the others in its shard: 127 others on one rank, 31 on four. No division repairs that.
-# PyTorch's `SyncBatchNorm` takes the mean over all ranks. **Dropout** is random on every rank, so the trainings agree on average only.
+# PyTorch's `SyncBatchNorm` computes both over all ranks. **Dropout** is random on every rank, so the trainings agree on average only.
 #
 # </details>
 
@@ -207,6 +207,7 @@ predict("Which rank spends the least time in sum_gradients?", None)
 # %%px
 import time
 
+model, _ = train(comm, batches[:1])
 seconds = []
 for _ in range(20):
     if comm.rank == 1:
@@ -222,7 +223,7 @@ row = {"labels": {"rank": f"rank {comm.rank}"}, "value": np.median(seconds)}
 
 # %%
 medians = [row["value"] for row in cluster["row"]]
-outcome("Which rank spends the least time in sum_gradients?", medians.index(min(medians)), word="rank")
+outcome("Which rank spends the least time in sum_gradients?", medians.index(min(medians)), word="it was rank")
 
 # %% tags=["nbval-ignore-output"]
 show(cluster["row"], x="rank", y="time in sum_gradients")
@@ -247,7 +248,7 @@ show(cluster["row"], x="rank", y="time in sum_gradients")
 # |---|---|
 # | batch | 64 shards of 32 images make a batch of 2,048, with a learning rate of its own (lesson 05) |
 # | sum | NCCL adds on the GPUs, in rings or trees (lesson 04), while backward computes (More; lesson 07) |
-# | straggler | the slowest of 64 sets the pace |
+# | straggler | in every step, the slowest of 64 sets the pace |
 # | batch norm | 32 images per GPU: usually left as it is. 2 images: `SyncBatchNorm` |
 
 # %% tags=["exercise: 06.q1", "subslide"]
@@ -256,8 +257,8 @@ show(cluster["row"], x="rank", y="time in sum_gradients")
 # ## Key points
 #
 # - Divide the *sum* of a shard's losses by the *whole* batch, and add the gradients. Then one rank or a hundred do the same training, as long as
-#   the network looks at each image by itself.
-# - Whoever waits in a collective is a victim. The straggler waits least.
+#   the network looks at each image by itself. (A library that *averages* over ranks wants means: lesson 07.)
+# - Who waits in an all-reduce is a victim. If the same rank always waits least, it is the straggler.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -338,17 +339,17 @@ show(cluster["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One after the other is the sum of both times, 1.7. With overlap, messages travel while backward computes; what remains visible is the last message and
-# the messages that backward was too short for. If you see more, other programs were using the cores. Overlap needs two things: something
-# other than your cores must move the bytes (here the link sleeps, on a cluster a network card works), and messages must not take longer than
-# backward.
+# One after the other takes the sum of both times, about 1.7. With overlap the messages travel while backward computes, and the step comes close to 1. Only
+# the messages of the first layer remain: its gradients come last. (A crowded machine blurs that.) Somebody must drive the messages while you
+# compute: here it is a clock, with NCCL the GPU, with plain MPI only your own calls; that is why `GradientBuckets` below looks at its sums in
+# every hook. Messages that take longer than backward hide in part.
 #
 # </details>
 
 # %% [markdown]
 # **How many messages should a step send?** On the next link, every message takes 20 ms, and its bytes travel at 0.1 Gbit/s besides. Many small
 # messages pay the 20 ms often; one large message leaves late, when backward is done. The library's `GradientBuckets` puts gradients into **buckets** of at
-# most so many bytes, the **fusion threshold**, and starts a bucket's sum when its last gradient is there. `wire_dtype` rounds the numbers
+# most so many bytes, the **fusion threshold** (a larger gradient has a bucket of its own), and starts a bucket's sum when its last gradient is there. `wire_dtype` rounds the numbers
 # to 16 bits on the way. **Predict** the slowest and the fastest of the six.
 
 # %%
@@ -376,10 +377,10 @@ show(cluster["bucket_rows"], x="threshold", y="time of a step", by="numbers of")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages of 64-bit numbers are slowest: 12 · 20 ms, and 180 ms for the bytes. On a link this slow, backward is too short to hide much, so
-# few messages of few bytes win: one bucket of 16-bit numbers pays 20 + 45 ms. On a link where a message takes microseconds, a few buckets
-# win, because they overlap. So try three thresholds on *your* link. The price of 16 bits: all ranks receive the same rounded
-# sum, so replicas agree, but no longer with one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8
+# Twelve messages of 64-bit numbers are slowest: 12 · 20 ms, and 180 ms for the bytes. A quarter of the bytes takes 45 ms. Between four buckets and one
+# it depends on backward: the longer it takes, the more the first three of four can hide. So try three thresholds on *your* link, with *your*
+# network. The price of 16 bits: every addition is rounded, and more ranks round more often. All ranks receive the same rounded sum, so the
+# replicas stay equal, but it is no longer the training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8
 # significant bits: in it, 256 + 1 is 256.
 #
 # </details>
@@ -442,16 +443,17 @@ profiled = [
 show(cluster["profiled"], x="what", y="time in a step, rank 0")
 
 # %% [markdown]
-# Ranges contain what runs inside them: the matrix products (`addmm` forward, `mm` backward) are a part of "compute and hooks". The range "wait"
-# is what overlap did not hide. `profiler.export_chrome_trace("trace.json")` writes a timeline that [Perfetto](https://ui.perfetto.dev) shows. A gap on the
-# timeline of one rank is a wait: look at the other ranks' timelines at the same moment.
+# Ranges contain what runs inside them: the matrix products (`addmm` forward, `mm` backward) are a part of "compute and hooks". "wait" is what
+# overlap did not hide, and the time until the last rank has come. `profiler.export_chrome_trace("trace.json")` writes a timeline that
+# [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long on most ranks and short on one: what did that one do before?
 
 # %% tags=["exercise: 06.2"]
 
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# Before all-reduces were common, one rank was a **parameter server**. It kept the weights; the others were its **workers**:
+# In Google's DistBelief of 2012, a **parameter server** kept the weights. (In truth many processes shared that work.) The other ranks were its
+# **workers**:
 #
 # ```
 #                 ┌───────────────────────────┐
@@ -467,8 +469,8 @@ show(cluster["profiled"], x="what", y="time in a step, rank 0")
 # *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But its gradient is **stale**: others have moved the
 # weights meanwhile. The **staleness** of a gradient is the number of their updates.
 #
-# Three workers train on 40 batches each. In a second run, worker 3 takes 100 ms longer for each batch; the others need a few milliseconds.
-# **Vote:** the largest staleness of its gradients is (a) 2, one update by each of the others, (b) about 5, (c) more than 10.
+# First three equal workers train. In a second run, worker 3 takes 100 ms longer for each batch; the others need a few milliseconds. **Vote:** the largest
+# staleness of its gradients is (a) 2, one update by each of the others, (b) about 5, (c) more than 10.
 
 # %%
 # %%px --timeout 100
@@ -482,8 +484,10 @@ def with_a_server(slow_worker):
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
+    count = 40 if slow_worker is None else 8 if comm.rank == slow_worker else 300
+
     def worker_batches():
-        for batch in batches[:40] if comm.rank > 0 else []:
+        for batch in (batches * 5)[:count] if comm.rank > 0 else []:
             yield Batch(images[batch], labels[batch], len(batch))
             time.sleep(0.1 if comm.rank == slow_worker else 0)
 
@@ -505,9 +509,10 @@ show(updates, x="staleness", y="gradients", by="run")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# While worker 3 computes, the other two update again and again, so its gradients belong to weights that are long gone. A stale gradient may point
-# the wrong way, and no run can be repeated, because the order of arrival decides the numbers. All-reduces became fast enough that large models are
-# trained synchronously today; what is left of the idea is local SGD and federated learning.
+# While worker 3 computes one gradient, the other two update dozens of times. Among w equal workers the staleness is about w − 1, here 2; a worker that
+# is k times slower gives about k · (w − 1). A stale gradient belongs to weights that are gone and may point the wrong way, and no run can be
+# repeated, because the order of arrival decides the numbers. Large networks are trained synchronously today; servers live on where tables of
+# embeddings are too large for one machine, as in recommenders.
 #
 # </details>
 
@@ -519,7 +524,7 @@ show(updates, x="staleness", y="gradients", by="run")
 # - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the ten phases. The paper says that PyTorch's DDP starts one `Allreduce` per
 #   parameter; DDP sends buckets, like Horovod.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and which loss to divide by what.
-# - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion and compression over MPI.
+# - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion over MPI and NCCL.
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.
 # - J. Dean and others, *Large scale distributed deep networks*, 2012: the asynchronous parameter server.
 # - E. Alpaydin and C. Kaynak, [Optical Recognition of Handwritten Digits](https://doi.org/10.24432/C50P49), 1998 (CC BY 4.0): the digits.

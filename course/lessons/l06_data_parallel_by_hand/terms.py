@@ -22,7 +22,7 @@ TERMS = (
     ),
     Term(
         "straggler",
-        "A rank that is later than the others in every step, without any error; all others wait for it.",
+        "A rank that is later than the others, step after step, without any error; all others wait for it.",
         forms=r"stragglers?",
     ),
     Term("overlap", "Communication that runs while the rank computes.", forms=""),

@@ -24,6 +24,8 @@ from mpi_classroom.host import LocalHost, some_child_runs
 from mpi_classroom.job_output import Death, Event, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
+from mpi_classroom.mistake_words import Line, Words
+from mpi_classroom.mistakes import Comparison
 from mpi_classroom.observer import Observer, Source
 from mpi_classroom.rank_log import RankLog
 from mpi_classroom.snapshot import RankState
@@ -156,7 +158,7 @@ class AnswerJob:
             self.log.read()
             failure = self.log.first_failure
             if failure is None and self.log.done:
-                return ""
+                return self._describe_silent()
             if failure is not None and (ended or all(self.log.outcomes(failure).values())):
                 return self._describe(failure, hung=False)
             if ended:
@@ -209,7 +211,7 @@ class AnswerJob:
         if hung:
             return f"{head} it does not end.\n{self._hang(step)}\n{self._so_far(step)}"
         right = [rank for rank, outcome in outcomes.items() if outcome and outcome["event"] == "right"]
-        body = self._faults(outcomes)
+        body = self._faults(outcomes)[:2] + self._mistakes(step)[:1]
         if right:
             body.append(f"({_ranks(right)} {'is' if len(right) == 1 else 'are'} right.)")
         hint = f'hint("{self.exercise.id}") shows where to look.'
@@ -219,6 +221,29 @@ class AnswerJob:
         head = f"✗ {self.exercise.id}: the cell itself does not"
         faults = self._faults(outcomes)
         return "\n".join([f"{head} run.", *faults]) if faults else f"{head} end.\n{self._hang(0)}"
+
+    def _describe_silent(self) -> str:
+        """The first mistake in the MPI calls of an answer whose results are right; "" when there is none."""
+        for step in range(1, self.log.last_step + 1):
+            if mistakes := self._mistakes(step):
+                head = f"✗ {self.exercise.id}, {self._case(step)}: the results are right here, by luck."
+                return "\n".join([head, *mistakes[:2], f'hint("{self.exercise.id}") shows where to look.'])
+        return ""
+
+    def _mistakes(self, step: int) -> list[str]:
+        """What the MPI calls of the answer did wrong in a step, in words."""
+        words = Words(self._where, lambda file: self.source if file == "answer.py" else "")
+        found = Comparison().compare(self.log.calls(step), words)
+        return [mistake.text for mistake in found if mistake.kind == "error" and "(line " in mistake.text]
+
+    def _where(self, line: Line) -> tuple[str, str]:
+        """The words for a line of the answer, and its text; %%exercise is the first line of its cell."""
+        file, number = line
+        if file != "answer.py":
+            return f"{Path(file).name}, line {number}", ""
+        lines = self.source.splitlines()
+        text = lines[number - 1].strip() if number <= len(lines) else ""
+        return f"line {number + (not self.exercise.blocks)}", text
 
     def _faults(self, outcomes: Mapping[int, Event | None]) -> list[str]:
         """What is wrong, a line for all ranks that it is said of."""

@@ -92,6 +92,20 @@ def unreceived(discard: bool) -> list[Message]:
     return mailbox.receive_all() if discard else mailbox.unreceived()
 
 
+def log_of_calls() -> bytes:
+    """What this rank noted of its MPI calls since it was asked last."""
+    from mpi_classroom.recording import checks
+
+    return checks.collect()
+
+
+def note_order(on: bool, pauses: bool) -> None:
+    """From here on note in which order messages from any source come; with `pauses` before each send."""
+    from mpi_classroom.recording import checks, record
+
+    checks.ordered, record.pauses = on, pauses
+
+
 def _repairer() -> Callable[..., None]:
     from mpi_classroom.recording import record, recorder
 

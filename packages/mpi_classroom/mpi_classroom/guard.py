@@ -16,6 +16,7 @@ from mpi_classroom.internals import with_local
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
+from mpi_classroom.said import CellChecks
 from mpi_classroom.take_home import SaveError, cell_id, path_of, save_part
 
 
@@ -29,6 +30,7 @@ class GuardedMagics(ParallelMagics):
         self._background: list[tuple[Cell, Any, dict[int, Any]]] = []  # cell, result, its part of every rank
         self._options: dict[str, Any] = {}
         self.earlier_unreceived = False  # whether messages of earlier cells are on their way
+        self.checks = CellChecks(self)
         super().__init__(shell, None)
 
     @property
@@ -53,6 +55,9 @@ class GuardedMagics(ParallelMagics):
     @magic_arguments.argument(
         "--save", metavar="FILE", help="keep the cell as a part of the program code/FILE, to take home"
     )
+    @magic_arguments.argument(
+        "--twice", action="store_true", help="run it twice, and say where messages came in another order"
+    )
     def cell_px(self, line: str = "", cell: str | None = None) -> Any:
         """Run the cell on all ranks, within a deadline."""
         arguments = magic_arguments.parse_argstring(self.cell_px, line)
@@ -67,9 +72,10 @@ class GuardedMagics(ParallelMagics):
         try:
             if arguments.targets:
                 view.targets = self._eval_target_str(arguments.targets)
-            return self.parallel_execute(
-                cell, arguments.block, arguments.groupby, arguments.save_name, arguments.stream
-            )
+            how = (arguments.block, arguments.groupby, arguments.save_name, arguments.stream)
+            if arguments.twice:
+                return self.checks.twice(lambda: self.parallel_execute(cell, *how))
+            return self.parallel_execute(cell, *how)
         finally:
             view.targets = targets
             self._options = {}
@@ -172,6 +178,7 @@ class GuardedMagics(ParallelMagics):
         began = time.monotonic()
         cut_off = [self.running, *(note for note, result, _ in self._background if not result.ready())]
         self._background, self.earlier_unreceived = [], False
+        self.checks = CellChecks(self)
         left_out = self.cluster.replace()
         again = self._set_up(self.history, cut_off)
         sentence = f"The ranks were restarted in {time.monotonic() - began:.1f} s"

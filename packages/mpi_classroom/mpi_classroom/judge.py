@@ -6,6 +6,7 @@ reported afterwards.
 Cases run smallest first, on 1, 2, 3 and 4 ranks; then once more with random pauses before every MPI call.
 """
 
+import base64
 import itertools
 import json
 import os
@@ -24,7 +25,7 @@ from mpi4py import MPI
 from mpi_classroom.exercises import Exercise, Wrong
 from mpi_classroom.job_output import event_file
 from mpi_classroom.lessons import load
-from mpi_classroom.recording import recorder
+from mpi_classroom.recording import checks, recorder
 
 PAUSE_SECONDS = 0.003
 MEMORY_BYTES = (2**29, 2**31)  # at least, at most, beside what a rank has when the answer starts
@@ -47,6 +48,13 @@ def _pausing(name: str) -> Any:
 
 for _name in recorder.CALLS:
     setattr(PausingComm, _name, _pausing(_name))
+
+
+def pausing(comm: recorder.RecordedComm) -> PausingComm:
+    """`comm` with pauses; its calls are compared as those of `comm` are."""
+    paused = PausingComm(comm)
+    paused._checked = comm._checked
+    return paused
 
 
 def load_answer(source: str, names: dict[str, Any]) -> SimpleNamespace:
@@ -103,7 +111,9 @@ def judge(exercise: Exercise, source: str, log: TextIO) -> None:
         if world.rank >= size:
             continue
         note("began", step=step, size=size, case=number, pause=pause, pid=os.getpid())
+        checks.collect()
         event, details = outcome(exercise, answer, small, number, pause)
+        note("calls", step=step, log=base64.b64encode(checks.collect()).decode())
         note("returned" if event == "right" else event, step=step, **details)
         small.Barrier()  # where ranks that are done wait, whatever came out
         if event == "right":
@@ -118,11 +128,11 @@ def steps(exercise: Exercise) -> Iterator[tuple[bool, int, int]]:
 
 
 def outcome(
-    exercise: Exercise, answer: SimpleNamespace, comm: MPI.Comm, number: int, pause: bool
+    exercise: Exercise, answer: SimpleNamespace, comm: Any, number: int, pause: bool
 ) -> tuple[str, dict[str, Any]]:
     """What the check of one case says on this rank: right, wrong or raised, and the details."""
     try:
-        exercise.check(answer, PausingComm(comm) if pause else comm, exercise.cases[number])
+        exercise.check(answer, pausing(comm) if pause else comm, exercise.cases[number])
     except Wrong as wrong:
         return "wrong", {"message": str(wrong)}
     except BaseException as error:

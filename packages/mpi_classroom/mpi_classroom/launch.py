@@ -8,7 +8,8 @@ Ranks listen on no port. A rank that can use TCP listens on all addresses of the
 Open MPI is allowed. Two kinds of jobs need TCP: one that connects to another job, as `Spawn` does
 (`connects=True`), and one on several hosts, which has a `Layout`.
 
-    python -m mpi_classroom.launch 3 script.py       # as `mpiexec -n 3 python script.py`, set up as above
+    python -m mpi_classroom.launch 3 script.py           # as `mpiexec -n 3 python script.py`, set up as above
+    python -m mpi_classroom.launch --check 3 script.py   # the same, and a report on mistakes in its MPI calls
 """
 
 import contextlib
@@ -89,8 +90,8 @@ def find_mpiexec() -> Path:
     mpi4py must use the same MPI. If not, n worlds of one rank each start; `check_world` reports that.
     """
     scripts = Path(sysconfig.get_path("scripts"))
-    own = next((path for name in (KEPT_MPIEXEC, "mpiexec") if (path := scripts / name).exists()), None)
-    path = own or shutil.which("mpiexec")
+    own = next((name for name in (KEPT_MPIEXEC, "mpiexec") if (scripts / name).exists()), None)
+    path = scripts / own if own else shutil.which("mpiexec")
     if path is None:
         raise FileNotFoundError(
             f"there is no mpiexec in {scripts} and none on PATH; load your cluster's MPI, "
@@ -290,11 +291,34 @@ def end_job(job: "subprocess.Popen[Any]", timeout: float = 2.0) -> None:
 
 
 def main() -> int:
-    """`python -m mpi_classroom.launch SIZE ARGUMENTS…`: run `python ARGUMENTS…` on SIZE ranks."""
-    size, *arguments = sys.argv[1:]
+    """`python -m mpi_classroom.launch [--check] SIZE ARGUMENTS…`: run `python ARGUMENTS…` on SIZE ranks."""
+    checked = sys.argv[1:2] == ["--check"]
+    size, *arguments = sys.argv[1 + checked :]
+    if checked:
+        return run_checked(int(size), arguments)
     command = mpiexec_command(int(size), [sys.executable, *arguments])
     with running_job(command, rank_environment(int(size))) as job:
         return job.wait()
+
+
+def run_checked(size: int, arguments: Sequence[str]) -> int:
+    """Run a program, then print what is wrong in its MPI calls; 1 for a mistake, else its own exit status."""
+    from mpi_classroom.report import mistakes_of_program, report
+
+    with tempfile.TemporaryDirectory(prefix="checked-", dir=scratch_folder()) as name:
+        folder = Path(name)
+        program = [sys.executable, "-m", "mpi_classroom.checked", name, *arguments]
+        with running_job(mpiexec_command(size, program), rank_environment(size)) as job:
+            status = job.wait()
+        logs = {
+            rank: path.read_bytes() for rank in range(size) if (path := folder / f"rank-{rank}.log").exists()
+        }
+    found = mistakes_of_program(logs, ended_well=status == 0 and len(logs) == size)
+    sys.stdout.flush()
+    print(report(found), file=sys.stderr)
+    if len(logs) < size:
+        print(f"{size - len(logs)} of {size} ranks left no log: they were ended.", file=sys.stderr)
+    return status or int(any(mistake.kind == "error" for mistake in found))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 at last `done`. `returned` means that the function did, and that the rank waits for the others.
 """
 
+import base64
 from pathlib import Path
 
 from mpi_classroom.job_output import Event, read_events
@@ -70,6 +71,11 @@ class RankLog:
     def returned(self, step: int, rank: int) -> bool:
         """Whether the learner's function returned on this rank, in whatever way."""
         return self._event(step, rank, "returned", *OUTCOMES) is not None
+
+    def calls(self, step: int) -> dict[int, bytes]:
+        """What the ranks noted of their MPI calls in a step (see `recording.log`)."""
+        found = {rank: self._event(step, rank, "calls") for rank in self.events}
+        return {rank: base64.b64decode(event["log"]) for rank, event in found.items() if event}
 
     def pid(self, rank: int) -> int:
         """The process of this rank; 0 while it is not known."""

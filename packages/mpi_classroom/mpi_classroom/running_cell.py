@@ -17,10 +17,12 @@ from mpi_classroom import undelivered
 from mpi_classroom.cells import Cell, hint
 from mpi_classroom.engine import unreceived
 from mpi_classroom.errors import ClusterError, HangError
+from mpi_classroom.mistakes import Mistake
 from mpi_classroom.observer import Source
 from mpi_classroom.output import LiveOutput, clip
 from mpi_classroom.raised import RanksRaised, all_raised, raised
 from mpi_classroom.recording.calls import Counts
+from mpi_classroom.said import CellChecks, MistakeError, in_words
 from mpi_classroom.snapshot import RankState, Snapshot
 from mpi_classroom.text_only import settled
 from mpi_classroom.watch import Decision, Watch
@@ -35,6 +37,7 @@ class Magics(Protocol):
     cluster: Any
     history: list[Cell]
     earlier_unreceived: bool
+    checks: CellChecks
 
     def heal(self) -> str:
         """Replace the cluster; return a sentence on what that lost."""
@@ -75,7 +78,7 @@ class RunningCell:
             self.cluster.live.begin(cell.number, before)
         everyone = len(self.parts) == self.cluster.n
         before = {} if magics.busy() else before
-        self.before = before if everyone else {}
+        self.before, self.before_all = before if everyone else {}, before
         self.watch = Watch(timeout, {rank: before[rank] for rank in self.parts if rank in before}, everyone)
         self.observer = self.cluster.observer(self._source_of)
         self.raised: dict[int, RankState] = {}
@@ -100,9 +103,10 @@ class RunningCell:
         self._show_output()
         if decision.do == "heal":
             with _uninterrupted():
-                raise HangError(f"{decision.words}\n{self._heal()}")
+                said = self._said_lines()
+                raise HangError(f"{decision.words}{said}\n{self._heal()}")
         if decision.words and not self.raised:
-            raise HangError(f"{decision.words}\n{FREE}")
+            raise HangError(f"{decision.words}{self._said_lines()}\n{FREE}")
         self._show_results()
 
     def _until(self, *actions: str) -> Decision:
@@ -121,24 +125,46 @@ class RunningCell:
         """End a cell that was stopped: raise HangError with the report and what became of the ranks."""
         healed = self._heal() if decision.do == "heal" else FREE
         left = self._unreceived(discard=True) if decision.do == "end" else ""
+        if decision.do == "end":
+            self._mistakes(failed=True)
         self._show_output(wait=False)
         raise HangError("\n".join(filter(None, (decision.words, left, healed))))
 
     def _show_results(self) -> None:
         """After a cell that ended by itself: its last values, or RanksRaised; messages not received."""
-        left = self._unreceived(discard=any(map(self._failed, self.parts)))
+        failed = any(map(self._failed, self.parts))
+        left, mistakes = self._unreceived(discard=failed), self._mistakes(failed)
+        said = in_words(mistakes)
         try:
             replies = self.result.get()
         except error.CompositeError as problem:
             text = all_raised(self._ended())
             advice = hint(text, self.cell, self.magics.history)
-            raise RanksRaised(problem, "\n".join(filter(None, (text, advice, left)))) from None
+            raise RanksRaised(problem, "\n".join(filter(None, (text, said, advice, left)))) from None
         if left:
             print(left)
         if self.output:
             for reply in replies:
                 if reply.execute_result:
                     display(reply)
+        if any(mistake.kind == "error" for mistake in mistakes):
+            raise MistakeError(said)
+        if said:
+            print(said)
+
+    def _said_lines(self) -> str:
+        """The mistakes with their lines, if the ranks can be asked."""
+        mistakes = [] if self._unfinished() else self._mistakes(failed=True)
+        return "\n" + in_words(mistakes) + "\n" if mistakes else ""
+
+    def _mistakes(self, failed: bool) -> list[Mistake]:
+        """What the cell's MPI calls did wrong, if it made any and no other cell is at work."""
+        after = self.cluster.observer().counts(self.before_all)
+        if self.magics.busy() or not any(
+            c.made_calls_since(self.before_all[rank]) for rank, c in after.items()
+        ):
+            return []
+        return self.magics.checks.mistakes(self.cell, forget=failed)
 
     def _heal(self) -> str:
         try:

@@ -25,6 +25,8 @@ SAVED = re.compile(r"%%(?:px|exercise +(?P<id>\S+))\b.*? --save +(?P<file>\S+).*
 NAME = re.compile(r"[\w.-]+\.py")
 DOCSTRING = re.compile(r'\A"""(.+?)(?:\n.*?)?"""\n*', re.DOTALL)
 HOW_TO_START = """
+Start it with one of these:
+
     mpiexec -n 4 python {file}                     on this machine
     mpiexec -n 8 --hostfile hosts python {file}    on the hosts that a file lists, over ssh
     sbatch -n 8 --wrap "mpiexec python {file}"     under Slurm

@@ -274,7 +274,7 @@ class Counts:
 
     `collectives` has those of each set of members, by their ranks in the world. Messages and bytes are those
     of point-to-point calls: sent once the call that sends has returned, received once the message is here.
-    `posted` counts the requests that were started and are not known to be complete.
+    `posted` counts the requests that were started and are not known to be complete, `calls` all calls.
     """
 
     collectives: Mapping[tuple[int, ...], Collectives] = field(default_factory=dict)
@@ -283,6 +283,11 @@ class Counts:
     sent_bytes: int = 0
     received_bytes: int = 0
     posted: int = 0
+    calls: int = field(default=0, compare=False)
+
+    def made_calls_since(self, before: "Counts") -> bool:
+        """Whether the rank has made any MPI call since it counted `before`."""
+        return self.calls != before.calls or self != before
 
     def on(self, members: tuple[int, ...]) -> Collectives | None:
         """The collectives on communicators of `members`; None if unknown, because the file has no room."""
@@ -307,9 +312,9 @@ def decode(record: bytes, now: float) -> RankRecord:
 
     Of a rank that has written nothing, or nonsense: nothing done yet.
     """
-    _, sent = COUNTS.unpack_from(record)
+    calls, sent = COUNTS.unpack_from(record)
     received, posted, sent_bytes, received_bytes = TRAFFIC.unpack_from(record, TRAFFIC_AT)
-    counts = Counts(_collectives_in(record), sent, received, sent_bytes, received_bytes, posted)
+    counts = Counts(_collectives_in(record), sent, received, sent_bytes, received_bytes, posted, calls)
     return RankRecord(_call_in(record, now), _done_in(record), counts)
 
 

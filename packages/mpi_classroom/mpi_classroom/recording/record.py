@@ -7,6 +7,7 @@ Only the main thread is recorded.
 
 import mmap
 import pickle
+import random
 import struct
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from mpi_classroom.recording import checks
 from mpi_classroom.recording.calls import (
     CODE_BYTES,
     CODES,
@@ -48,10 +50,13 @@ from mpi_classroom.recording.calls import (
 )
 
 _NO_CALL = bytes(4)
+_BYTE = MPI.BYTE
+_note, _note_tally = NOW.pack_into, TALLY.pack_into
 MAIN = threading.main_thread().ident
 _PARTNERS = POINT_TO_POINT | STARTED | ON_WINDOWS | PROBES
 
 Operation = tuple[int, int, int, int, int, int, int]  # as NOW has it, without the counts and the call's code
+Partners = tuple[int, int, int]  # peer, other peer and tag: ranks of the world
 NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
 
 _record: Any = bytearray(SIZE)
@@ -85,6 +90,7 @@ class Recorded:
     _mask = 0  # bit r: rank r of the world is a member
     _tally: "Tally | None" = None  # None: its collectives are not compared
     _context = 0
+    _checked: int | None = None  # the context, if calls are compared with those of other ranks
     _turn = 0
     _repeated = 0  # of those: starts of persistent collectives
 
@@ -107,12 +113,12 @@ def learn_ranks(comm: Any) -> Mapping[int, int]:
 # -------------------------------------------------------------------- messages
 
 
-def partners_of(name: str) -> Callable[..., tuple[int, int, int]]:
+def partners_of(name: str) -> Callable[..., Partners]:
     """A function of the arguments of `name` that finds peer, other peer and tag: ranks of the world."""
     (peer_at, peer_name), second, (tag_at, tag_name), no_tag = _PARTNERS[name]
     other_at, other_name = second or (0, "")
 
-    def partners(ranks: Mapping[int, int], args: Any, kwargs: Any) -> tuple[int, int, int]:
+    def partners(ranks: Mapping[int, int], args: Any, kwargs: Any) -> Partners:
         given = len(args)
         peer = args[peer_at] if given > peer_at else kwargs.get(peer_name, -1) if peer_name else NOTHING
         tag = args[tag_at] if given > tag_at else kwargs.get(tag_name, no_tag)
@@ -142,72 +148,78 @@ def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
 def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note of whom it waits for."""
     code, partners, counts = CODES[name], partners_of(name), messages_of(name)
-    note, note_traffic, thread = NOW.pack_into, TRAFFIC.pack_into, threading.get_ident
+    note_traffic, thread = TRAFFIC.pack_into, threading.get_ident
     status_at = _PARTNERS[name][2][0] + 1  # in all these calls the status comes right after the tag
     buffered, buffer_name = name[0].isupper(), BUFFER_NAMES.get(name, "buf")
+    check = checks.probe_note if "probe" in name else checks.message_note(name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls, _sent, _received, _sent_bytes, _received_bytes
+        global _sent, _received, _sent_bytes, _received_bytes
         if thread() != MAIN:
+            checks.distrust(self)
             return original(self, *args, **kwargs)
-        _calls += 1
-        sent = taken = 0
-        try:
-            peer, other, tag = partners(self._ranks or learn_ranks(self), args, kwargs)
-            sent, taken = counts(peer, other)
-            _sent += sent
-            note(
-                _record,
-                0,
-                _calls,
-                _sent,
-                peer,
-                other,
-                tag,
-                0,
-                self._context,
-                self._mask,
-                0,
-                code,
-            )
-        except (TypeError, struct.error):  # no integers: MPI will say so
-            note(
-                _record,
-                0,
-                _calls,
-                _sent,
-                NOTHING,
-                NOTHING,
-                NOTHING,
-                0,
-                self._context,
-                self._mask,
-                0,
-                code,
-            )
+        found, sent, taken = _begin(self, code, partners, counts, args, kwargs)
+        status: Any = None
+        asked, pickled = True, _pickled
         try:
             if taken:
-                status: Any = args[status_at] if len(args) > status_at else kwargs.get("status")
+                status = args[status_at] if len(args) > status_at else kwargs.get("status")
                 if status is None:
-                    status = kwargs["status"] = _status
-                    args = args[:status_at]
-            pickled = _pickled
+                    status, asked = _status, False
+                    kwargs["status"], args = status, args[:status_at]
             result = original(self, *args, **kwargs)
-            if taken:
-                _received += taken
-                _received_bytes += status.Get_count(MPI.BYTE)
-            if sent:
-                try:
-                    _sent_bytes += args[0].nbytes if buffered else _pickled - pickled
-                except (AttributeError, IndexError):  # no array, or by keyword
-                    _sent_bytes += buffer_bytes(args[0] if args else kwargs.get(buffer_name))
-            if sent or taken:
-                note_traffic(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
-            return result
+        except MPI.Exception as error:
+            if taken and truncated(error):
+                check(self, args, kwargs, found, status, True, -1)  # which types led to it
+            raise
         finally:
             _record[CODE_BYTES] = _NO_CALL
+        arrived = -1
+        if taken:
+            arrived = status.Get_count(_BYTE)
+            _received, _received_bytes = _received + taken, _received_bytes + arrived
+        if sent:
+            buffer = args[0] if args else kwargs.get(buffer_name)
+            _sent_bytes += buffer_bytes(buffer) if buffered else _pickled - pickled
+        if sent or taken:
+            note_traffic(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
+            check(self, args, kwargs, found, status, asked, arrived)
+        return result
 
     return as_original(original, call)
+
+
+pauses = False  # before messages, so that they come in another order than without
+PAUSE_SECONDS = 0.01
+
+
+def _begin(
+    comm: Any, code: int, partners: Any, counts: Any, args: Any, kwargs: Any
+) -> tuple[Partners, int, int]:
+    """Note a call before it starts; return its partners and how many messages it sends and receives."""
+    global _calls, _sent
+    _calls += 1
+    if pauses:
+        time.sleep(PAUSE_SECONDS * random.random())
+    try:
+        peer, other, tag = found = partners(comm._ranks or learn_ranks(comm), args, kwargs)
+        sent, taken = counts(peer, other)
+        _note(_record, 0, _calls, _sent + sent, peer, other, tag, 0, comm._context, comm._mask, 0, code)
+    except (TypeError, struct.error):
+        if partners is _nobody:
+            raise
+        return _begin(comm, code, _nobody, counts, args, kwargs)  # no integers: MPI will say so
+    _sent += sent
+    return found, sent, taken
+
+
+def truncated(error: BaseException) -> bool:
+    """Whether more arrived than there was memory for."""
+    return isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE
+
+
+def _nobody(ranks: Mapping[int, int], args: Any, kwargs: Any) -> Partners:
+    return NOTHING, NOTHING, NOTHING
 
 
 # -------------------------------------------------------------------- bytes
@@ -286,23 +298,15 @@ class Tally:
     def __init__(self, at: int, mask: int) -> None:
         self._at, self._mask = TALLIES_AT + at * TALLY.size, mask
         self._calls = self._digest = self._operators = 0
-        TALLY.pack_into(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
+        _note_tally(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
 
     def add(self, position: int, same_code: int, code: int, root: int, operator: int) -> None:
         """Count a call; `same_code` is the code of the name that stands for it in the digest."""
         self._calls += 1
         self._digest = (self._digest + position * (4096 * same_code + root)) % 2**32
         self._operators = (self._operators + position * operator) % 2**32
-        TALLY.pack_into(
-            _record,
-            self._at,
-            self._mask,
-            self._calls,
-            self._digest,
-            self._operators,
-            code,
-            root,
-            operator,
+        _note_tally(
+            _record, self._at, self._mask, self._calls, self._digest, self._operators, code, root, operator
         )
 
 
@@ -330,10 +334,12 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     same_code = CODES[SAME_CALL.get(name, name)]
     note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
     everyone = name != "Create_group"  # only the ranks of the group call that
+    check = checks.collective_note(name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         global _calls
         if thread() != MAIN:
+            checks.distrust(self)
             return original(self, *args, **kwargs)
         ranks, root, operator = self._ranks or learn_ranks(self), NOTHING, 0
         _calls += 1
@@ -348,10 +354,14 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         self._turn = turn + everyone
         try:
             result = original(self, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             _record[CODE_BYTES] = _NO_CALL
+            if everyone and truncated(error):
+                check(self, args, kwargs, root, operator)
             raise
         note_end(_record, CODE_BYTES.start, 0, code, turn, context, mask, root, operator)
+        if everyone:
+            check(self, args, kwargs, root, operator)
         return result
 
     return as_original(original, call)
@@ -364,11 +374,14 @@ def root_of(at: int, ranks: Mapping[int, int], args: Any, kwargs: Any) -> int:
 
 
 _NUMBERS = {getattr(MPI, name).py2f(): number for number, name in enumerate(OPERATORS) if name}
+_SUM = OPERATORS.index("SUM")
 
 
 def operator_of(at: int, args: Any, kwargs: Any) -> int:
     """The number of the operator among the arguments; 0 for one of one's own."""
-    operator = args[at] if len(args) > at else kwargs.get("op", MPI.SUM)
+    if len(args) <= at and "op" not in kwargs:
+        return _SUM
+    operator = args[at] if len(args) > at else kwargs["op"]
     return _NUMBERS.get(operator.py2f(), 0) if isinstance(operator, MPI.Op) else 0
 
 
@@ -502,16 +515,22 @@ def polled(
 
 def prober(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, which looks for a message and returns at once, with a note while a rank repeats it."""
-    partners = partners_of(name)
-    found = bool if name == "Iprobe" or name == "iprobe" else lambda message: message is not None
+    partners, takes = partners_of(name), name in ("Improbe", "improbe")
+    found = (lambda message: message is not None) if takes else bool
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if takes:
+            status = kwargs["status"] = (args[2] if len(args) > 2 else kwargs.get("status")) or _status
+            args = args[:2]
         try:
             peer, other, tag = partners(self._ranks or learn_ranks(self), args, kwargs)
             of = (int(peer), other, int(tag), 0, self._context, self._mask, 0)
         except (TypeError, ValueError):  # no integers: MPI will say so
             of = NO_OPERATION
-        return polled(name, of, original, self, *args, succeeded=found, **kwargs)
+        message = polled(name, of, original, self, *args, succeeded=found, **kwargs)
+        if takes and message is not None:
+            checks.matched(self, status)
+        return message
 
     return as_original(original, call)
 

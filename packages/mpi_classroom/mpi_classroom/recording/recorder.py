@@ -18,7 +18,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpi_classroom.recording import record
+from mpi_classroom.recording import checks, record, windows
 from mpi_classroom.recording.calls import (
     ALIKE,
     MAKERS,
@@ -39,15 +39,24 @@ from mpi_classroom.recording.requests import RecordedPrequest, RecordedRequest, 
 CALLS = (*POINT_TO_POINT, *ROOTED, *ALIKE)
 
 
-class RecordedComm(Recorded, MPI.Intracomm):
+class _Freed:
+    """What can be freed, and should be."""
+
+    def Free(self) -> None:
+        """Free it."""
+        super().Free()  # type: ignore[misc]
+        checks.freed(self)
+
+
+class RecordedComm(Recorded, _Freed, MPI.Intracomm):
     """An intracommunicator whose blocking calls are recorded; what it splits into is recorded too."""
 
 
-class RecordedCart(Recorded, MPI.Cartcomm):
+class RecordedCart(Recorded, _Freed, MPI.Cartcomm):
     """The same for a grid of ranks."""
 
 
-class RecordedWin(Recorded, MPI.Win):
+class RecordedWin(Recorded, windows.Epochs, MPI.Win):
     """A window whose blocking calls are recorded."""
 
 
@@ -57,14 +66,18 @@ class RecordedFile(Recorded, MPI.File):
 
 def _maker(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     make = record.collective(name, original)
+    by_all = name != "Create_group"  # which two groups may call at once
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        context = _context_of_child(self)
+        context, checked = _context_of_child(self), checks.context_of_child(self) if by_all else None
         made = make(self, *args, **kwargs)
         if made == MPI.COMM_NULL:
             return made
         recorded = RecordedCart(made) if isinstance(made, MPI.Cartcomm) else RecordedComm(made)
         recorded._context = context
+        if checked is not None:
+            recorded._checked = checked
+            checks.made(recorded, name)
         record.known[id(recorded)] = recorded
         return recorded
 
@@ -86,9 +99,12 @@ def _opener(kind: Any, name: str) -> Any:
         comm: Any = next((a for a in given if isinstance(a, RecordedComm | RecordedCart)), None)
         if comm is None:
             return original(*args, **kwargs)
-        context = _context_of_child(comm)
+        context, checked = _context_of_child(comm), checks.context_of_child(comm)
         made = record.collective(name, _without_self(original))(comm, *args, **kwargs)
         made._context, made._tally = context, comm._tally
+        made._checked = checked
+        if checked is not None and kind is RecordedWin:
+            checks.made(made, name)
         return made
 
     call.__doc__ = getattr(kind, short).__doc__
@@ -118,10 +134,16 @@ for _class, _prefix in _KINDS:
     for _name, _wrap in _WRAPPERS.items():
         _short = _name.removeprefix(_prefix)
         if _name.startswith(_prefix) and hasattr(_class, _short):  # only a grid has Sub
-            setattr(_class, _short, _wrap(_name, getattr(_class.__mro__[2], _short)))
+            setattr(_class, _short, _wrap(_name, getattr(_class.__bases__[-1], _short)))
     for _name in OPENERS:
         if _prefix and _name.startswith(_prefix):
             setattr(_class, _name.removeprefix(_prefix), _opener(_class, _name))
+
+
+for _name in windows.EPOCHS:
+    setattr(RecordedWin, _name, windows.changing(_name, getattr(RecordedWin, _name)))
+for _name in windows.ACCESSES:
+    setattr(RecordedWin, _name, windows.accessing(_name, getattr(MPI.Win, _name)))
 
 
 # -------------------------------------------------------------------- on a rank
@@ -142,6 +164,7 @@ def install(folder: Path) -> tuple[int, int, int, str]:
         write_stacks_when_asked()
         warnings.filterwarnings("ignore", message="To exit: use")  # advice for a terminal, not for a cell
         MPI.COMM_WORLD = RecordedComm(world)  # type: ignore[misc]
+        MPI.COMM_WORLD._checked, checks.me = 0, world.rank
         record.known[id(MPI.COMM_WORLD)] = MPI.COMM_WORLD
         MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
         MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpi_classroom.recording import record
+from mpi_classroom.recording import checks, record
 from mpi_classroom.recording.calls import CODES, NOTHING, STARTED, STARTED_BY_ALL, STARTED_REDUCTIONS
 from mpi_classroom.recording.record import NO_OPERATION, Operation, polled, waiting
 
@@ -24,13 +24,22 @@ class _Waits:
 
     _of: Operation = NO_OPERATION
     _posted = False  # started, and not known to be complete
+    _transfer: checks.Transfer | None = None  # its memory, from the start to the end
+
+    def Cancel(self) -> None:
+        """Ask that the operation does not take place."""
+        if self._transfer is not None:
+            self._transfer.cancelled = True
+        super().Cancel()  # type: ignore[misc]
+
+    cancel = Cancel
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until the operation is complete."""
-        status = status or _status
+        status, asked = status or _status, status is not None
         done = waiting("Wait", self._of, super().Wait, status)  # type: ignore[misc]
         if self._posted:
-            _complete(self, status)
+            _complete(self, status, asked)
         return bool(done)
 
     def wait(self, status: MPI.Status | None = None) -> Any:
@@ -38,15 +47,15 @@ class _Waits:
         status = status or _status
         message = waiting("wait", self._of, super().wait, status)  # type: ignore[misc]
         if self._posted:
-            _complete(self, status)
+            _complete(self, status, True)
         return message
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether the operation is complete."""
-        status = status or _status
+        status, asked = status or _status, status is not None
         done = polled("Test", self._of, super().Test, status, succeeded=bool)  # type: ignore[misc]
         if done and self._posted:
-            _complete(self, status)
+            _complete(self, status, asked)
         return bool(done)
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any | None]:
@@ -60,7 +69,7 @@ class _Waits:
             succeeded=_first,
         )
         if found[0] and self._posted:
-            _complete(self, status)
+            _complete(self, status, True)
         return found
 
     @classmethod
@@ -77,9 +86,9 @@ class _Waits:
     @classmethod
     def Waitany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> int:
         """Wait until one is complete, and return which."""
-        status = status or _status
+        status, asked = status or _status, status is not None
         index = int(waiting("Waitany", _any_of(requests), PlainRequest.Waitany, requests, status))
-        _complete_some(requests, [index], [status])
+        _complete_some(requests, [index], [status], asked)
         return index
 
     @classmethod
@@ -93,11 +102,11 @@ class _Waits:
     @classmethod
     def Waitsome(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> list[int] | None:
         """Wait until some are complete, and return which."""
-        statuses = [] if statuses is None else statuses
+        asked, statuses = statuses is not None, [] if statuses is None else statuses
         found: list[int] | None = waiting(
             "Waitsome", _any_of(requests), PlainRequest.Waitsome, requests, statuses
         )
-        _complete_some(requests, found, statuses)
+        _complete_some(requests, found, statuses, asked)
         return found
 
     @classmethod
@@ -115,10 +124,10 @@ class _Waits:
     @classmethod
     def Testall(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> bool:
         """Whether all are complete."""
-        statuses = [] if statuses is None else statuses
+        asked, statuses = statuses is not None, [] if statuses is None else statuses
         done = polled("Testall", _any_of(requests), PlainRequest.Testall, requests, statuses, succeeded=bool)
         if done:
-            _complete_some(requests, range(len(requests)), statuses)
+            _complete_some(requests, range(len(requests)), statuses, asked)
         return bool(done)
 
     @classmethod
@@ -137,12 +146,12 @@ class _Waits:
     @classmethod
     def Testany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> tuple[int, bool]:
         """Which one is complete, and whether one is."""
-        status = status or _status
+        status, asked = status or _status, status is not None
         found: tuple[int, bool] = polled(
             "Testany", _any_of(requests), PlainRequest.Testany, requests, status, succeeded=_second
         )
         if found[1]:
-            _complete_some(requests, [found[0]], [status])
+            _complete_some(requests, [found[0]], [status], asked)
         return found
 
     @classmethod
@@ -161,12 +170,12 @@ class _Waits:
     @classmethod
     def Testsome(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> list[int] | None:
         """Which are complete."""
-        statuses = [] if statuses is None else statuses
+        asked, statuses = statuses is not None, [] if statuses is None else statuses
         found: list[int] | None = polled(
             *("Testsome", _any_of(requests), PlainRequest.Testsome, requests, statuses),
             succeeded=lambda indices: indices != [],
         )
-        _complete_some(requests, found, statuses)
+        _complete_some(requests, found, statuses, asked)
         return found
 
     @classmethod
@@ -200,6 +209,8 @@ class RecordedPrequest(_Waits, MPI.Prequest):  # type: ignore[misc]
 
     def Start(self) -> None:
         """Start the operation once more."""
+        if self._posted:
+            checks.started_twice(self)
         super().Start()
         if self._begin is not None:
             self._begin(self)
@@ -220,7 +231,7 @@ def _wait_for_each(name: str, requests: Sequence[Any], statuses: Statuses) -> li
         status = _status if statuses is None else statuses[i]
         found.append(waiting(name, getattr(request, "_of", NO_OPERATION), wait, request, status))
         if getattr(request, "_posted", False):
-            _complete(request, status)
+            _complete(request, status, statuses is not None)
     return found
 
 
@@ -228,20 +239,24 @@ _status = MPI.Status()  # where MPI says how much was received, when the caller 
 _RECEIVE = frozenset(code for name, code in CODES.items() if name in STARTED and "recv" in name.lower())
 
 
-def _complete(request: Any, status: MPI.Status) -> None:
-    """Count a request of ours that is known to be complete for the first time."""
+def _complete(request: Any, status: MPI.Status, asked: bool) -> None:
+    """Count a request of ours that is known to be complete for the first time; `asked`: for its status."""
+    checks.completed(request, status, asked)
     request._posted = False
     record.request_completed(status.Get_count(MPI.BYTE) if request._of[-1] in _RECEIVE else 0)
 
 
 def _complete_some(
-    requests: Sequence[Any], indices: Iterable[int] | None, statuses: Sequence[MPI.Status]
+    requests: Sequence[Any],
+    indices: Iterable[int] | None,
+    statuses: Sequence[MPI.Status],
+    asked: bool = True,
 ) -> None:
     """The same for those of `requests` at `indices`; `statuses` are in the order of `indices`."""
     for i, index in enumerate(indices or ()):
         known = 0 <= index < len(requests)  # MPI.UNDEFINED: all were complete before
         if known and getattr(requests[index], "_posted", False):
-            _complete(requests[index], statuses[i])
+            _complete(requests[index], statuses[i], asked)
 
 
 def _any_of(requests: Sequence[Any]) -> Operation:
@@ -269,21 +284,28 @@ def starter(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         pickled = record.pickled_so_far()
         request = original(self, *args, **kwargs)
         if thread() != record.MAIN:
+            checks.distrust(self)
             return request
         # MPI has taken the arguments, so they are integers.
-        peer, other, tag = partners(self._ranks or record.learn_ranks(self), args, kwargs)
+        found = partners(self._ranks or record.learn_ranks(self), args, kwargs)
+        peer, other, tag = found
         sent, received = messages(peer, other)
         nbytes = 0
         if sent:
             buffer = args[0] if args else kwargs.get(buffer_name)
             nbytes = record.buffer_bytes(buffer) if buffered else record.pickled_so_far() - pickled
         made: RecordedRequest | RecordedPrequest
+
+        def start(made: Any) -> None:
+            _start(made, sent, received, nbytes)
+            checks.started(made, name, self, args, kwargs, found)
+
         if isinstance(request, PlainPrequest):
             made = RecordedPrequest(request)
-            made._begin = lambda made: _start(made, sent, received, nbytes)
+            made._begin = start
         else:
             made = RecordedRequest(request)
-            _start(made, sent, received, nbytes)
+            start(made)
         made._of = (peer, other, tag, 0, self._context, self._mask, code)
         return made
 
@@ -300,23 +322,27 @@ def collective_starter(name: str, original: Callable[..., Any]) -> Callable[...,
     code, root_at, thread = CODES[name], STARTED_BY_ALL[name], threading.get_ident
     operator_at = STARTED_REDUCTIONS.get(name)
 
-    def begin(comm: Any, root: int, operator: int, made: Any) -> None:
+    check = checks.collective_note(name)
+
+    def begin(comm: Any, root: int, operator: int, made: Any, args: Any, kwargs: Any) -> None:
         repeated = isinstance(made, PlainPrequest)
         made._of, made._posted = record.begin_collective(comm, root, operator, code, repeated), True
+        checks.all_started(made, name, comm, *check(comm, args, kwargs, root, operator))
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = original(self, *args, **kwargs)
         if thread() != record.MAIN:
+            checks.distrust(self)
             return request
         ranks = self._ranks or record.learn_ranks(self)
         root = record.root_of(root_at, ranks, args, kwargs) if root_at else NOTHING
         operator = record.operator_of(operator_at, args, kwargs) if operator_at else 0
         if isinstance(request, PlainPrequest):
             repeated = RecordedPrequest(request)
-            repeated._begin = lambda made: begin(self, root, operator, made)
+            repeated._begin = lambda made: begin(self, root, operator, made, args, kwargs)
             return repeated
         made = RecordedRequest(request)
-        begin(self, root, operator, made)
+        begin(self, root, operator, made, args, kwargs)
         return made
 
     return record.as_original(original, call)

@@ -1,0 +1,92 @@
+"""mpi4py's own tests are right programs by those who know MPI best: the checks call none a mistake."""
+
+import re
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+# Together all modules but those that start other jobs; each job of its own, so that one ends within minutes.
+MODULES = {
+    "messages": "test_p2p",
+    "collectives on buffers": "test_cco_(buf|nb_buf|pr_buf)",
+    "other collectives": "test_cco_(vec|nb_vec|pr_vec|obj|ngh|pr_ngh)",
+    "windows, files, requests": "test_(rma|win|io|file|request|pack|threads|grequest|status|msg)",
+    "the rest": "test_(a[dt]|bu|c[ft]|comm|da|do[c]|e[nrx]|g[r]ou|ha|in|mpi|o[bp]|pa[ck]a|pi|se|su|to|ul|ut)",
+}
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of mpi4py's tests, of the version that is installed."""
+    folder, name = tmp_path_factory.mktemp("mpi4py"), f"mpi4py=={version('mpi4py')}"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*command, "--no-binary=mpi4py", f"--dest={folder}", name],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    archives = list(folder.glob("mpi4py-*.tar.gz"))
+    if done.returncode or not archives:
+        pytest.skip(f"the source of {name} cannot be had here: {done.stderr.strip()[-200:]}")
+    with tarfile.open(archives[0]) as archive:
+        archive.extractall(folder, filter="data")
+    return next(folder.glob("mpi4py-*/test"))
+
+
+@pytest.mark.parametrize("ranks", [3, 4])
+@pytest.mark.parametrize("modules", MODULES)
+def test_of_the_tests_of_mpi4py_none_is_a_mistake(suite, modules, ranks, capsys):
+    command = [
+        sys.executable,
+        "-m",
+        "mpi_classroom.launch",
+        "--check",
+        str(ranks),
+        "main.py",
+        "--no-builddir",
+    ]
+    done = subprocess.run(
+        [*command, "-q", "-i", MODULES[modules]],
+        cwd=suite,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        errors="replace",
+    )
+    ran = re.search(r"Ran (\d+) tests", done.stderr)
+    said = done.stderr.partition("MPI calls checked:")[2].splitlines()
+    assert ran and said, done.stderr[-2000:]
+    with capsys.disabled():
+        print(f"\n{modules}, {ranks} ranks: {ran[1]} tests, {said[0].strip()}")
+    assert not [line for line in said if line.startswith("Mistake")]
+
+
+# Not those that read numbers from a terminal, start jobs, or set mpi4py.rc before MPI is imported;
+# `nxtval-mpi3.py` fails by itself with three ranks.
+DEMOS = (
+    *("helloworld.py", "mpi-ref-v1/ex-*.py", "nxtval/nxtval-[ost]*.py"),
+    *("threads/sendrecv.py", "profiling/[rc]*.py"),
+)
+
+
+def test_of_the_demos_of_mpi4py_none_is_a_mistake(suite):
+    demos = [path for pattern in DEMOS for path in sorted((suite.parent / "demo").glob(pattern))]
+    assert len(demos) > 20
+    command = [sys.executable, "-m", "mpi_classroom.launch", "--check", "3"]
+    for demo in demos:
+        done = subprocess.run(
+            [*command, demo.name],
+            cwd=demo.parent,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            errors="replace",
+        )
+        assert done.returncode == 0 and "checked: 0 mistakes" in done.stderr, f"{demo}: {done.stderr}"

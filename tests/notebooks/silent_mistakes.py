@@ -1,0 +1,371 @@
+"""Programs with a mistake of the kind that ends in wrong numbers and no error, each with what is said.
+
+`MISTAKES`: name → (words of the report, program). They run on 3 ranks, with `comm`, `rank`, `size`, `np`
+and `MPI` at hand. The table in `docs/mistakes.md` has a row for each kind.
+"""
+
+MISTAKES = {
+    "integers are received as floats": (
+        [
+            "Mistake: rank 0 sent 4 int64 (line 2:",
+            "rank 1 received them into 4 float64 (line 5:",
+            "np.arange(4.0)",
+        ],
+        """
+if rank == 0:
+    comm.Send(np.arange(4), dest=1)
+elif rank == 1:
+    b = np.empty(4)
+    comm.Recv(b, source=0)
+""",
+    ),
+    "float64 is received as float32": (
+        ["rank 1 sent 4 float64 (line 2:", "rank 2 received them into 8 float32 (line 5:"],
+        """
+if rank == 1:
+    comm.Send(np.ones(4), dest=2)
+elif rank == 2:
+    b = np.empty(8, dtype=np.float32)
+    comm.Recv(b)
+""",
+    ),
+    "any source, any tag": (
+        ["rank 2 sent 2 int32 (line 2:", "rank 0 received them into 1 int64 (line 5:"],
+        """
+if rank == 2:
+    comm.Isend(np.ones(2, np.int32), 0, tag=7).Wait()
+elif rank == 0:
+    b = np.empty(1, np.int64)
+    comm.Irecv(b, MPI.ANY_SOURCE, MPI.ANY_TAG).Wait()
+""",
+    ),
+    "an object is received into an array": (
+        [
+            "rank 0 sent a Python object (line 2:",
+            "rank 1 received it into 100 float64 (line 5:",
+            "`send` pairs with",
+        ],
+        """
+if rank == 0:
+    comm.send(np.arange(4.0), dest=1)
+elif rank == 1:
+    b = np.empty(100)
+    comm.Recv(b, source=0, status=MPI.Status())
+""",
+    ),
+    "Sendrecv with two types": (
+        ["rank 0 sent 2 int64 (line 3:", "rank 1 received them into 2 float64 (line 3:"],
+        """
+b = np.empty(2)
+out = np.arange(2) if rank == 0 else np.arange(2.0)
+comm.Sendrecv(out, (rank + 1) % size, recvbuf=b, source=(rank - 1) % size)
+""",
+    ),
+    "a type by name that the memory does not have": (
+        ["rank 0 sent 2 float32 (line 2:", "into 2 int32 (line 5:"],
+        """
+if rank == 0:
+    comm.Send([np.ones(2, np.float32), MPI.FLOAT], dest=1)
+elif rank == 1:
+    b = np.empty(2, np.int32)
+    comm.Recv([b, 2, MPI.INT], source=0)
+""",
+    ),
+    "a derived type of other parts": (
+        ["rank 0 sent 6 float64 (line 4:", "into 6 int64 (line 7:"],
+        """
+a = np.arange(12.0).reshape(3, 4)
+columns = MPI.DOUBLE.Create_vector(3, 2, 4).Commit()
+if rank == 0:
+    comm.Send([a, 1, columns], dest=1)
+elif rank == 1:
+    b = np.empty(6, np.int64)
+    comm.Recv(b, source=0)
+columns.Free()
+""",
+    ),
+    "Bcast of integers into floats": (
+        ["in Bcast rank 0 sent 4 int64 (line 2:", "received into 4 float64 (line 2:"],
+        """
+data = np.arange(4) if rank == 0 else np.empty(4)
+comm.Bcast(data, root=0)
+""",
+    ),
+    "Allreduce of integers and floats": (
+        ["in Allreduce rank 0 has 4 float64 (line 3:", "rank 1 4 int64 (line 3:"],
+        """
+mine = np.arange(4) if rank == 1 else np.ones(4)
+total = np.empty_like(mine)
+comm.Allreduce(mine, total)
+""",
+    ),
+    "Gather of more than there is room for": (
+        ["in Gather rank 1 sent 1 float64 (line 2:", "received into 2 float64 (line 2:"],
+        """
+all_of_them = np.zeros(2 * size) if rank == 0 else None
+comm.Gather(np.array([float(rank)]), all_of_them, root=0)
+""",
+    ),
+    "Scatter into another type": (
+        ["in Scatter rank 0 sent 2 int64 (line 3:", "received into 2 float64 (line 3:"],
+        """
+everything = np.arange(2 * size) if rank == 0 else None
+mine = np.empty(2)
+comm.Scatter(everything, mine, root=0)
+""",
+    ),
+    "Allgather into another type": (
+        ["in Allgather rank 1 sent 1 float64", "into 1 int64 (line 2:"],
+        """
+table = np.empty(size, np.int64)
+comm.Allgather(np.ones(1), table)
+""",
+    ),
+    "Gatherv with wrong counts": (
+        ["in Gatherv rank 1 sent 2 float64 (line 4:", "received into 3 float64 (line 4:"],
+        """
+mine = np.ones(rank + 1)
+everything = np.zeros(7)
+counts = [1, 3, 3]
+comm.Gatherv(mine, [everything, counts, [0, 1, 4], MPI.DOUBLE] if rank == 0 else None, root=0)
+""",
+    ),
+    "Iallreduce of two types": (
+        ["in Iallreduce rank 0 has 2 float64 (line 3:", "rank 2 2 int64 (line 3:"],
+        """
+mine = np.ones(2, int if rank == 2 else float)
+total = np.empty_like(mine)
+comm.Iallreduce(mine, total).Wait()
+""",
+    ),
+    "two roots": (
+        ["rank 0 has the root 0 (line 2:", "rank 1 has the root 1 (line 2:"],
+        """
+for root in (0, 0): pass
+comm.Ibcast(np.zeros(1), root=0 if rank != 1 else 1)
+""",
+    ),
+    "two operators": (
+        ["rank 0 has the operator SUM (line 2:", "rank 1 has the operator MAX (line 2:"],
+        """
+total = np.empty(1)
+comm.Allreduce(np.ones(1), total, op=MPI.SUM if rank == 0 else MPI.MAX)
+""",
+    ),
+    "types on a part of the ranks": (
+        ["in Bcast rank 0 sent 1 int64 (line 3:", "rank 2 received into 1 float64 (line 3:"],
+        """
+part = comm.Split(rank % 2)
+data = np.zeros(1, int) if rank == 0 else np.zeros(1)
+part.Bcast(data)
+part.Free()
+""",
+    ),
+    "the send buffer is changed before the wait": (
+        ["changed the send buffer of Isend (line 2:", "(line 5: request.Wait())"],
+        """
+x, b = np.arange(4.0), np.empty(4)
+request = comm.Isend(x, (rank + 1) % size)
+x[:] = -1
+comm.Recv(b, (rank - 1) % size)
+request.Wait()
+""",
+    ),
+    "a long send buffer is changed before the wait": (
+        ["changed the send buffer of Isend (line 2:", "(line 5:"],
+        """
+x, b = np.arange(40_000.0), np.empty(40_000)
+request = comm.Isend(x, (rank + 1) % size)
+x += 1
+comm.Recv(b, (rank - 1) % size)
+MPI.Request.Waitall([request])
+""",
+    ),
+    "one array for both sides": (
+        ["used the same memory to send and to receive (line 2:", "Sendrecv_replace"],
+        """
+x = np.full(3, float(rank))
+comm.Sendrecv(x, (rank + 1) % size, recvbuf=x, source=(rank - 1) % size)
+""",
+    ),
+    "sides that overlap": (
+        ["used the same memory to send and to receive (line 2:"],
+        """
+x = np.arange(6.0)
+comm.Sendrecv(x[:4], (rank + 1) % size, recvbuf=x[2:], source=(rank - 1) % size)
+""",
+    ),
+    "Allgather into its own input": (
+        ["used the same memory to send and to receive (line 2:", "IN_PLACE"],
+        """
+x = np.arange(float(size))
+comm.Allgather(x[rank : rank + 1], x)
+""",
+    ),
+    "two receives into one array": (
+        ["used memory in Irecv (line 3:", "that Irecv (line 3:"],
+        """
+b = np.empty(2)
+if rank == 0:
+    requests = [comm.Irecv(b, source) for source in (1, 2)]
+    MPI.Request.Waitall(requests)
+else:
+    comm.Send(np.full(2, float(rank)), 0)
+""",
+    ),
+    "a blocking receive into memory that is being sent": (
+        ["used memory in Recv (line 3:", "that Isend (line 2:"],
+        """
+x = np.full(3, float(rank))
+request = comm.Isend(x, (rank + 1) % size)
+comm.Recv(x, (rank - 1) % size)
+request.Wait()
+""",
+    ),
+    "a receive into a copy by a list": (
+        ["received into a temporary copy, so the data is gone (line 2:"],
+        """
+a = np.zeros((4, 2))
+comm.Sendrecv(np.ones(4), (rank + 1) % size, recvbuf=a[[0, 2]], source=(rank - 1) % size)
+""",
+    ),
+    "a receive into another type's copy": (
+        ["received into a temporary copy, so the data is gone (line 5:"],
+        """
+a = np.zeros(4, dtype=int)
+if rank == 0:
+    comm.Send(np.ones(4), 1)
+elif rank == 1:
+    comm.Recv(a.astype(float), 0)
+""",
+    ),
+    "a receive into a copy with its type": (
+        ["received into a temporary copy, so the data is gone (line 5:"],
+        """
+a = np.zeros((4, 2))
+if rank == 0:
+    comm.Send(np.ones(4), 1)
+elif rank == 1:
+    comm.Recv([a[[0, 2]], MPI.DOUBLE], 0)
+""",
+    ),
+    "a Bcast into a copy": (
+        ["received into a temporary copy, so the data is gone (line 2:"],
+        """
+a = np.zeros((3, 3))
+comm.Bcast(np.ascontiguousarray(a[:, 1]))
+""",
+    ),
+    "a later receive into a copy": (
+        ["received into a temporary copy, so the data is gone (line 2:"],
+        """
+a = np.zeros((3, 3))
+request = comm.Irecv(a[:, 0].copy(), (rank - 1) % size)
+comm.Send(np.ones(3), (rank + 1) % size)
+request.Wait()
+""",
+    ),
+    "memory that is resized": (
+        ["resized or freed the buffer of Isend (line 2:"],
+        """
+x, b = np.ones(4), np.empty(4)
+request = comm.Isend(x, (rank + 1) % size)
+x.resize(400_000, refcheck=False)
+comm.Recv(b, (rank - 1) % size)
+request.Wait()
+""",
+    ),
+    "a request that is lost": (
+        ["Mistake: ranks 0, 1, 2 never waited for the request of Isend (line 2:"],
+        """
+b = np.empty(4)
+comm.Isend(np.ones(4), (rank + 1) % size)
+comm.Recv(b, (rank - 1) % size)
+""",
+    ),
+    "a request that is not waited for": (
+        ["Note: ranks 0, 1, 2 have not waited yet for the request of Irecv (line 2:"],
+        """
+b = np.empty(4)
+request = comm.Irecv(b, (rank - 1) % size)
+comm.Send(np.ones(4), (rank + 1) % size)
+""",
+    ),
+    "a receive buffer that is read before its wait": (
+        ["read b in line 4: total = b.sum() before the Wait of Irecv", "(line 2:"],
+        """
+b = np.zeros(4)
+request = comm.Irecv(b, (rank - 1) % size)
+comm.Send(np.ones(4), (rank + 1) % size)
+total = b.sum()
+request.Wait()
+""",
+    ),
+    "a request that is started twice": (
+        ["started the request of Send_init (line 3:", "once more (line 4:"],
+        """
+x, b = np.ones(2), np.empty(2)
+request = comm.Send_init(x, MPI.PROC_NULL if rank else 1)
+request.Start()
+try: request.Start()
+except MPI.Exception: pass
+request.Wait()
+if rank == 1: comm.Recv(b, 0)
+""",
+    ),
+    "a message shorter than its buffer": (
+        ["Note: rank 1 received a message that fills 2 of the 5 elements of its buffer (line 5:"],
+        """
+if rank == 0:
+    comm.Send(np.ones(2), 1)
+elif rank == 1:
+    b = np.empty(5)
+    comm.Recv(b, 0)
+""",
+    ),
+    "access outside an epoch": (
+        ["called Put outside an epoch (line 3:"],
+        """
+window = MPI.Win.Allocate(8, 8, comm=comm)
+if rank == 0:
+    try: window.Put(np.ones(1), 1)
+    except MPI.Exception: pass
+window.Free()
+""",
+    ),
+    "two writers to one place": (
+        ["rank 1's Put (line 3:", "rank 2's Put (line 3:", "same place of rank 0's window"],
+        """
+window = MPI.Win.Allocate(16, 8, comm=comm)
+window.Fence()
+if rank: window.Put(np.full(1, float(rank)), 0, 1)
+window.Fence()
+window.Free()
+""",
+    ),
+    "communicators that are not freed": (
+        ["Note: ranks 0, 1, 2 made", "communicators with Split (line 2:", "unfreed"],
+        """
+for step in range(20):
+    part = comm.Split(rank % 2)
+    part.Barrier()
+""",
+    ),
+    "windows that are not freed": (
+        ["windows with Win.Allocate (line 2:"],
+        """
+for step in range(5):
+    window = MPI.Win.Allocate(8, comm=comm)
+""",
+    ),
+    "unsigned and signed": (
+        ["Note: rank 0 sent 3 uint32 (line 2:", "into 3 int32 (line 5:"],
+        """
+if rank == 0:
+    comm.Send(np.ones(3, np.uint32), 1)
+elif rank == 1:
+    b = np.empty(3, np.int32)
+    comm.Recv(b, 0)
+""",
+    ),
+}

@@ -1,0 +1,29 @@
+"""Silent mistakes are said, with lines and types; of right programs nothing is said."""
+
+import functools
+import json
+
+import pytest
+
+from mpi_classroom.launch import run_ranks
+from tests.notebooks.right_programs import RIGHT
+from tests.notebooks.silent_mistakes import MISTAKES
+
+
+@functools.cache
+def said_of(programs: str) -> dict[str, list[str]]:
+    """What is said of each program, all in one job."""
+    done = run_ranks(3, ["-m", "tests.notebooks.checked_programs", programs], timeout=100)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_silent_mistake_is_said(name):
+    said = said_of("silent_mistakes.MISTAKES")[name]
+    assert any(all(part in line for part in MISTAKES[name][0]) for line in said), said
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_of_a_right_program_nothing_is_said(name):
+    assert said_of("right_programs.RIGHT")[name] == []
