@@ -136,7 +136,7 @@ def needed_after(number: str, section: int) -> set[str]:
 def names_of(source: str) -> tuple[set[str], set[str]]:
     """What a code cell defines and what it reads, after the process: "ranks total", "kernel cluster"."""
     where = "ranks" if source.startswith("%%px") else "kernel"
-    code = "\n".join(line for line in source.splitlines() if not line.startswith("%%"))
+    code = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
     table = symtable.symtable(code, "cell", "exec")
     names = table.get_symbols()
     defined = {f"{where} {name.get_name()}" for name in names if name.is_assigned() or name.is_imported()}

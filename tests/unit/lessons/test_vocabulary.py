@@ -5,13 +5,24 @@ from pathlib import Path
 import pytest
 
 from course.lessons.shared.glossary import Term, glossary
+from course.tools import build
 from course.tools.lesson import LessonSource
 from course.tools.vocabulary import early_terms, own_terms
 
+HEADER = """\
+# ---
+# title: Middle
+# goal: Do one thing well.
+# able: [do it]
+# before: Python
+# minutes: {core: 20, more: 15}
+# ranks: 4
+# warm-up: [{ask: 1, answer: 1}, {ask: 2, answer: 2}, {ask: 3, answer: 3}]
+# ---
+
+"""
 SOURCE = """\
 # %% [markdown]
-# # 02 · Middle
-#
 # Plain words.
 
 # %%
@@ -32,10 +43,16 @@ def f(x):
 """
 
 
+@pytest.fixture(autouse=True)
+def without_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lesson is its own cells: test_frame.py is about the frame."""
+    monkeypatch.setattr(build, "framed", lambda source, own: own)
+
+
 def problems(tmp_path: Path, text: str, name: str = "02_middle") -> list[tuple[int, str]]:
     source = tmp_path / f"l{name}" / "lesson.py"
     source.parent.mkdir(exist_ok=True)
-    source.write_text(text)
+    source.write_text(HEADER + text)
     return list(early_terms(LessonSource(source, [source])))
 
 
@@ -87,7 +104,7 @@ def test_the_map_of_the_course_may_name_everything(tmp_path: Path) -> None:
 def test_a_term_that_its_lesson_does_not_introduce_is_found(tmp_path: Path) -> None:
     source = tmp_path / "l13_summaries" / "lesson.py"
     source.parent.mkdir()
-    source.write_text("# %% [markdown]\n# ROUGE\n")
+    source.write_text(f"{HEADER}# %% [markdown]\n# ROUGE\n")
     sentences = [sentence for _, sentence in own_terms(LessonSource(source, [source]))]
     assert any("'lead-3'" in each for each in sentences) and not any("'ROUGE'" in each for each in sentences)
 
