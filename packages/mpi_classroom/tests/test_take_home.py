@@ -104,8 +104,10 @@ def test_the_docstring_says_how_to_start_the_program_and_outlives_every_save() -
     save_part("01_try.py", "x = 1")
     save_part("01_try.py", first)
     text = path.read_text()
-    assert text.startswith('"""Try it: in vain.\n\n    mpiexec -n 4 python code/01_try.py ')
-    assert text.count('"""') == 2 and "sbatch -n 8" in str(ast.get_docstring(ast.parse(text)))
+    assert text.startswith('"""Try it: in vain.\n\n')
+    assert text.count('"""') == 2 and "mpiexec -n 4 python code/01_try.py" in str(
+        ast.get_docstring(ast.parse(text))
+    )
     assert parts() == ["import os", "x = 1"]
 
 

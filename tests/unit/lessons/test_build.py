@@ -368,7 +368,7 @@ def test_cells_that_are_saved_are_a_program_that_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=30)
     assert done.stdout == "[2, 2]\n"
     text = path.read_text()
-    assert text.startswith('"""Deal.\n\n    mpiexec -n 4 python code/01_try.py')
+    assert text.startswith('"""Deal.\n\n') and "mpiexec -n 4 python code/01_try.py" in text
     assert "\n".join(DEALING.splitlines()[:2]) in text and "late" not in text
     path.write_text(f"{text}\n")
     assert differing_files(source) == ["01_try.py"]
