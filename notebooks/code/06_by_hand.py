@@ -1,4 +1,4 @@
-"""Data parallelism by hand: every rank has the whole network and a part of every batch.
+"""Data parallelism by hand: trains a network on data/digits.npz, which lies beside this file.
 
 Start it with one of these:
 
@@ -16,7 +16,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-torch.set_num_threads(1)  # one core per rank
+torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # rounding is then far below the effect of a mistake
 
 comm = MPI.COMM_WORLD
@@ -57,9 +57,9 @@ def network():
 
 def train(comm, batches, make=network):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
-    torch.manual_seed(comm.rank)  # other weights on every rank, until …
+    torch.manual_seed(comm.rank)  # so that we see what line 1 is for
     model, losses = make(), []
-    broadcast_weights(comm, model)  # 1 … all replicas start equal
+    broadcast_weights(comm, model)  # 1 all replicas start equal
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:
         mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
@@ -72,8 +72,8 @@ def train(comm, batches, make=network):
     return model, losses
 
 
-def right(model):
-    """Which part of the new images the network reads correctly."""
+def accuracy(model):
+    """The part of the new images that the network reads correctly."""
     return (model(new_images).argmax(1) == new_labels).double().mean().item()
 
 
@@ -88,7 +88,7 @@ def share_of_loss(outputs, targets, batch_size):
 def main():
     model, losses = train(comm, batches)
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {right(model):.1%} of new images right")
+        print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {accuracy(model):.1%} of new images right")
 
 
 if __name__ == "__main__":

@@ -409,6 +409,10 @@ comm.Sendrecv(np.empty(0), (rank + 1) % size, recvbuf=np.empty(0), source=(rank 
 if rank == 0: comm.Send([None, MPI.INT], 1)
 if rank == 1: comm.Recv(nothing, 0)
 """,
+    "a message whose content nobody wants": """
+if rank == 0: comm.Send(np.zeros(3), dest=1)
+if rank == 1: comm.Recv(np.empty(3), source=0)
+""",
     "a view that is received into": """
 a = np.zeros((4, 4))
 right, left = (rank + 1) % size, (rank - 1) % size

@@ -223,7 +223,8 @@ row = {"labels": {"rank": f"rank {comm.rank}"}, "value": np.median(seconds)}
 
 # %%
 medians = [row["value"] for row in cluster["row"]]
-outcome("Which rank spends the least time in sum_gradients?", medians.index(min(medians)), word="it was rank")
+least = medians.index(min(medians))
+outcome("Which rank spends the least time in sum_gradients?", least, word="it was rank")
 
 # %% tags=["nbval-ignore-output"]
 show(cluster["row"], x="rank", y="time in sum_gradients")
@@ -347,8 +348,8 @@ show(cluster["rows"], x="way", y="time of a step")
 # </details>
 
 # %% [markdown]
-# **How many messages should a step send?** On the next link, every message takes 20 ms, and its bytes travel at 0.1 Gbit/s besides. Many small
-# messages pay the 20 ms often; one large message leaves late, when backward is done. The library's `GradientBuckets` puts gradients into **buckets** of at
+# **How many messages should a step send?** On the next link, every message costs a quarter of a forward and backward pass, and all bytes of a
+# step together cost a whole one. Many small messages pay often; one large message leaves late, when backward is done. The library's `GradientBuckets` puts gradients into **buckets** of at
 # most so many bytes, the **fusion threshold** (a larger gradient has a bucket of its own), and starts a bucket's sum when its last gradient is there. `wire_dtype` rounds the numbers
 # to 16 bits on the way. **Predict** the slowest and the fastest of the six.
 
@@ -356,7 +357,8 @@ show(cluster["rows"], x="way", y="time of a step")
 # %%px --timeout 100
 from course_lib.parallel.gradient_buckets import GradientBuckets
 
-slow = slow_messages(comm, seconds=0.02, gbit_per_s=0.1)
+once = timed(comm, lambda: compute(plain))
+slow = slow_messages(comm, seconds=once / 4, gbit_per_s=8e-9 * 2_259_024 / once)
 bucket_rows, sent = [], []
 for limit in (2**14, 2**20, 2**24):
     for wire in (None, torch.bfloat16):
@@ -377,9 +379,9 @@ show(cluster["bucket_rows"], x="threshold", y="time of a step", by="numbers of")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages of 64-bit numbers are slowest: 12 · 20 ms, and 180 ms for the bytes. A quarter of the bytes takes 45 ms. Between four buckets and one
-# it depends on backward: the longer it takes, the more the first three of four can hide. So try three thresholds on *your* link, with *your*
-# network. The price of 16 bits: every addition is rounded, and more ranks round more often. All ranks receive the same rounded sum, so the
+# Twelve messages of 64-bit numbers are slowest: they cost twelve quarters, and a whole for the bytes. One bucket of 16-bit numbers costs a quarter, and a
+# quarter for the bytes. Four buckets cost more, but the first three travel while backward computes, so they come close. Where a message costs
+# little and bytes cost much, they win. So try three thresholds on *your* link, with *your* network. The price of 16 bits: every addition is rounded, and more ranks round more often. All ranks receive the same rounded sum, so the
 # replicas stay equal, but it is no longer the training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8
 # significant bits: in it, 256 + 1 is 256.
 #

@@ -106,7 +106,7 @@ class Words:
     def _temporary(self, name: str, line: Line, times: int) -> tuple[str, str]:
         where = self.where(line, name)
         if received_is_new(self.source(line)[1], name):
-            return "note", f"{{who}} received into an array that has no name, so the data is gone ({where})."
+            return "note", ""  # nobody wants that content: only the time, or that it came
         return "error", (
             f"{{who}} received into a temporary copy, so the data is gone ({where}). Indexing with a "
             "list and "
@@ -185,7 +185,7 @@ class Words:
         )
 
     def _leak(self, name: str, line: Line, times: int) -> tuple[str, str]:
-        if times < LEAKS:
+        if times < LEAKS or not self.source(line)[1]:  # a library's line is not the learner's to change
             return "note", ""
         what = "window" if name.startswith("Win") else "communicator"
         return "note", (
