@@ -73,7 +73,6 @@ def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
         "predict",
         "outcome",
         "continue_with",
-        "show",
         "catch_up",
     }
 
