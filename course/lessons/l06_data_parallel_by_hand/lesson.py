@@ -340,8 +340,8 @@ show(cluster["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One after the other takes the sum of both times, about 1.7. With overlap the messages travel while backward computes, and the step comes close to 1. Only
-# the messages of the first layer remain: its gradients come last. (A crowded machine blurs that.) Somebody must drive the messages while you
+# One after the other takes the sum of both times, about 1.7. With overlap the messages travel while backward computes, and the step comes nearer to 1. At
+# best only the messages of the first layer remain, whose gradients come last; four ranks on two cores stay above that. Somebody must drive the messages while you
 # compute: here it is a clock, with NCCL the GPU, with plain MPI only your own calls; that is why `GradientBuckets` below looks at its sums in
 # every hook. Messages that take longer than backward hide in part.
 #
