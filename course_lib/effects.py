@@ -24,7 +24,7 @@ import numpy as np
 from mpi4py import MPI
 
 STATUS = Path("/proc/self/status")
-ANY = MPI.ANY_SOURCE  # and MPI.ANY_TAG: the same number
+ANY, ANY_TAG = MPI.ANY_SOURCE, MPI.ANY_TAG
 
 
 def slow_messages(comm: MPI.Intracomm, seconds: float, gbit_per_s: float | None = None) -> MPI.Intracomm:
@@ -80,7 +80,7 @@ class SlowComm:
         note = self.notes.Isend(arrives, dest, tag)
         return SlowRequest(data, arrives, lambda _: note.Wait())
 
-    def Irecv(self, buf: Any, source: int = ANY, tag: int = ANY) -> SlowRequest:
+    def Irecv(self, buf: Any, source: int = ANY, tag: int = ANY_TAG) -> SlowRequest:
         arrives = np.zeros(1)
         data = self.comm.Irecv(buf, source, tag)
         return SlowRequest(data, arrives, lambda got: self.notes.Recv(arrives, got.source, got.tag))
@@ -88,7 +88,7 @@ class SlowComm:
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         self.Isend(buf, dest, tag).Wait()
 
-    def Recv(self, buf: Any, source: int = ANY, tag: int = ANY, status: MPI.Status | None = None) -> None:
+    def Recv(self, buf: Any, source: int = ANY, tag: int = ANY_TAG, status: MPI.Status | None = None) -> None:
         self.Irecv(buf, source, tag).Wait(status)
 
     def Sendrecv(
@@ -98,7 +98,7 @@ class SlowComm:
         sendtag: int = 0,
         recvbuf: Any = None,
         source: int = ANY,
-        recvtag: int = ANY,
+        recvtag: int = ANY_TAG,
         status: MPI.Status | None = None,
     ) -> None:
         receiving = self.Irecv(recvbuf, source, recvtag)

@@ -293,7 +293,7 @@ EXERCISES = (SHARE, SAME_TRAINING, WHICH_GPU, WAIT_FIRST, NO_BROADCAST)
 PREDICTIONS = (
     Prediction(
         id="06.p1",
-        question="Which rank spends the least time in sum_gradients?",
+        question="Which rank is late?",
         objectives=(3,),
         targets=("short-wait-is-good",),
     ),

@@ -49,7 +49,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # rounding is then far below the effect of a mistake
+torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -61,7 +61,8 @@ draw = np.random.default_rng(0)  # the same on every rank, so all ranks know eve
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# The first function copies rank 0's network to all ranks. `Bcast` does it; the lines around it look after unusual memory layouts.
+# The first function copies rank 0's network to all ranks. `Bcast` does it. The lines around it matter only for tensors with an unusual
+# memory layout.
 
 # %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
 # %%px --save 06_by_hand.py
@@ -84,9 +85,9 @@ def network():
 
 def train(comm, batches, make=network):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
-    torch.manual_seed(comm.rank)  # so that we see what line 1 is for
+    torch.manual_seed(comm.rank)  # each rank draws weights of its own …
     model, losses = make(), []
-    broadcast_weights(comm, model)  # 1 all replicas start equal
+    broadcast_weights(comm, model)  # 1 … and all get rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:
         mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
@@ -105,8 +106,8 @@ def accuracy(model):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 calls a function that we still have to write. Let us try what a program for one process has there: the mean loss. Each rank trains
-# alone (`COMM_SELF` is a communicator of one rank), then all four train together. **Vote** first: together they (a) learn as well as one, (b)
+# Line 3 calls a function that we still have to write. Let us try the mean loss, as in any program for one process. Each rank trains alone
+# (`COMM_SELF` is a communicator of one rank), then all four train together. **Vote** first: together they (a) learn as well as one, (b)
 # learn more slowly, (c) learn nothing.
 
 
@@ -126,7 +127,7 @@ for team in (MPI.COMM_SELF, comm):
 #
 # Together they guess: chance gets one in ten right. The first loss shows why: 9.32 is four times 2.33. Each rank took the *mean* over its shard,
 # and lines 4 and 5 *add* four means. So the gradient is four times too large, and a learning rate of 1 acts like 4. No error, no warning:
-# who tests on one GPU and trains on eight meets this bug there.
+# a program that adds means passes every test on one GPU, and fails on eight.
 #
 # </details>
 
@@ -155,8 +156,8 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# Start it as you would on a cluster. Three ranks cannot share 128 images evenly: they get 43, 43 and 42. **Predict:** in which digit will the
-# losses differ?
+# Start it as you would on a cluster. Three ranks cannot share 128 images evenly: they get 43, 43 and 42. **Predict:** how many digits of the
+# last loss will they share with one rank?
 
 # %%
 # !mpiexec -n 1 python code/06_by_hand.py
@@ -165,7 +166,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In none. Each rank adds the losses of *its* images and divides by the size of the *whole* batch: the shares add up to the mean, however the
+# All. Each rank adds the losses of *its* images and divides by the size of the *whole* batch: the shares add up to the mean, however the
 # batch was cut. Every replica takes the step that one process would take, with a third of the computing. (Lesson 07 measures the time.)
 #
 # </details>
@@ -191,54 +192,55 @@ for team in (MPI.COMM_SELF, comm):
 # <details><summary>Open after you have run the cell</summary>
 #
 # No. What this network says about an image depends on the others in its shard: 127 others on one rank, 31 on four. No division repairs that.
-# PyTorch's `SyncBatchNorm` computes both over all ranks. **Dropout** is random on every rank, so the trainings agree on average only.
+# PyTorch's `SyncBatchNorm` computes mean and spread over all ranks. **Dropout** switches off random units, others on each rank, so the trainings
+# agree on average only.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 4 · Who waits?
+# ## 4 · Who is late?
 #
-# Rank 1 comes 20 ms late to every sum: it is a **straggler**. Each rank measures its time in `sum_gradients`.
-
-# %%
-predict("Which rank spends the least time in sum_gradients?", None)
+# One rank, drawn at random, now comes 20 ms late to every sum: it is a **straggler**. Each rank measures its own time in `sum_gradients`, and
+# you find the late one.
 
 # %%
 # %%px
 import time
 
+late = comm.bcast(np.random.default_rng().integers(comm.size))  # rank 0 draws
 model, _ = train(comm, batches[:1])
 seconds = []
 for _ in range(20):
-    if comm.rank == 1:
-        time.sleep(0.02)  # late on purpose
+    if comm.rank == late:
+        time.sleep(0.02)
     began = MPI.Wtime()
     sum_gradients(comm, model)
     seconds.append(MPI.Wtime() - began)
 
 row = {"labels": {"rank": f"rank {comm.rank}"}, "value": np.median(seconds)}
 
-# %% [markdown]
-# The rank with the smallest median, then all four:
-
-# %%
-medians = [row["value"] for row in cluster["row"]]
-least = medians.index(min(medians))
-outcome("Which rank spends the least time in sum_gradients?", least, word="it was rank")
-
 # %% tags=["nbval-ignore-output"]
 show(cluster["row"], x="rank", y="time in sum_gradients")
+
+# %% [markdown]
+# Accuse one: write its number in place of `None`.
+
+# %%
+predict("Which rank is late?", None)
+
+# %% tags=["nbval-ignore-output"]
+outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
 # ```
-# rank 0   in sum_gradients, waiting for rank 1 ░░░░░░░░░░ sum
-# rank 1   asleep ··········································· sum
+# on time   in sum_gradients, waiting for the straggler ░░░░░░░░░░ sum
+# late      asleep ··············································· sum
 # ```
 #
-# The straggler! It arrives last, finds everybody there, and is done at once. The other three look as if *their* communication were slow; a
-# faster network would not help them.
+# The one with the *shortest* bar. It arrives last, finds everybody there, and is done at once. The other three look as if their communication
+# were slow; a faster network would not help them.
 #
 # </details>
 
@@ -247,10 +249,10 @@ show(cluster["row"], x="rank", y="time in sum_gradients")
 #
 # | | with 64 GPUs |
 # |---|---|
-# | batch | 64 shards of 32 images make a batch of 2,048, with a learning rate of its own (lesson 05) |
-# | sum | NCCL adds on the GPUs, in rings or trees (lesson 04), while backward computes (More; lesson 07) |
+# | batch | 64 GPUs with 32 images each make a batch of 2,048. The learning rate that suited 128 will not suit it (lesson 05) |
+# | sum | NVIDIA's library NCCL adds on the GPUs, in rings or trees (lesson 04), while backward still computes (More) |
 # | straggler | in every step, the slowest of 64 sets the pace |
-# | batch norm | 32 images per GPU: usually left as it is. 2 images: `SyncBatchNorm` |
+# | batch norm | with 32 images per GPU people usually keep it; with 2 they need `SyncBatchNorm` |
 
 # %% tags=["exercise: 06.q1", "subslide"]
 
@@ -258,7 +260,7 @@ show(cluster["row"], x="rank", y="time in sum_gradients")
 # ## Key points
 #
 # - Divide the *sum* of a shard's losses by the *whole* batch, and add the gradients. Then one rank or a hundred do the same training, as long as
-#   the network looks at each image by itself. (A library that *averages* over ranks wants means: lesson 07.)
+#   the network treats each image by itself, without chance. (A library that *averages* over ranks wants means: lesson 07.)
 # - Who waits in an all-reduce is a victim. If the same rank always waits least, it is the straggler.
 
 # %% [markdown] tags=["slide"]
@@ -267,8 +269,8 @@ show(cluster["row"], x="rank", y="time in sum_gradients")
 # On eight ranks, a colleague's run is 3 percentage points less accurate. What do you ask first? (a) Which network card? (b) Which batch
 # and learning rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b) first: eight ranks at the old shard are another batch. Then ask for batch norm, dropout and
-# several seeds: (c). (a) changes the time.</details>
+# <details><summary>What to listen for</summary>(b) first: eight ranks that each take the old batch make a batch eight times as large. Then
+# ask for batch norm, dropout and several seeds: (c). (a) changes the time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -276,16 +278,9 @@ show(cluster["row"], x="rank", y="time in sum_gradients")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question about section 2.
+# First a question about section 4.
 
 # %% tags=["exercise: 06.q2"]
-
-# %% [markdown]
-# Jakovac and Pichler name ten phases of data-parallel training: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward, 5 average, 6 update, 7 barrier,
-# 8 gather, 9 finalize. The library's epoch has a line or a function for each; 0 and 9 are the import of `mpi4py` and the end of the process.
-
-# %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
-# %%px
 
 # %% [markdown]
 # ### When do messages cost no time?
@@ -341,9 +336,9 @@ show(cluster["rows"], x="way", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # One after the other takes the sum of both times, about 1.7. With overlap the messages travel while backward computes, and the step comes nearer to 1. At
-# best only the messages of the first layer remain, whose gradients come last; four ranks on two cores stay above that. Somebody must drive the messages while you
-# compute: here it is a clock, with NCCL the GPU, with plain MPI only your own calls; that is why `GradientBuckets` below looks at its sums in
-# every hook. Messages that take longer than backward hide in part.
+# best only the messages of the first layer remain, whose gradients come last; four ranks on two cores stay above that. That works only if messages
+# move while you compute. With NCCL the GPU moves them; with plain MPI they often move only inside MPI calls; our slow link is a timer. If they take longer
+# than backward, a part of them stays visible.
 #
 # </details>
 
@@ -358,7 +353,8 @@ show(cluster["rows"], x="way", y="time of a step")
 from course_lib.parallel.gradient_buckets import GradientBuckets
 
 once = timed(comm, lambda: compute(plain))
-slow = slow_messages(comm, seconds=once / 4, gbit_per_s=8e-9 * 2_259_024 / once)
+nbytes = sum(parameter.nbytes for parameter in plain.parameters())
+slow = slow_messages(comm, seconds=once / 4, gbit_per_s=8e-9 * nbytes / once)
 bucket_rows, sent = [], []
 for limit in (2**14, 2**20, 2**24):
     for wire in (None, torch.bfloat16):
@@ -380,7 +376,7 @@ show(cluster["bucket_rows"], x="threshold", y="time of a step", by="numbers of")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Twelve messages of 64-bit numbers are slowest: they cost twelve quarters, and a whole for the bytes. One bucket of 16-bit numbers costs a quarter, and a
-# quarter for the bytes. Four buckets cost more, but the first three travel while backward computes, so they come close. Where a message costs
+# quarter for the bytes. Four buckets come next: they cost more, but the first three travel while backward computes. Where a message costs
 # little and bytes cost much, they win. So try three thresholds on *your* link, with *your* network. The price of 16 bits: every addition is rounded, and more ranks round more often. All ranks receive the same rounded sum, so the
 # replicas stay equal, but it is no longer the training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8
 # significant bits: in it, 256 + 1 is 256.
@@ -388,8 +384,9 @@ show(cluster["bucket_rows"], x="threshold", y="time of a step", by="numbers of")
 # </details>
 #
 # Broadcast, hooks, fusion and compression together are what **Horovod** made popular, over MPI. (Its last release does not compile against a
-# current PyTorch.) Horovod broadcasts the *optimizer*, too. Why? A run is restarted: rank 0 reads weights and momentum from a file, and the weights
-# are broadcast. **Predict** what `replicas_agree` says after the next step, without `broadcast_optimizer` and with it.
+# current PyTorch.) Horovod broadcasts the *optimizer*, too. Why? After a restart all ranks have the same
+# weights, but only rank 0 has read the momentum from a file. **Predict** whether the replicas are equal after the next step, without
+# `broadcast_optimizer` and with it. (All ranks take the same images here, so there is nothing to sum.)
 
 # %%
 # %%px
@@ -401,7 +398,7 @@ def restart(send_optimizer):
     model = network()
     broadcast_weights(comm, model)
     for step in range(2):
-        if step == 0 or comm.rank > 0:  # at the restart, rank 0 has its momentum from a file
+        if step == 0 or comm.rank > 0:  # a new optimizer, without momentum; rank 0 keeps its own
             optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         if step == 1 and send_optimizer:
             broadcast_optimizer(comm, optimizer)
@@ -422,7 +419,8 @@ if comm.rank == 0:
 #
 # </details>
 #
-# Where does *your* step spend its time? A **profiler** records what runs when. We profile one step with overlap on rank 0. `record_function` names a range.
+# Where does *your* step spend its time? A **profiler** records what runs when. All ranks profile one step with overlap; we look at rank 0. `record_function` names a
+# range.
 
 # %%
 # %%px
@@ -436,7 +434,7 @@ with profile(activities=[ProfilerActivity.CPU]) as profiler:
 
 names = ("compute and hooks", "wait", "aten::addmm", "aten::mm")
 profiled = [
-    {"labels": {"what": event.key, "calls": event.count}, "value": event.cpu_time_total / 1e6}
+    {"labels": {"what": event.key}, "value": event.cpu_time_total / 1e6}
     for event in profiler.key_averages()
     if event.key in names
 ]
@@ -446,7 +444,7 @@ show(cluster["profiled"], x="what", y="time in a step, rank 0")
 
 # %% [markdown]
 # Ranges contain what runs inside them: the matrix products (`addmm` forward, `mm` backward) are a part of "compute and hooks". "wait" is what
-# overlap did not hide, and the time until the last rank has come. `profiler.export_chrome_trace("trace.json")` writes a timeline that
+# overlap did not hide, and the time until the last rank has come. (Profiling takes time itself.) `profiler.export_chrome_trace("trace.json")` writes a timeline that
 # [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long on most ranks and short on one: what did that one do before?
 
 # %% tags=["exercise: 06.2"]
@@ -466,8 +464,9 @@ show(cluster["profiled"], x="what", y="time in a step, rank 0")
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker and updates once: the numbers of an all-reduce. Per step, it receives n gradients from n
-# workers and sends n copies of the weights; in a ring all-reduce no rank sends more than two, however many there are (lesson 04). An
+# A *synchronous* server waits for one gradient from every worker and updates once: the numbers of an all-reduce. With n workers, it
+# receives n gradients and sends n copies of the weights in every step; in a ring all-reduce each rank sends less than two gradients, for any n
+# (lesson 04). An
 # *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But its gradient is **stale**: others have moved the
 # weights meanwhile. The **staleness** of a gradient is the number of their updates.
 #
@@ -505,7 +504,9 @@ updates = [
     {"labels": {"staleness": stale, "run": run}, "value": count, "unit": "updates", "kind": "counted"}
     for run, histogram in {"workers alike": alike, "worker 3 sleeps": straggling}.items()
     for stale, count in histogram.items()
+    if count
 ]
+print(f"largest staleness: {max(alike)} among equal workers, {max(straggling)} with a slow one")
 show(updates, x="staleness", y="gradients", by="run")
 
 # %% [markdown]
@@ -519,6 +520,13 @@ show(updates, x="staleness", y="gradients", by="run")
 # </details>
 
 # %% tags=["exercise: 06.q3"]
+
+# %% [markdown]
+# A study of data parallelism over MPI (Jakovac and Pichler, below) names ten phases: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward, 5 average, 6 update, 7 barrier,
+# 8 gather, 9 finalize. `course_lib` trains a whole epoch so; 0 and 9 are the import of `mpi4py` and the end of the process.
+
+# %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
+# %%px
 
 # %% [markdown]
 # ## References

@@ -20,6 +20,7 @@ class Cell:
     number: int
     lines_above: int
     setup: bool
+    file: str = ""  # what `__file__` is while it runs, for a cell that is a part of a program
 
     def assigned(self) -> set[str]:
         """Names that the cell binds at its top level."""

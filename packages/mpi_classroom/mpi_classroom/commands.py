@@ -34,17 +34,18 @@ import psutil
 from mpi_classroom.folders import MPIEXEC, PREFIX, SEGMENTS, WINDOWS, scratch_folder
 from mpi_classroom.launch import (
     ALLOW_ROOT,
+    COMMAND_MARK,
     KEPT_MPIEXEC,
     TRANSPORT,
     available_cores,
     find_mpiexec,
+    is_ours,
     rank_environment,
     running_job,
 )
 
 MODULES = {"torchrun": "torch.distributed.run", "deepspeed": "deepspeed.launcher.runner"}
 COMMANDS = ("mpiexec", "mpirun", *MODULES)
-MARK = "-m mpi_classroom.commands"
 LOOPBACK = {"lo", "lo0"}
 GPUS = ("nvidia[0-9]*", "kfd")  # in /dev
 # Options that name hosts, and variables of a process that has nodes of its own or is a rank.
@@ -80,9 +81,7 @@ def search_path(*first: str, base: str | None = None) -> str:
 
 def has_commands(folder: Path) -> bool:
     """Whether the mpiexec in `folder` is ours."""
-    with contextlib.suppress(OSError):
-        return MARK.encode() in (folder / "mpiexec").read_bytes()[:1000]
-    return False
+    return is_ours(folder / "mpiexec")
 
 
 @functools.cache
@@ -104,7 +103,7 @@ def write_commands(folder: Path) -> None:
     for name in COMMANDS:
         package = MODULES.get(name, "mpi4py").partition(".")[0]
         if importlib.util.find_spec(package) is not None:
-            _write(folder / name, f"{shlex.quote(sys.executable)} -P {MARK} {name}")
+            _write(folder / name, f"{shlex.quote(sys.executable)} -P {COMMAND_MARK} {name}")
 
 
 def _write(path: Path, command: str) -> None:
@@ -154,12 +153,7 @@ def mpiexec_of(library: Path, vendor: str) -> Path | None:
     """
     names = (KEPT_MPIEXEC, f"mpiexec.{vendor.replace(' ', '').lower()}", "mpiexec")
     found = (place / "bin" / name for place in library.parents for name in names)
-    return next((path for path in found if path.exists() and not has_only_ours(path)), None)
-
-
-def has_only_ours(path: Path) -> bool:
-    """Whether this mpiexec is one of our scripts."""
-    return path.name == "mpiexec" and has_commands(path.parent)
+    return next((path for path in found if path.exists() and not is_ours(path)), None)
 
 
 def count(options: Sequence[str]) -> int:

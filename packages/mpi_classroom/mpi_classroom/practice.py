@@ -80,21 +80,23 @@ class Practice:
 
     def _keep(self, exercise: Exercise, cell: str, verdict: Verdict, file: str) -> None:
         """Keep a right answer in the program, else the course's; what was tried is what runs next."""
-        if verdict.state == "right":
-            self._right.add(exercise.id)
-        elif exercise.id in self._right:
+        if verdict.state != "right" and exercise.id in self._right:
             print(f"{FOLDER}/{file} still has your right answer; the next cells run the one above.")
             return
-        elif verdict.state == "not attempted":
+        if verdict.state == "not attempted":
             self.define_solution(exercise)
             print(f"Until you solve it, the next cells and {FOLDER}/{file} run the course's.")
-        else:
-            print(f"The next cells run yours; {FOLDER}/{file} has the course's until yours is right.")
+        elif verdict.state != "right":
+            yours = "The next cells run yours; " if verdict.loads else ""
+            print(f"{yours}{FOLDER}/{file} has the course's until yours is right.")
         try:
             code = cell if verdict.state == "right" else solved(exercise)
             save_part(file, code, cell_id(self.shell))
         except SaveError as problem:
             print(problem)
+            return
+        if verdict.state == "right":
+            self._right.add(exercise.id)
 
     def _verdict(self, exercise: Exercise | Question, cell: str) -> Verdict:
         if isinstance(exercise, Question):

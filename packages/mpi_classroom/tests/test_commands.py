@@ -141,7 +141,7 @@ def test_mpiexec_is_that_of_the_library(tmp_path):
 
 def test_the_library_that_mpi4py_loads_is_asked_for(monkeypatch, tmp_path):
     real, *_ = commands.real_command("mpirun")
-    assert Path(real).parent == Path(sys.executable).parent and not commands.has_only_ours(Path(real))
+    assert Path(real).parent == Path(sys.executable).parent and not commands.is_ours(Path(real))
     fake = empty(tmp_path / "lib" / "bin" / "mpiexec")
     monkeypatch.setattr(commands, "mpiexec_of", lambda library, vendor: fake)
     assert commands.real_command("mpirun") == [str(fake)]
@@ -209,3 +209,17 @@ def test_a_command_that_is_ended_or_killed_leaves_nothing(typed):
             assert time.monotonic() < deadline, left
             time.sleep(0.1)
         assert job.returncode == (128 + number if number == signal.SIGTERM else -number)
+
+
+def test_our_own_command_on_path_is_never_taken_for_mpiexec(tmp_path, monkeypatch):
+    ours, real = tmp_path / "ours", tmp_path / "real"
+    for folder in (ours, real):
+        folder.mkdir()
+    commands.write_commands(ours)
+    (real / "mpiexec").write_bytes(b"\x7fELF")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "bare"))
+    monkeypatch.setenv("PATH", f"{ours}:{real}")
+    assert commands.find_mpiexec() == real / "mpiexec"
+    monkeypatch.setenv("PATH", str(ours))
+    with pytest.raises(FileNotFoundError, match="load your cluster's MPI"):
+        commands.find_mpiexec()

