@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # rounding is then far below the effect of a mistake
+torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -57,9 +57,9 @@ def network():
 
 def train(comm, batches, make=network):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
-    torch.manual_seed(comm.rank)  # so that we see what line 1 is for
+    torch.manual_seed(comm.rank)  # each rank draws weights of its own …
     model, losses = make(), []
-    broadcast_weights(comm, model)  # 1 all replicas start equal
+    broadcast_weights(comm, model)  # 1 … and all get rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:
         mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
