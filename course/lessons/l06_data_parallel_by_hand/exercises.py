@@ -217,19 +217,19 @@ SAME_TRAINING = Question(
     "this?",
     options=(
         Option(
-            "the old one: batches of 256, rate 0.1",
+            "the old one, with batches of 256 and a rate of 0.1",
             reply="Eight means over equal shards, averaged, are the mean over 256 images. With unequal "
             "shards they would not be.",
             right=True,
         ),
         Option(
-            "one with batches of 32, rate 0.1",
+            "one with batches of 32 and a rate of 0.1",
             reply="That would mean each GPU updates its replica with its own gradient. All use the average, "
             "and that is of all 256 images.",
             belief="still-batch-64",
         ),
         Option(
-            "one with batches of 256, rate 0.8",
+            "one with batches of 256 and a rate of 0.8",
             reply="A *sum* of the eight means would give that, as in section 1. This library averages.",
             belief="ranks-multiply-the-step",
         ),
@@ -254,7 +254,7 @@ WHICH_GPU = Question(
             right=True,
         ),
         Option(
-            "a smaller all-reduce: fewer bytes for everyone",
+            "an all-reduce with fewer bytes for everyone",
             reply="Once all are there, the sum takes 12 ms. Half of the bytes would save some 6 of 310 ms.",
             belief="collective-time-is-transfer",
         ),

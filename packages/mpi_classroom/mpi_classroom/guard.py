@@ -1,5 +1,6 @@
 """`%%px` that always ends: ipyparallel's magics, with a deadline, a watch, and a cluster that heals."""
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -125,10 +126,12 @@ class GuardedMagics(ParallelMagics):
         signal_on_interrupt=None,
     ):
         """What `%px`, `%%px` and `%autopx` end in: send `cell` to the ranks, and watch it until it ends."""
+        blank = re.match(r"(?:[ \t]*\n)*", cell)[0]  # IPython drops it, and counts lines from there
+        cell = cell[len(blank) :]
         note = Cell(
             cell,
             len(self.shell.history_manager.input_hist_parsed) - 1,  # as the notebook shows it
-            self._options.get("lines_above", 0),
+            self._options.get("lines_above", 0) + blank.count("\n"),
             self._options.get("setup", False),
             self._options.get("file", ""),
         )

@@ -107,7 +107,7 @@ def test_any_other_world_is_refused_with_what_is_wrong(facts, n, words):
 def test_without_mpiexec(monkeypatch, leaves_nothing, tmp_path):
     monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert re.fullmatch(r"there is no mpiexec at .* and none on PATH; .* with: pip install .*", refusal())
+    assert re.fullmatch(r"there is no mpiexec in .* and none on PATH; .* with: pip install .*", refusal())
 
 
 SINGLETONS = 'shift; n=$1; shift\nwhile [ "$n" -gt 0 ]; do "$@" & n=$((n - 1)); done\nwait'
