@@ -34,7 +34,7 @@
 #                  └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. Our images are handwritten digits of 8 × 8 pixels.
+# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. The images are handwritten digits, 8 × 8 pixels.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -200,8 +200,7 @@ for team in (MPI.COMM_SELF, comm):
 # %% [markdown] tags=["slide"]
 # ## 4 · Who is late?
 #
-# One rank, drawn at random, now comes 20 ms late to every sum: it is a **straggler**. Each rank measures its own time in `sum_gradients`, and
-# you find the late one.
+# One rank, drawn at random, now comes 20 ms late to every sum: a **straggler**. Each rank measures its own time in `sum_gradients`.
 
 # %%
 # %%px
@@ -239,8 +238,8 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # late      asleep ··············································· sum
 # ```
 #
-# The one with the *shortest* bar. It arrives last, finds everybody there, and is done at once. The other three look as if their communication
-# were slow; a faster network would not help them.
+# The one with the *shortest* bar. It arrives last, finds everybody there, and is done at once. The others look as if their communication were
+# slow; a faster network would not help.
 #
 # </details>
 
@@ -250,9 +249,9 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # | | with 64 GPUs |
 # |---|---|
 # | batch | 64 GPUs with 32 images each make a batch of 2,048. The learning rate that suited 128 will not suit it (lesson 05) |
-# | sum | NVIDIA's library NCCL adds on the GPUs, in rings or trees (lesson 04), while backward still computes (More) |
+# | sum | NCCL adds on the GPUs, in rings or trees (lesson 04), while backward computes (More) |
 # | straggler | in every step, the slowest of 64 sets the pace |
-# | batch norm | with 32 images per GPU people usually keep it; with 2 they need `SyncBatchNorm` |
+# | batch norm | usually kept with 32 images per GPU; with 2, `SyncBatchNorm` |
 
 # %% tags=["exercise: 06.q1", "subslide"]
 

@@ -93,7 +93,7 @@ def show(rows: Sequence[Any], *, x: str, y: str = "", by: str = "", title: str =
     lines = len(places) > 1 and not words
 
     figure, axes = new_figure(wrapped(title, 7.5), width=8.0, height=4.0 + 0.25 * len(series))
-    factor, upwards = scale_y(axes, found, y, units[0])
+    factor, upwards = scale_y(axes, found, y, units[0], may_be_log=lines)  # a bar is as long as its value
     if lines:
         draw_lines(axes, series, factor)
         scale_x(axes, places, unit)
@@ -159,13 +159,13 @@ def is_wide(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > WIDE * min(values)
 
 
-def scale_y(axes: Axes, rows: Sequence[Row], words: str, unit: str) -> tuple[float, str]:
+def scale_y(axes: Axes, rows: Sequence[Row], words: str, unit: str, may_be_log: bool) -> tuple[float, str]:
     """Scale and name the vertical axis; returns the factor by which values are drawn, and the name."""
     ends = [end for row in rows for end in (row.low, row.high)]
     factor, name = in_unit(unit, max(map(abs, ends)))
     words = f"{words or {'s': 'time', 'bytes': 'size'}.get(unit, 'value')} ({name})"
     axes.set_ylabel(words)
-    if is_wide(ends):
+    if may_be_log and is_wide(ends):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(ends) < 1e3 * min(ends) else (1,)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
