@@ -14,14 +14,14 @@ from course.tools.jupyter import lab_environment
 from mpi_classroom.lessons import find_exercise
 from mpi_classroom.processes import marked_processes
 
-WINDOW = """
+WINDOW = r"""
 import os, sys
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 window = MPI.Win.Allocate(8, comm=comm)
 window.Fence()
 window.Free()
-print(comm.rank, comm.size, sys.prefix, os.environ["OMP_NUM_THREADS"], flush=True)
+print(f"{comm.rank} {comm.size} {sys.prefix} {os.environ['OMP_NUM_THREADS']}\n", end="", flush=True)
 """
 SPAWN = """
 import sys
@@ -40,21 +40,21 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 print("up", flush=True)
 MPI.COMM_WORLD.Barrier() if MPI.COMM_WORLD.rank else time.sleep(600)
 """
-TORCH = """
+TORCH = r"""
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
-print(dist.get_rank(), int(total), torch.get_num_threads(), flush=True)
+print(f"{dist.get_rank()} {int(total)} {torch.get_num_threads()}\n", end="", flush=True)
 dist.destroy_process_group()
 """
-DEEPSPEED = """
+DEEPSPEED = r"""
 import deepspeed, torch, torch.distributed as dist
 deepspeed.ops.__compatible_ops__ = {}
 deepspeed.init_distributed("gloo", verbose=False)
 total = torch.ones(1)
 dist.all_reduce(total)
-print(dist.get_rank(), int(total), torch.get_num_threads(), flush=True)
+print(f"{dist.get_rank()} {int(total)} {torch.get_num_threads()}\n", end="", flush=True)
 dist.destroy_process_group()
 """
 PROGRAMS = {"window": WINDOW, "spawn": SPAWN, "hangs": HANGS, "torch_sum": TORCH, "deepspeed_sum": DEEPSPEED}

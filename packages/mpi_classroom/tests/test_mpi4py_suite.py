@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]
 
 # Together all modules but those that start other jobs; each job of its own, so that one ends within minutes.
 MODULES = {
