@@ -152,7 +152,8 @@ def mpiexec_of(library: Path, vendor: str) -> Path | None:
     Debian can have several, and names each after its vendor.
     """
     names = (KEPT_MPIEXEC, f"mpiexec.{vendor.replace(' ', '').lower()}", "mpiexec")
-    found = (place / "bin" / name for place in library.parents for name in names)
+    places = [place for place in library.parents if place != place.parent]  # not /bin, which is the system's
+    found = (place / "bin" / name for place in places for name in names)
     return next((path for path in found if path.exists() and not is_ours(path)), None)
 
 
