@@ -1,7 +1,5 @@
 """What ZeRO holds and moves, to the byte, against the formulas; and what is there within a step."""
 
-import ctypes
-import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,7 +23,6 @@ from course.lessons.l11_zero_from_scratch.runs import (
     text_batches,
     train,
 )
-from course.lessons.shared.resident import resident_bytes
 from course_lib.fast.zero import Zero3
 from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes
 from course_lib.training.kept import kept_bytes
@@ -233,33 +230,6 @@ def test_bytes_moved_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dt
     parameters = sum(p.numel() for p in words()[0].parameters())
     each = per_parameter(dtype, 2)
     assert comm.allreduce(receiving.nbytes) == formulas.moved_bytes(parameters, stage, comm.size, each)
-
-
-def give_back_freed_memory() -> None:
-    """What earlier tests freed goes back to the system: else new tensors take it, and nothing grows."""
-    gc.collect()
-    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
-
-
-def test_resident_memory_shrinks_with_the_stage(comm: MPI.Intracomm) -> None:
-    """The system sees it, too: 16 MiB of weights in float32, 64 with gradients and Adam's state."""
-    if comm.size < 3:
-        return
-    grown = {}
-    for stage in (0, 3):
-        comm.Barrier()
-        give_back_freed_memory()
-        before = resident_bytes()
-        model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(4)))
-        zero = start(comm, model, stage, lambda shards: AdamW(shards, foreach=False), layers=model)
-        model(torch.ones(1, 1024)).sum().backward()
-        zero.step()
-        grown[stage] = resident_bytes() - before
-        held = held_state(zero, model).total
-        assert 0.9 * held < grown[stage] < held + 40 * 2**20
-        del model, zero
-    assert grown[3] < 0.8 * grown[0]
 
 
 def test_all_stages_have_the_same_loss(comm: MPI.Intracomm) -> None:
