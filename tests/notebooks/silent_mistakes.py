@@ -354,7 +354,7 @@ for step in range(20):
     "windows that are not freed": (
         ["windows with Win.Allocate (line 2:"],
         """
-for step in range(5):
+for step in range(8):
     window = MPI.Win.Allocate(8, comm=comm)
 """,
     ),
