@@ -13,6 +13,10 @@ from course.tools.parts import LABORATORY
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 RUNNER = ROOT / "tests" / "without_ours.py"
+# What a program prints that depends on the number of ranks or on the clock, as patterns; all else is compared.
+DIFFERS: dict[str, tuple[str, ...]] = {
+    "06_by_hand.py": (r"\branks: \d\b",),
+}
 
 
 def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
@@ -23,11 +27,14 @@ def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
 
 @cache
 def printed(program: Path, size: int) -> str:
-    """What the program prints, without the number of its ranks, which it prints too."""
+    """What the program prints, without what may differ."""
     done = run(program, size)
     assert done.returncode == 0, done.stderr
-    said, ranks = re.subn(rf"\branks: {size}\b", "ranks: n", done.stdout)
-    assert ranks == 1 and re.search(r"\d\.\d{4}", said), done.stdout
+    said = done.stdout
+    for pattern in DIFFERS[program.name]:
+        assert re.search(pattern, said), said
+        said = re.sub(pattern, "…", said)
+    assert re.search(r"\d", said), done.stdout
     return said
 
 
@@ -37,7 +44,7 @@ def test_every_lesson_of_the_laboratory_has_its_program() -> None:
 
 @pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
-def test_a_program_prints_the_same_loss_on_any_number_of_ranks(program: Path, size: int) -> None:
+def test_a_program_prints_the_same_numbers_on_any_number_of_ranks(program: Path, size: int) -> None:
     assert printed(program, size) == printed(program, 1)
 
 
