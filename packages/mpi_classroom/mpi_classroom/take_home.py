@@ -23,7 +23,7 @@ STARTS = 'if __name__ == "__main__":'
 # A cell that is a part of a file: `%%px --save FILE`, `%%exercise 06.1 --save FILE`, then the code.
 SAVED = re.compile(r"%%(?:px|exercise +(?P<id>\S+))\b.*? --save +(?P<file>\S+).*\n(?P<code>(?s:.*))")
 NAME = re.compile(r"[\w.-]+\.py")
-DOCSTRING = re.compile(r'\A"""(.+?)(?:\n.*?)?"""\n*', re.DOTALL)
+DOCSTRING = re.compile(r'\A"""(.+?)\s*"""\n*', re.DOTALL)
 HOW_TO_START = """
 Start it with one of these:
 
@@ -70,11 +70,11 @@ def save_part(name: str, code: str, cell: str = "") -> Path:
         if MARK not in before:
             path.replace(path.with_name(f"{name}.before"))
             before = MARK
-        first = re.match(r'"""(.*)', before)
-        parts, saved = before.split(MARK)[1:], _saved.setdefault(path, {})
+        docstring, *parts = before.split(MARK)
+        saved, code = _saved.setdefault(path, {}), code.replace(MARK, "")
         theirs = [part for other, part in saved.items() if other != cell]
         parts = with_part(parts, code, mine=saved.get(cell, ""), theirs=theirs)
-        new = composed(name, parts, title=first[1] if first else "")
+        new = composed(name, parts, docstring)
         if new != before:
             draft = path.with_name(f".{name}.{os.getpid()}")
             draft.write_text(new, encoding="utf-8")
@@ -111,18 +111,21 @@ def _body(code: str) -> str:
     return DOCSTRING.sub("", code.strip("\n"), count=1).strip("\n")
 
 
-def composed(name: str, parts: Sequence[str], title: str = "") -> str:
+def composed(name: str, parts: Sequence[str], before: str = "") -> str:
     """The text of the program: a docstring that says how to start it, then its parts.
 
-    The first line of the docstring is that of the first part, if this begins with one; else `title`.
+    The docstring is that of the first part, if this begins with one; else the one in `before`. It gets lines on how
+    to start the program, unless it has some.
     """
     parts = [part.strip("\n") for part in parts if part.strip()]
     first = DOCSTRING.match(parts[0]) if parts else None
-    title = first[1].strip() if first else title or name
     if first:
         parts[0] = parts[0][first.end() :]
-    how = HOW_TO_START.format(file=f"{FOLDER}/{name}")
-    return "\n\n".join([f'"""{title}\n{how}"""', *(f"{MARK}{part}\n" for part in parts if part)])
+    found = first or DOCSTRING.match(before)
+    said = found[1].strip() if found else name
+    if "mpiexec" not in said:
+        said += "\n" + HOW_TO_START.format(file=f"{FOLDER}/{name}").rstrip()
+    return "\n\n".join([f'"""{said}\n"""', *(f"{MARK}{part}\n" for part in parts if part)])
 
 
 def defines(code: str) -> set[str]:

@@ -111,6 +111,19 @@ def test_the_docstring_says_how_to_start_the_program_and_outlives_every_save() -
     assert parts() == ["import os", "x = 1"]
 
 
+def test_a_docstring_that_says_how_to_start_the_program_is_kept_whole() -> None:
+    said = "Trains.\n\n    torchrun --nproc-per-node 2 code/01_try.py\n    mpiexec -n 2 python code/01_try.py"
+    save_part("01_try.py", f'"""{said}\n"""\nx = 1')
+    save_part("01_try.py", "y = 1")
+    assert ast.get_docstring(ast.parse(Path("code", "01_try.py").read_text())) == said
+
+
+def test_a_line_that_looks_like_a_mark_divides_no_part() -> None:
+    save_part("01_try.py", f"x = 1\n{MARK}y = 2")
+    save_part("01_try.py", f"x = 3\n{MARK}y = 4")
+    assert parts() == ["x = 3\ny = 4"]
+
+
 def test_without_a_docstring_the_program_is_called_by_its_name() -> None:
     assert save_part("01_try.py", "x = 1").read_text().startswith('"""01_try.py\n')
 
