@@ -114,8 +114,8 @@ def _body(code: str) -> str:
 def composed(name: str, parts: Sequence[str], before: str = "") -> str:
     """The text of the program: a docstring that says how to start it, then its parts.
 
-    The docstring is that of the first part, if this begins with one; else the one in `before`. It gets lines on how
-    to start the program, unless it has some.
+    The docstring is that of the first part, if this begins with one; else the one in `before`. It gets lines
+    on how to start the program, unless it has some.
     """
     parts = [part.strip("\n") for part in parts if part.strip()]
     first = DOCSTRING.match(parts[0]) if parts else None

@@ -115,7 +115,7 @@ def test_a_docstring_that_says_how_to_start_the_program_is_kept_whole() -> None:
     said = "Trains.\n\n    torchrun --nproc-per-node 2 code/01_try.py\n    mpiexec -n 2 python code/01_try.py"
     save_part("01_try.py", f'"""{said}\n"""\nx = 1')
     save_part("01_try.py", "y = 1")
-    assert ast.get_docstring(ast.parse(Path("code", "01_try.py").read_text())) == said
+    assert Path("code", "01_try.py").read_text().startswith(f'"""{said}\n"""\n')
 
 
 def test_a_line_that_looks_like_a_mark_divides_no_part() -> None:
