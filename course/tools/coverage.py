@@ -6,7 +6,7 @@ the frame it serves and which misconceptions it is aimed at (`mpi_classroom.exer
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from course.lessons.shared.misconceptions import MISCONCEPTIONS
 from course.tools.lesson import LessonSource, Problem
@@ -19,6 +19,11 @@ MAGIC = re.compile(r"%%exercise +(\S+)")
 Item = Exercise | Question | Prediction
 KNOWN = {name for beliefs in MISCONCEPTIONS.values() for name in beliefs}
 QUESTIONS = (1, 2)  # so many has a core
+OFTEN = 3  # so many items of the whole course are aimed at one misconception, and of those below:
+OFTENER: Mapping[str, int] = {
+    "n-ranks-n-times": 6, "every-stage-an-nth": 5, "stage-3-is-free": 5, "every-layer-needs-a-sum": 4,
+    "timed-out-rank-is-guilty": 4,
+}  # fmt: skip
 
 
 def items(lesson: LessonSource) -> list[tuple[int, Item]]:
@@ -79,6 +84,17 @@ def misconceptions_are_targeted(lesson: LessonSource) -> Iterator[Problem]:
             yield n, f"{item.id} is aimed at no misconception; name one in its targets"
 
 
+def nothing_is_asked_too_often(lesson: LessonSource) -> Iterator[Problem]:
+    """In the whole course, few items are aimed at the same misconception: learners know it by then."""
+    course = [item for number in MISCONCEPTIONS for item in (*exercises_of(number), *predictions_of(number))]
+    for n, item in items(lesson):
+        for name in item.targets:
+            aimed = [other.id for other in course if name in other.targets]
+            most = OFTENER.get(name, OFTEN)
+            if item.id in aimed[most:]:
+                yield n, f"{item.id} asks about {name!r} after {', '.join(aimed[:most])}; ask something new"
+
+
 def predictions(lesson: LessonSource) -> Iterator[Problem]:
     """Every prediction is known, and compared with what comes out."""
     known = {prediction.question for prediction in predictions_of(lesson.number)}
@@ -113,6 +129,7 @@ def practice_is_complete(lesson: LessonSource) -> Iterator[Problem]:
 COVERAGE_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
     objectives_have_items,
     misconceptions_are_targeted,
+    nothing_is_asked_too_often,
     predictions,
     practice_is_complete,
 )

@@ -131,6 +131,11 @@ CASES: list[tuple[dict[str, object], int, str]] = [
     ),
     (changed(SECOND, options=(replace(RIGHT, belief="hot-is-done"), MISTAKEN)), 8, "the right one for none"),
     ({"predictions": (replace(MINUTES, targets=()),)}, 2, "70.p1 is aimed at no misconception"),
+    (
+        changed(BUG, targets=("hot-is-done", "longer-is-better")),
+        2,
+        "70.p1 asks about 'longer-is-better' after 70.2, 70.q1, 70.q2; ask something new",
+    ),
     (texts(('outcome("Minutes?", 3)', "z = 1")), 2, "no later cell calls outcome('Minutes?', …)"),
     ({"predictions": ()}, 2, "'Minutes?' is not in PREDICTIONS of the quiz.py of the lesson"),
     (texts((' tags=["more"]', "")), 1, "the core has 2 exercises"),
