@@ -48,12 +48,15 @@ Labels = NDArray[np.integer]
 # ---------------------------------------------------------------- phase 1
 
 
+def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
+    """The memory of a dense tensor as a flat array for MPI; its layout is the same on all ranks."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
+
+
 def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Give every rank the weights of rank 0, and its buffers (batch norm's running means), in place."""
-    for tensor in [*model.parameters(), *model.buffers()]:
-        values = tensor.detach().contiguous()  # the same memory, or a copy if its layout is unusual
-        comm.Bcast(values.numpy(), root=0)
-        tensor.detach().copy_(values)
+    """Give every rank rank 0's weights, in place, and its buffers: numbers that no gradient changes."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        comm.Bcast(numbers(tensor), root=0)
 
 
 def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
@@ -62,9 +65,7 @@ def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
     Each rank's buffers have seen its own shards. A model without buffers sends nothing.
     """
     for buffer in model.buffers():
-        values = buffer.contiguous()
-        comm.Bcast(values.numpy(), root=0)
-        buffer.copy_(values)
+        comm.Bcast(numbers(buffer), root=0)
 
 
 def broadcast_optimizer(comm: MPI.Intracomm, optimizer: Optimizer) -> None:
@@ -124,9 +125,7 @@ def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
         if parameter.requires_grad:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradient = parameter.grad.contiguous()  # the same memory, or a copy, as above
-            comm.Allreduce(MPI.IN_PLACE, gradient.numpy())
-            parameter.grad.copy_(gradient)
+            comm.Allreduce(MPI.IN_PLACE, numbers(parameter.grad))
 
 
 class GradientBucket(FlatGradients):

@@ -29,7 +29,7 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.comm.polling import wait_for
-from course_lib.parallel.data_parallel import equal_trainable_parameters
+from course_lib.parallel.data_parallel import equal_trainable_parameters, numbers
 from course_lib.theory.partition import fused_ranges
 from course_lib.training.flat import FlatGradients, check_unfrozen
 
@@ -42,13 +42,12 @@ _lost: list[torch.Tensor] = []  # memory that MPI may still write to
 def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
     """Overlap in its smallest form: start the sum of each gradient when backward has it.
 
-    The function that is returned waits for all. Every rank has to use every parameter, in the same order.
+    Returns the function that waits for all sums. Every rank has to use every parameter, in the same order.
     """
     requests: list[MPI.Request] = []
 
     def start(parameter: Any) -> None:
-        memory = parameter.grad.as_strided((parameter.numel(),), (1,))  # flat, also if it is channels-last
-        requests.append(comm.Iallreduce(MPI.IN_PLACE, memory.numpy()))
+        requests.append(comm.Iallreduce(MPI.IN_PLACE, numbers(parameter.grad)))
 
     for parameter in (each for each in model.parameters() if each.requires_grad):
         parameter.register_post_accumulate_grad_hook(start)

@@ -30,12 +30,18 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 
 # %%
+from numpy.typing import NDArray
+
+def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
+    """The memory of a dense tensor as a flat array for MPI; its layout is the same on all ranks."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
+
+
+# %%
 def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Give every rank the weights of rank 0, and its buffers (batch norm's running means), in place."""
-    for tensor in [*model.parameters(), *model.buffers()]:
-        values = tensor.detach().contiguous()  # the same memory, or a copy if its layout is unusual
-        comm.Bcast(values.numpy(), root=0)
-        tensor.detach().copy_(values)
+    """Give every rank rank 0's weights, in place, and its buffers: numbers that no gradient changes."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        comm.Bcast(numbers(tensor), root=0)
 
 
 # %%
@@ -45,9 +51,7 @@ def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
         if parameter.requires_grad:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradient = parameter.grad.contiguous()  # the same memory, or a copy, as above
-            comm.Allreduce(MPI.IN_PLACE, gradient.numpy())
-            parameter.grad.copy_(gradient)
+            comm.Allreduce(MPI.IN_PLACE, numbers(parameter.grad))
 
 
 # %%
@@ -55,12 +59,12 @@ def network():
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def train(comm, batches, make=network):
+def train(comm, rate=1.0, make=network):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
     torch.manual_seed(comm.rank)  # each rank draws weights of its own …
     model, losses = make(), []
     broadcast_weights(comm, model)  # 1 … and all get rank 0's
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for batch in batches:
         mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
         optimizer.zero_grad()
@@ -86,7 +90,7 @@ def share_of_loss(outputs, targets, batch_size):
 
 # %%
 def main():
-    model, losses = train(comm, batches)
+    model, losses = train(comm)
     if comm.rank == 0:
         print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {accuracy(model):.1%} of new images right")
 

@@ -212,12 +212,12 @@ WAIT_FIRST = Exercise(
 
 SAME_TRAINING = Question(
     id="06.q1",
-    question="A program trains a network without batch norm on one GPU: batches of 256, rate 0.1. On eight "
-    "GPUs, each takes the mean loss of 32 images, and a library *averages* the gradients. Which training is "
-    "this?",
+    question="A program trains a network without batch norm and dropout on one GPU: batches of 256, "
+    "rate 0.1. On eight GPUs, each takes the mean loss of its 32 of these 256 images, and a library "
+    "*averages* the gradients. Which training is this?",
     options=(
         Option(
-            "the old one, with batches of 256 and a rate of 0.1",
+            "one with batches of 256 and a rate of 0.1",
             reply="Eight means over equal shards, averaged, are the mean over 256 images. With unequal "
             "shards they would not be.",
             right=True,
@@ -239,18 +239,19 @@ SAME_TRAINING = Question(
 
 WHICH_GPU = Question(
     id="06.q2",
-    question="A training on eight GPUs is slow. The one all-reduce of each step takes 310 ms on GPUs 0 to 6, "
-    "and 12 ms on GPU 7. What do you look at first?",
+    question="A training on eight GPUs of two machines is slow. In a profile, the one all-reduce of each "
+    "step takes 310 ms on GPUs 0 to 5, and 12 ms on GPUs 6 and 7. What do you look at first?",
     options=(
         Option(
-            "the links of GPUs 0 to 6",
-            reply="If their links were slow, GPU 7 would wait for their sums as well. It does not: when it "
-            "comes, all others are there.",
+            "the network card that GPUs 0 to 5 share",
+            reply="If it were slow, GPUs 6 and 7 would wait for the sum as well. They do not: when they "
+            "come, all others are there.",
             belief="short-wait-is-good",
         ),
         Option(
-            "what GPU 7 does before the all-reduce",
-            reply="It comes 300 ms late, and the others wait for it: slow data, a hot chip, another program.",
+            "what GPUs 6 and 7 read their data from",
+            reply="Both come 300 ms late, and the others wait: slow data, hot chips, another program. What "
+            "do the two share?",
             right=True,
         ),
         Option(

@@ -24,17 +24,16 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# Four ranks share the work on a batch. In **data parallelism**, each has a complete copy of the network, a **replica**, and its own part of
-# every batch, a **shard**.
+# In **data parallelism**, each rank has a complete copy of the network, a **replica**, and its own part of every batch, a **shard**.
 #
 # ```
-#                  ┌ rank 0: 32 images → replica → gradient ┐
-#                  ├ rank 1: 32 images → replica → gradient ┤   added up,      the same step
-#  128 images  →   ├ rank 2: 32 images → replica → gradient ┤ → on all ranks → on every replica
-#                  └ rank 3: 32 images → replica → gradient ┘
+#                ┌ rank 0: 32 images → replica → gradient ┐
+#                ├ rank 1: 32 images → replica → gradient ┤
+#  128 images  → ├ rank 2: 32 images → replica → gradient ┤ → the sum, on every rank → the same step
+#                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. The images are handwritten digits, 8 × 8 pixels.
+# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. The images are handwritten digits.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -60,21 +59,32 @@ labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part
 draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
+# %%
+# %%px
+first = images[np.array_split(batches[0], comm.size)[comm.rank]].numpy()  # this rank's shard of a batch
+
+# %%
+from course.lessons.l06_data_parallel_by_hand.figures import draw_shards
+
+draw_shards(cluster["first"])
+
 # %% [markdown] tags=["subslide"]
-# The first function copies rank 0's network to all ranks. `Bcast` does it. The lines around it matter only for tensors with an unusual
-# memory layout.
+# Two functions talk to other ranks. The first copies rank 0's weights to all; `numbers` shows MPI a tensor as a flat array.
+
+# %% tags=["source: course_lib.parallel.data_parallel:numbers"]
+# %%px --save 06_by_hand.py
 
 # %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# The second adds up gradients. `Allreduce` with `MPI.IN_PLACE` overwrites an array on every rank with the sum over all ranks:
+# The second adds up gradients. `Allreduce` with `MPI.IN_PLACE` overwrites an array on every rank with the sum over all ranks.
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Now the training loop. You know it from one process; the five numbered lines are different.
+# Now the training loop. The five numbered lines are new.
 
 
 # %%
@@ -83,12 +93,12 @@ def network():
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def train(comm, batches, make=network):
+def train(comm, rate=1.0, make=network):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
     torch.manual_seed(comm.rank)  # each rank draws weights of its own …
     model, losses = make(), []
     broadcast_weights(comm, model)  # 1 … and all get rank 0's
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for batch in batches:
         mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
         optimizer.zero_grad()
@@ -106,9 +116,8 @@ def accuracy(model):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 calls a function that we still have to write. Let us try the mean loss, as in any program for one process. Each rank trains alone
-# (`COMM_SELF` is a communicator of one rank), then all four train together. **Vote** first: together they (a) learn as well as one, (b)
-# learn more slowly, (c) learn nothing.
+# Line 3 calls a function that is missing. Let us try the mean loss, as in any program for one process. First each rank trains alone with all 128 images
+# (`COMM_SELF` is a communicator of one rank), then four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -117,17 +126,34 @@ def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets)  # the mean over the images at hand
 
 
-for team in (MPI.COMM_SELF, comm):
-    model, losses = train(team, batches)
-    if comm.rank == 0:
-        print(f"ranks: {team.size}, first loss {losses[0]:.2f}, {accuracy(model):.1%} of new images right")
+def compare(rate, make=network):
+    for team in (MPI.COMM_SELF, comm):
+        model, losses = train(team, rate, make)
+        if comm.rank == 0:
+            first, last, right = losses[0], losses[-1], accuracy(model)
+            print(f"ranks {team.size}: first loss {first:.2f}, last {last:.4f}; {right:.1%} right")
+
+
+compare(rate=1.0)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Together they guess: chance gets one in ten right. The first loss shows why: 9.32 is four times 2.33. Each rank took the *mean* over its shard,
-# and lines 4 and 5 *add* four means. So the gradient is four times too large, and a learning rate of 1 acts like 4. No error, no warning:
-# a program that adds means passes every test on one GPU, and fails on eight.
+# They guess: one in ten is right. No error, no warning.
+#
+# </details>
+#
+# And with a tenth of the rate? **Vote:** now the four are (a) worse than one, (b) as good, (c) better.
+
+# %%
+# %%px
+compare(rate=0.1)
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Now four ranks look *better* than one, and this program would be shipped. Only the first loss betrays it: 9.32 is four times 2.33. Each rank took the
+# *mean* over its shard, and line 4 *adds* four means. A rate of 0.1 acts like 0.4, and 1 like 4. (Adam divides the factor out again.)
 #
 # </details>
 
@@ -147,7 +173,7 @@ for team in (MPI.COMM_SELF, comm):
 # %%
 # %%px --save 06_by_hand.py
 def main():
-    model, losses = train(comm, batches)
+    model, losses = train(comm)
     if comm.rank == 0:
         print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {accuracy(model):.1%} of new images right")
 
@@ -156,8 +182,7 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# Start it as you would on a cluster. Three ranks cannot share 128 images evenly: they get 43, 43 and 42. **Predict:** how many digits of the
-# last loss will they share with one rank?
+# Start it as on a cluster. Three ranks get 43, 43 and 42 of 128 images. **Predict:** how many decimals of the loss agree?
 
 # %%
 # !mpiexec -n 1 python code/06_by_hand.py
@@ -166,15 +191,16 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All. Each rank adds the losses of *its* images and divides by the size of the *whole* batch: the shares add up to the mean, however the
-# batch was cut. Every replica takes the step that one process would take, with a third of the computing. (Lesson 07 measures the time.)
+# All. Each rank adds the losses of *its* images and divides by the size of the *whole* batch,
+# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`, so the shares add up to the mean, however the batch was cut. It is the same training *up to
+# rounding*: the order of additions changes the last of float64's 16 digits, and in float32 you would see it here.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A network that looks around
 #
-# In training, **batch norm** normalises each feature by its mean and spread over the images at hand. **Predict:** is the loss still the same on one rank and on four?
+# **Batch norm** normalises each feature by its mean and spread over the images at hand. **Predict:** are the two last losses equal?
 
 
 # %%
@@ -183,32 +209,28 @@ def with_batch_norm():
     return nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 10))
 
 
-for team in (MPI.COMM_SELF, comm):
-    _, losses = train(team, batches, with_batch_norm)
-    if comm.rank == 0:
-        print(f"ranks: {team.size}, last loss {losses[-1]:.4f}")
+compare(rate=1.0, make=with_batch_norm)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No. What this network says about an image depends on the others in its shard: 127 others on one rank, 31 on four. No division repairs that.
-# PyTorch's `SyncBatchNorm` computes mean and spread over all ranks. **Dropout** switches off random units, others on each rank, so the trainings
-# agree on average only.
+# What this network says about an image depends on the others in its shard: 127 on one rank, 31 on four. No division repairs that: these are two
+# trainings. PyTorch's `SyncBatchNorm` computes mean and spread over all ranks. **Dropout** switches off random units, different ones on each rank. Layer norm
+# looks at one sample at a time: no difference.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Who is late?
 #
-# One rank, drawn at random, now comes 20 ms late to every sum: a **straggler**. Each rank measures its own time in `sum_gradients`.
+# One rank, drawn at random, comes 20 ms late to every sum: a **straggler**. Each rank measures its time in `sum_gradients`.
 
 # %%
 # %%px
 import time
 
 late = comm.bcast(np.random.default_rng().integers(comm.size))  # rank 0 draws
-model, _ = train(comm, batches[:1])
-seconds = []
+model, seconds = network(), []  # the sums are of zeros; we look at the time alone
 for _ in range(20):
     if comm.rank == late:
         time.sleep(0.02)
@@ -234,12 +256,12 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # <details><summary>Open after you have run the cell</summary>
 #
 # ```
-# on time   in sum_gradients, waiting for the straggler ░░░░░░░░░░ sum
-# late      asleep ··············································· sum
+# on time   waiting in sum_gradients ░░░░░░░░░░ sum
+# late      asleep ···························· sum
 # ```
 #
-# The one with the *shortest* bar. It arrives last, finds everybody there, and is done at once. The others look as if their communication were
-# slow; a faster network would not help.
+# The one with the *shortest* bar. It arrives last, and its bar is the sum itself. The others look as if their communication were slow; a faster
+# network would not help.
 #
 # </details>
 
@@ -248,28 +270,28 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with 64 GPUs |
 # |---|---|
-# | batch | 64 GPUs with 32 images each make a batch of 2,048. The learning rate that suited 128 will not suit it (lesson 05) |
-# | sum | NCCL adds on the GPUs, in rings or trees (lesson 04), while backward computes (More) |
-# | straggler | in every step, the slowest of 64 sets the pace |
-# | batch norm | usually kept with 32 images per GPU; with 2, `SyncBatchNorm` |
+# | lines 1 and 4 | NCCL adds on the GPUs, mostly in rings or trees (lesson 04), while backward computes (More) |
+# | batch | 32 images per GPU make 2,048; the rate for 128 is then, as a rule, too small (lesson 05) |
+# | straggler | a GPU that waits shows 100 % utilisation; look for its time in a profile |
+# | language model | divide by the tokens that the loss counts, over all ranks |
 
 # %% tags=["exercise: 06.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Divide the *sum* of a shard's losses by the *whole* batch, and add the gradients. Then one rank or a hundred do the same training, as long as
-#   the network treats each image by itself, without chance. (A library that *averages* over ranks wants means: lesson 07.)
-# - Who waits in an all-reduce is a victim. If the same rank always waits least, it is the straggler.
+# - Divide the *sum* of a shard's losses by the *whole* batch, and add the gradients: the same training on any number of ranks, up to rounding, if
+#   network and loss look at one image at a time, without chance. (A library that *averages* wants means: lesson 07.)
+# - Who waits in an all-reduce is a victim. The rank that waits least, step after step, is late.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, a colleague's run is 3 percentage points less accurate. What do you ask first? (a) Which network card? (b) Which batch
-# and learning rate? (c) Which seed?
+# On eight ranks, a colleague's network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
+# learning rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b) first: eight ranks that each take the old batch make a batch eight times as large. Then
-# ask for batch norm, dropout and several seeds: (c). (a) changes the time.</details>
+# <details><summary>What to listen for</summary>(b), one look: eight ranks that each take the old batch make one eight times as large. Then
+# shards, batch norm, dropout, and several seeds (c). (a) changes the time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -284,21 +306,23 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # %% [markdown]
 # ### When do messages cost no time?
 #
-# Between machines, messages take time. On `link` below, the messages of a step take two thirds as long as computing does: about as long as
-# backward (*delayed on purpose*; `course_lib/effects.py` is one page and says how). Our loop sends when backward is done. But the gradient of the
-# last layer is there when backward has hardly begun, and `Iallreduce` starts a sum and returns at once. To compute while messages travel
-# is called **overlap**:
+# Our loop sends when backward is done. But the gradient of the last layer is complete when backward has hardly begun, and `Iallreduce` starts a sum and
+# returns at once. To compute while messages travel is called **overlap**. PyTorch calls a **hook**, a function of ours, as soon as a gradient is
+# complete:
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# We need a network whose backward takes a while. **Predict:** how long do the second and the third step take, if the first takes 1?
+# We need a network whose backward takes a while, and a slow link: on this one, the 12 messages of a step together take two thirds as long as forward and backward
+# do (*delayed on purpose*; `course_lib/effects.py` is one page and says how). From here on ranks 0 and 1 work alone, so that each has a core.
 
 # %%
-# %%px
+# %%px --targets 0:2
 from course_lib.effects import slow_messages
 from course_lib.measure import measure, timed
+
+pair = comm.Create_group(comm.group.Incl([0, 1]))
 
 
 def deep():
@@ -313,79 +337,92 @@ def compute(model):
 
 
 plain, hooked = deep(), deep()
-link = slow_messages(comm, timed(comm, lambda: compute(plain)) * 2 / 3 / 12)  # 12 messages per step
+once = timed(pair, lambda: compute(plain))
+link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# `measure` lets the three kinds of steps take turns; the slowest rank counts.
+# `measure` lets three kinds of steps take turns: *compute* only; *compute, then send*; *overlap*. If the first takes 1, **predict** the other two.
 
 # %%
-# %%px
+# %%px --targets 0:2
 ways = {
     "compute": lambda: compute(plain),
     "compute, then send": lambda: (compute(plain), sum_gradients(link, plain)),
     "overlap": lambda: (compute(hooked), wait()),
 }
-rows = measure(comm, ways)
+rows = measure(pair, ways)
 
 # %% tags=["nbval-ignore-output"]
-show(cluster["rows"], x="way", y="time of a step")
+show(cluster[0]["rows"], x="way", y="time of a step")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One after the other takes the sum of both times, about 1.7. With overlap the messages travel while backward computes, and the step comes nearer to 1. At
-# best only the messages of the first layer remain, whose gradients come last; four ranks on two cores stay above that. That works only if messages
-# move while you compute. With NCCL the GPU moves them; with plain MPI they often move only inside MPI calls; our slow link is a timer. If they take longer
-# than backward, a part of them stays visible.
+# One after the other takes the sum of both times, about 1.7. With overlap, messages travel while backward computes. Not everything can be hidden: the
+# gradients of the first layer come last, and nothing is left to hide their messages behind. Overlap needs somebody who moves messages while you compute.
+# With NCCL the GPU does, and takes a little of backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
 #
 # </details>
-
-# %% [markdown]
-# **How many messages should a step send?** On the next link, every message costs a quarter of a forward and backward pass, and all bytes of a
-# step together cost a whole one. Many small messages pay often; one large message leaves late, when backward is done. The library's `GradientBuckets` puts gradients into **buckets** of at
-# most so many bytes, the **fusion threshold** (a larger gradient has a bucket of its own), and starts a bucket's sum when its last gradient is there. `wire_dtype` rounds the numbers
-# to 16 bits on the way. **Predict** the slowest and the fastest of the six.
+#
+# **How many messages should a step send?** On the next link, each message costs a twentieth of a forward and backward pass, and the bytes of a step
+# together a whole one. `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**, and starts a
+# bucket's sum when its last gradient is there. Thresholds of 16 KiB, 1 MiB and 16 MiB make 12, 4 and 1 messages here, of numbers with 64 bits, or rounded to 16.
+# Many messages pay often; one message leaves when backward is done. **Predict** the fastest of the three.
 
 # %%
-# %%px --timeout 100
+# %%px --targets 0:2 --timeout 100
 from course_lib.parallel.gradient_buckets import GradientBuckets
 
-once = timed(comm, lambda: compute(plain))
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(comm, seconds=once / 4, gbit_per_s=8e-9 * nbytes / once)
+slow = slow_messages(comm=pair, seconds=once / 20, gbit_per_s=8e-9 * nbytes / once)
 bucket_rows, sent = [], []
-for limit in (2**14, 2**20, 2**24):
-    for wire in (None, torch.bfloat16):
+for limit, name in ((2**14, "16 KiB"), (2**20, "1 MiB"), (2**24, "16 MiB")):
+    for bits, wire in ((64, None), (16, torch.bfloat16)):
         model = deep()
         buckets = GradientBuckets(slow, model, bucket_bytes=limit, wire_dtype=wire)
-        bits = "16 bits" if wire else "64 bits"
-        counts = f"{len(buckets.buckets)} messages, {buckets.nbytes} bytes"
-        sent.append(f"{limit // 1024} KiB, {bits}: {counts}")
-        step = {bits: lambda: (compute(model), buckets.wait())}
-        bucket_rows += measure(comm, step, repeat=4, threshold=f"{limit // 1024} KiB", by="numbers of")
+        sent.append(f"{name}, {bits} bits: messages {len(buckets.buckets)}, bytes {buckets.nbytes}")
+        step = {f"{bits} bits": lambda: (compute(model), buckets.wait())}
+        bucket_rows += measure(pair, step, repeat=5, threshold=name, by="numbers of")
 
 # %%
-print(*cluster["sent"][0], sep="\n")
+print(*cluster[0]["sent"], sep="\n")
 
 # %% tags=["nbval-ignore-output"]
-show(cluster["bucket_rows"], x="threshold", y="time of a step", by="numbers of")
+show(cluster[0]["bucket_rows"], x="threshold", y="time of a step", by="numbers of")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages of 64-bit numbers are slowest: they cost twelve quarters, and a whole for the bytes. One bucket of 16-bit numbers costs a quarter, and a
-# quarter for the bytes. Four buckets come next: they cost more, but the first three travel while backward computes. Where a message costs
-# little and bytes cost much, they win. So try three thresholds on *your* link, with *your* network. The price of 16 bits: every addition is rounded, and more ranks round more often. All ranks receive the same rounded sum, so the
-# replicas stay equal, but it is no longer the training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8
-# significant bits: in it, 256 + 1 is 256.
+# Four messages win: three of them travel while backward computes. Twelve pay twelve times, and the one message leaves when nothing is left to hide
+# behind. Another link, another network, another answer: PyTorch starts with 25 MiB. The price of 16 bits: every addition is rounded, so it is no longer the
+# training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8 significant bits: in it, 256 + 1 is 256.
 #
 # </details>
 #
-# Broadcast, hooks, fusion and compression together are what **Horovod** made popular, over MPI. (Its last release does not compile against a
-# current PyTorch.) Horovod broadcasts the *optimizer*, too. Why? After a restart all ranks have the same
-# weights, but only rank 0 has read the momentum from a file. **Predict** whether the replicas are equal after the next step, without
-# `broadcast_optimizer` and with it. (All ranks take the same images here, so there is nothing to sum.)
+# **Where does *your* step spend its time?** A **profiler** records what runs when. `record_function` names a range.
+
+# %% tags=["nbval-ignore-output"]
+# %%px --targets 0:2
+from torch.profiler import ProfilerActivity, profile, record_function
+
+with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with record_function("compute"):
+        compute(hooked)
+    with record_function("wait"):
+        wait()
+
+if comm.rank == 0:
+    print(profiler.key_averages().table(sort_by="cpu_time_total", row_limit=6, max_name_column_width=30))
+
+# %% [markdown]
+# "wait" is two things: messages still on their way, and ranks still on theirs.
+# `profiler.export_chrome_trace("trace.json")` writes a timeline that [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long
+# on most ranks and short on one.
+#
+# Broadcast, hooks, fusion and compression together are what **Horovod** made popular, over MPI and NCCL. It broadcasts the *optimizer*, too: after a
+# restart all ranks have the same weights, but only rank 0 has read the momentum from a file. **Predict:** are the replicas equal one step later,
+# without that broadcast, and with it? (All ranks take the same images here, so there is nothing to sum.)
 
 # %%
 # %%px
@@ -409,7 +446,7 @@ def restart(send_optimizer):
 
 alone, both = restart(False), restart(True)
 if comm.rank == 0:
-    print(f"after a broadcast of the weights: {alone}; of the optimizer, too: {both}")
+    print(f"replicas equal? Weights sent: {alone}. Optimizer sent, too: {both}.")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -417,34 +454,6 @@ if comm.rank == 0:
 # Momentum is state, too. Without it, ranks 1 to 3 take another step than rank 0, from equal weights and with equal gradients. Nothing fails.
 #
 # </details>
-#
-# Where does *your* step spend its time? A **profiler** records what runs when. All ranks profile one step with overlap; we look at rank 0. `record_function` names a
-# range.
-
-# %%
-# %%px
-from torch.profiler import ProfilerActivity, profile, record_function
-
-with profile(activities=[ProfilerActivity.CPU]) as profiler:
-    with record_function("compute and hooks"):
-        compute(hooked)
-    with record_function("wait"):
-        wait()
-
-names = ("compute and hooks", "wait", "aten::addmm", "aten::mm")
-profiled = [
-    {"labels": {"what": event.key}, "value": event.cpu_time_total / 1e6}
-    for event in profiler.key_averages()
-    if event.key in names
-]
-
-# %% tags=["nbval-ignore-output"]
-show(cluster["profiled"], x="what", y="time in a step, rank 0")
-
-# %% [markdown]
-# Ranges contain what runs inside them: the matrix products (`addmm` forward, `mm` backward) are a part of "compute and hooks". "wait" is what
-# overlap did not hide, and the time until the last rank has come. (Profiling takes time itself.) `profiler.export_chrome_trace("trace.json")` writes a timeline that
-# [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long on most ranks and short on one: what did that one do before?
 
 # %% tags=["exercise: 06.2"]
 
@@ -465,12 +474,11 @@ show(cluster["profiled"], x="what", y="time in a step, rank 0")
 #
 # A *synchronous* server waits for one gradient from every worker and updates once: the numbers of an all-reduce. With n workers, it
 # receives n gradients and sends n copies of the weights in every step; in a ring all-reduce each rank sends less than two gradients, for any n
-# (lesson 04). An
-# *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But its gradient is **stale**: others have moved the
-# weights meanwhile. The **staleness** of a gradient is the number of their updates.
+# (lesson 04). An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But the straggler's gradient is **stale**: since it
+# fetched the weights, the others have moved them. **Staleness** counts those updates.
 #
-# First three equal workers train. In a second run, worker 3 takes 100 ms longer for each batch; the others need a few milliseconds. **Vote:** the largest
-# staleness of its gradients is (a) 2, one update by each of the others, (b) about 5, (c) more than 10.
+# First three equal workers train. In a second run, worker 3 takes 100 ms longer for each batch. **Vote:** the largest staleness of its gradients is (a) 2,
+# one update by each of the others, (b) about 5, (c) more than 10.
 
 # %%
 # %%px --timeout 100
@@ -498,22 +506,23 @@ def with_a_server(slow_worker):
 alike, straggling = with_a_server(None), with_a_server(3)
 
 # %% tags=["nbval-ignore-output"]
-alike, straggling = cluster["alike"][0], cluster["straggling"][0]
-updates = [
-    {"labels": {"staleness": stale, "run": run}, "value": count, "unit": "updates", "kind": "counted"}
-    for run, histogram in {"workers alike": alike, "worker 3 sleeps": straggling}.items()
-    for stale, count in histogram.items()
-    if count
-]
-print(f"largest staleness: {max(alike)} among equal workers, {max(straggling)} with a slow one")
-show(updates, x="staleness", y="gradients", by="run")
+updates = []
+for run in ("alike", "straggling"):
+    for low, high in ((0, 1), (2, 4), (5, 20), (21, 1000)):
+        count = sum(n for stale, n in cluster[0][run].items() if low <= stale <= high)
+        words = f"{low} to {high}" if high < 1000 else "more"
+        updates.append(
+            {"labels": {"staleness": words, "workers": run}, "value": count, "unit": "", "kind": "counted"}
+        )
+show(updates, x="staleness", y="number of gradients", by="workers")
+print(f"largest staleness: {max(cluster[0]['alike'])} alike, {max(cluster[0]['straggling'])} straggling")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
 # While worker 3 computes one gradient, the other two update dozens of times. Among w equal workers the staleness is about w − 1, here 2; a worker that
 # is k times slower gives about k · (w − 1). A stale gradient belongs to weights that are gone and may point the wrong way, and no run can be
-# repeated, because the order of arrival decides the numbers. Large networks are trained synchronously today; servers live on where tables of
+# repeated, because the order of arrival decides the numbers. Large networks are almost always trained synchronously today; servers live on where tables of
 # embeddings are too large for one machine, as in recommenders.
 #
 # </details>
@@ -521,8 +530,9 @@ show(updates, x="staleness", y="gradients", by="run")
 # %% tags=["exercise: 06.q3"]
 
 # %% [markdown]
-# A study of data parallelism over MPI (Jakovac and Pichler, below) names ten phases: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward, 5 average, 6 update, 7 barrier,
-# 8 gather, 9 finalize. `course_lib` trains a whole epoch so; 0 and 9 are the import of `mpi4py` and the end of the process.
+# A study of data parallelism over MPI (Jakovac and Pichler, below) names ten phases of such a program: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward,
+# 5 average (ours adds, as line 3 has divided), 6 update, 7 barrier, 8 gather, 9 finalize. `course_lib` trains a whole epoch in these phases; 0 and 9 are the
+# import of `mpi4py` and the end of the process.
 
 # %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
 # %%px

@@ -102,7 +102,10 @@ def show(rows: Sequence[Any], *, x: str, y: str = "", by: str = "", title: str =
         axes.set_xlim(-0.6, len(places) - 0.4)
         axes.set_xticks(range(len(places)), [wrapped(say(place, unit), 7 / len(places)) for place in places])
     axes.set_xlabel(x)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    if len(series) > 1 or series[0].name:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    else:
+        axes.set_ylabel(f"{axes.get_ylabel()}, {series[0].legend}")
     across = f"{x}, logarithmic" if axes.get_xscale() == "log" else x
     kind = f"{'Lines' if lines else 'Bars'}. Across: {across}; upwards: {upwards}."
     spoken = [title.rstrip(".") + "." if title else "", kind, *(said(each, places, unit) for each in series)]
@@ -222,7 +225,8 @@ def draw_bars(axes: Axes, series: Sequence[Series], places: Sequence[Label], fac
             axes.bar(where, values, 0.92 * width, label=each.legend, **look)
         for row, x in zip(rows, where, strict=True) if len(series) * len(places) <= FEW_BARS else ():
             above: Look = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(say(row.value, row.unit), (x, factor * row.high), fontsize=FONT_SIZE, **above)
+            words = three_digits(factor * row.value)
+            axes.annotate(words, (x, factor * row.high), fontsize=FONT_SIZE, **above)
 
 
 def bar_look(series: Series) -> Look:
