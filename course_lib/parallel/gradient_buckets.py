@@ -42,7 +42,8 @@ _lost: list[torch.Tensor] = []  # memory that MPI may still write to
 def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
     """Overlap in its smallest form: start the sum of each gradient when backward has it.
 
-    Returns the function that waits for all sums. Every rank has to use every parameter, in the same order.
+    Returns the function that waits for all sums. Every rank has to use every parameter, in the same order,
+    in one backward pass per step.
     """
     requests: list[MPI.Request] = []
 

@@ -78,7 +78,7 @@ def train(comm, rate=1.0, make=network):
 
 def accuracy(model):
     """The part of the new images that the network reads correctly."""
-    return (model(new_images).argmax(1) == new_labels).double().mean().item()
+    return (model.eval()(new_images).argmax(1) == new_labels).double().mean().item()
 
 
 # %%

@@ -239,11 +239,11 @@ SAME_TRAINING = Question(
 
 WHICH_GPU = Question(
     id="06.q2",
-    question="A training on eight GPUs of two machines is slow. In a profile, the one all-reduce of each "
+    question="A training on eight GPUs, two per machine, is slow. In a profile, the one all-reduce of each "
     "step takes 310 ms on GPUs 0 to 5, and 12 ms on GPUs 6 and 7. What do you look at first?",
     options=(
         Option(
-            "the network card that GPUs 0 to 5 share",
+            "the network of the first three machines",
             reply="If it were slow, GPUs 6 and 7 would wait for the sum as well. They do not: when they "
             "come, all others are there.",
             belief="short-wait-is-good",

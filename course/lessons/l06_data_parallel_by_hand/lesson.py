@@ -112,7 +112,7 @@ def train(comm, rate=1.0, make=network):
 
 def accuracy(model):
     """The part of the new images that the network reads correctly."""
-    return (model(new_images).argmax(1) == new_labels).double().mean().item()
+    return (model.eval()(new_images).argmax(1) == new_labels).double().mean().item()
 
 
 # %% [markdown] tags=["subslide"]
@@ -143,7 +143,7 @@ compare(rate=1.0)
 #
 # </details>
 #
-# And with a tenth of the rate? **Vote:** now the four are (a) worse than one, (b) as good, (c) better.
+# And with a tenth of the rate? **Vote:** now the four read (a) fewer images correctly than one, (b) as many, (c) more.
 
 # %%
 # %%px
@@ -152,7 +152,7 @@ compare(rate=0.1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Now four ranks look *better* than one, and this program would be shipped. Only the first loss betrays it: 9.32 is four times 2.33. Each rank took the
+# Now four ranks look *better* than one, and this program would be shipped. The losses betray it: 9.32 is four times 2.33. Each rank took the
 # *mean* over its shard, and line 4 *adds* four means. A rate of 0.1 acts like 0.4, and 1 like 4. (Adam divides the factor out again.)
 #
 # </details>
@@ -167,7 +167,8 @@ compare(rate=0.1)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# One more cell makes a program of all this:
+# One more cell makes a program of all this. Three ranks will get 43, 43 and 42 of the 128 images. **Vote:** the loss agrees with that of one rank in (a)
+# no decimal, (b) two or three, (c) all six.
 
 
 # %%
@@ -182,7 +183,7 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# Start it as on a cluster. Three ranks get 43, 43 and 42 of 128 images. **Predict:** how many decimals of the loss agree?
+# Start it as on a cluster:
 
 # %%
 # !mpiexec -n 1 python code/06_by_hand.py
@@ -191,14 +192,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All. Each rank adds the losses of *its* images and divides by the size of the *whole* batch,
+# All six. Each rank adds the losses of *its* images and divides by the size of the *whole* batch,
 # `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`, so the shares add up to the mean, however the batch was cut. It is the same training *up to
-# rounding*: the order of additions changes the last of float64's 16 digits, and in float32 you would see it here.
+# rounding*: the order of additions changes the last of float64's 16 digits, and in float32 it may show.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 3 · A network that looks around
+# ## 3 · Another network
 #
 # **Batch norm** normalises each feature by its mean and spread over the images at hand. **Predict:** are the two last losses equal?
 
@@ -214,9 +215,9 @@ compare(rate=1.0, make=with_batch_norm)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# What this network says about an image depends on the others in its shard: 127 on one rank, 31 on four. No division repairs that: these are two
-# trainings. PyTorch's `SyncBatchNorm` computes mean and spread over all ranks. **Dropout** switches off random units, different ones on each rank. Layer norm
-# looks at one sample at a time: no difference.
+# One is twice the other. What this network says about an image depends on the others in its shard: 127 on one rank, 31 on four. No division repairs that:
+# these are two trainings. PyTorch's `SyncBatchNorm` computes mean and spread over all ranks. **Dropout** switches off random units, different ones on each
+# rank. Layer norm looks at one sample at a time: no difference.
 #
 # </details>
 
@@ -261,7 +262,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # ```
 #
 # The one with the *shortest* bar. It arrives last, and its bar is the sum itself. The others look as if their communication were slow; a faster
-# network would not help.
+# network would not help. (If *all* bars were long, it would.)
 #
 # </details>
 
@@ -270,9 +271,10 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 1 and 4 | NCCL adds on the GPUs, mostly in rings or trees (lesson 04), while backward computes (More) |
+# | line 4 | NCCL adds on the GPUs, mostly in rings or trees (lesson 04), while backward computes (More) |
+# | line 5 | only now and then: to read a number, the GPU has to stop |
 # | batch | 32 images per GPU make 2,048; the rate for 128 is then, as a rule, too small (lesson 05) |
-# | straggler | a GPU that waits shows 100 % utilisation; look for its time in a profile |
+# | straggler | a GPU that waits shows 100 % utilisation; find its time in a profile, group by group |
 # | language model | divide by the tokens that the loss counts, over all ranks |
 
 # %% tags=["exercise: 06.q1", "subslide"]
@@ -359,7 +361,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One after the other takes the sum of both times, about 1.7. With overlap, messages travel while backward computes. Not everything can be hidden: the
+# One after the other takes the sum of both times. With overlap, messages travel while backward computes. Not everything can be hidden: the
 # gradients of the first layer come last, and nothing is left to hide their messages behind. Overlap needs somebody who moves messages while you compute.
 # With NCCL the GPU does, and takes a little of backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
 #
@@ -368,7 +370,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # **How many messages should a step send?** On the next link, each message costs a twentieth of a forward and backward pass, and the bytes of a step
 # together a whole one. `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**, and starts a
 # bucket's sum when its last gradient is there. Thresholds of 16 KiB, 1 MiB and 16 MiB make 12, 4 and 1 messages here, of numbers with 64 bits, or rounded to 16.
-# Many messages pay often; one message leaves when backward is done. **Predict** the fastest of the three.
+# **Predict** the fastest of the three.
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -395,7 +397,7 @@ show(cluster[0]["bucket_rows"], x="threshold", y="time of a step", by="numbers o
 # <details><summary>Open after you have run the cell</summary>
 #
 # Four messages win: three of them travel while backward computes. Twelve pay twelve times, and the one message leaves when nothing is left to hide
-# behind. Another link, another network, another answer: PyTorch starts with 25 MiB. The price of 16 bits: every addition is rounded, so it is no longer the
+# behind. On another link it may be another number: PyTorch's DDP allows 25 MiB per bucket. The price of 16 bits: every addition is rounded, so it is no longer the
 # training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8 significant bits: in it, 256 + 1 is 256.
 #
 # </details>
@@ -416,7 +418,8 @@ if comm.rank == 0:
     print(profiler.key_averages().table(sort_by="cpu_time_total", row_limit=6, max_name_column_width=30))
 
 # %% [markdown]
-# "wait" is two things: messages still on their way, and ranks still on theirs.
+# Read it from the top. `compute` contains what stands below it: mostly `aten::mm`, the matrix products of backward. `wait` is two things: messages still on
+# their way, and ranks still on theirs.
 # `profiler.export_chrome_trace("trace.json")` writes a timeline that [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long
 # on most ranks and short on one.
 #
@@ -454,6 +457,14 @@ if comm.rank == 0:
 # Momentum is state, too. Without it, ranks 1 to 3 take another step than rank 0, from equal weights and with equal gradients. Nothing fails.
 #
 # </details>
+
+# %% [markdown]
+# A study of data parallelism over MPI (Jakovac and Pichler, below) names ten phases of such a program: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward,
+# 5 average (ours adds, as line 3 has divided), 6 update, 7 barrier, 8 gather, 9 finalize. `course_lib` trains a whole epoch in these phases; 0 and 9 are the
+# import of `mpi4py` and the end of the process.
+
+# %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
+# %%px
 
 # %% tags=["exercise: 06.2"]
 
@@ -512,15 +523,20 @@ for run in ("alike", "straggling"):
         count = sum(n for stale, n in cluster[0][run].items() if low <= stale <= high)
         words = f"{low} to {high}" if high < 1000 else "more"
         updates.append(
-            {"labels": {"staleness": words, "workers": run}, "value": count, "unit": "", "kind": "counted"}
+            {
+                "labels": {"staleness": words, "workers": run},
+                "value": count,
+                "unit": "gradients",
+                "kind": "counted",
+            }
         )
-show(updates, x="staleness", y="number of gradients", by="workers")
 print(f"largest staleness: {max(cluster[0]['alike'])} alike, {max(cluster[0]['straggling'])} straggling")
+show(updates, x="staleness", y="number", by="workers")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# While worker 3 computes one gradient, the other two update dozens of times. Among w equal workers the staleness is about w − 1, here 2; a worker that
+# While worker 3 computes one gradient, the other two update dozens of times. Among w equal workers the staleness is w − 1 on average, here 2; a worker that
 # is k times slower gives about k · (w − 1). A stale gradient belongs to weights that are gone and may point the wrong way, and no run can be
 # repeated, because the order of arrival decides the numbers. Large networks are almost always trained synchronously today; servers live on where tables of
 # embeddings are too large for one machine, as in recommenders.
@@ -528,14 +544,6 @@ print(f"largest staleness: {max(cluster[0]['alike'])} alike, {max(cluster[0]['st
 # </details>
 
 # %% tags=["exercise: 06.q3"]
-
-# %% [markdown]
-# A study of data parallelism over MPI (Jakovac and Pichler, below) names ten phases of such a program: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward,
-# 5 average (ours adds, as line 3 has divided), 6 update, 7 barrier, 8 gather, 9 finalize. `course_lib` trains a whole epoch in these phases; 0 and 9 are the
-# import of `mpi4py` and the end of the process.
-
-# %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
-# %%px
 
 # %% [markdown]
 # ## References
