@@ -69,7 +69,7 @@ from course.lessons.l06_data_parallel_by_hand.figures import draw_shards
 draw_shards(cluster["first"])
 
 # %% [markdown] tags=["subslide"]
-# Two functions talk to other ranks. The first copies rank 0's weights to all; `numbers` shows MPI a tensor as a flat array.
+# The first function copies rank 0's weights to all; `numbers` shows MPI a tensor as a flat array.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -116,7 +116,7 @@ def accuracy(model):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 calls a function that is missing. Let us try the mean loss, as in any program for one process. First each rank trains alone with all 128 images
+# Line 3 calls a function that is missing. Let us try the mean loss, as in any program. First each rank trains alone with all 128 images
 # (`COMM_SELF` is a communicator of one rank), then four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
 
 
@@ -139,7 +139,7 @@ compare(rate=1.0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# They guess: one in ten is right. No error, no warning.
+# They guess: one in ten is right. No error.
 #
 # </details>
 #
@@ -217,7 +217,7 @@ compare(rate=1.0, make=with_batch_norm)
 #
 # One is twice the other. What this network says about an image depends on the others in its shard: 127 on one rank, 31 on four. No division repairs that:
 # these are two trainings. PyTorch's `SyncBatchNorm` computes mean and spread over all ranks. **Dropout** switches off random units, different ones on each
-# rank. Layer norm looks at one sample at a time: no difference.
+# rank. Layer norm is harmless.
 #
 # </details>
 
@@ -272,7 +272,6 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # | | with 64 GPUs |
 # |---|---|
 # | line 4 | NCCL adds on the GPUs, mostly in rings or trees (lesson 04), while backward computes (More) |
-# | line 5 | only now and then: to read a number, the GPU has to stop |
 # | batch | 32 images per GPU make 2,048; the rate for 128 is then, as a rule, too small (lesson 05) |
 # | straggler | a GPU that waits shows 100 % utilisation; find its time in a profile, group by group |
 # | language model | divide by the tokens that the loss counts, over all ranks |
@@ -283,7 +282,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # ## Key points
 #
 # - Divide the *sum* of a shard's losses by the *whole* batch, and add the gradients: the same training on any number of ranks, up to rounding, if
-#   network and loss look at one image at a time, without chance. (A library that *averages* wants means: lesson 07.)
+#   network and loss look at one image at a time, without chance.
 # - Who waits in an all-reduce is a victim. The rank that waits least, step after step, is late.
 
 # %% [markdown] tags=["slide"]
