@@ -396,7 +396,7 @@ show(cluster[0]["bucket_rows"], x="threshold", y="time of a step", by="numbers o
 # <details><summary>Open after you have run the cell</summary>
 #
 # Four messages win: three of them travel while backward computes. Twelve pay twelve times, and the one message leaves when nothing is left to hide
-# behind. On another link it may be another number: PyTorch's DDP allows 25 MiB per bucket. The price of 16 bits: every addition is rounded, so it is no longer the
+# behind. On another link it may be another number: PyTorch's DDP (lesson 07) allows 25 MiB per bucket. The price of 16 bits: every addition is rounded, so it is no longer the
 # training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8 significant bits: in it, 256 + 1 is 256.
 #
 # </details>
