@@ -1,4 +1,4 @@
-"""A ring of ranks: how many bytes Send takes without a receiver, and how long a shift lasts.
+"""A ring of ranks: with how many bytes Send waits for its receiver, and how long a shift takes.
 
 Start it with one of these:
 
@@ -15,30 +15,28 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
-right, left = (rank + 1) % size, (rank - 1) % size  # of four ranks in a ring: 0 → 1 → 2 → 3 → 0
 
 
 # %%
-def returns_alone(comm, nbytes):
-    """Whether Send of so many bytes returns before its receiver calls Recv."""
+def ring_ends(comm, nbytes):
+    """Whether all Sends around the ring return before anybody calls Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    time.sleep(0.05)
-    alone = comm.allreduce(sending.Test(), op=MPI.LAND)  # on all ranks; none receives before all have asked
+    end = time.time() + 0.1
+    while not (done := sending.Test()) and time.time() < end:
+        pass
+    all_done = comm.allreduce(done, op=MPI.LAND)  # a logical and
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
-    return alone
+    return all_done
 
 
-def most_alone(comm, returns=80, waits=1_000_000):
-    """The largest number of bytes with which Send returns alone."""
-    while waits - returns > 1:
-        nbytes = (returns + waits) // 2
-        if returns_alone(comm, nbytes):
-            returns = nbytes
-        else:
-            waits = nbytes
-    return returns
+def largest_ring(comm, ends=80, hangs=1_000_000):
+    """The largest number of bytes with which the ring ends."""
+    while hangs - ends > 1:
+        middle = (ends + hangs) // 2
+        ends, hangs = (middle, hangs) if ring_ends(comm, middle) else (ends, middle)
+    return ends
 
 
 # %%
@@ -68,11 +66,10 @@ def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> f
 
 # %%
 def main():
-    small, large = (timed(comm, lambda: shift(comm, np.zeros(count))) for count in (10, 125_000))
-    most = most_alone(comm)
+    seconds = [timed(comm, lambda: shift(comm, np.zeros(count))) for count in (10, 125_000)]
+    limit, (small, large) = largest_ring(comm), np.multiply(seconds, 1e6)
     if rank == 0:
-        print(f"ranks: {size}, Send returns alone with up to {most} bytes;", end=" ")
-        print(f"a shift: 80 B {1e6 * small:.0f} µs, 1 MB {1e6 * large:.0f} µs")
+        print(f"{size} ranks: Send, Recv ends up to {limit} B; 80 B {small:.0f} µs, 1 MB {large:.0f} µs")
 
 
 if __name__ == "__main__":

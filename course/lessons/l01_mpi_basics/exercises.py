@@ -53,14 +53,12 @@ SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
     task="The second repair leaves the order to MPI: `comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, "
-    "source=…)` sends and receives in one call. Write `shift` with it, for any number of ranks, one included, "
-    "and for 0 to a million numbers.",
+    "source=…)`. Write `shift` with it, for any number of ranks and 0 to a million numbers.",
     objectives=(1, 3),
     targets=("small-works-large-works",),
     stub='''\
 def shift(comm, value):
     """Send the array `value` to the right neighbour; return the array of the left neighbour."""
-    right = (comm.rank + 1) % comm.size
     received = np.zeros_like(value)
     return received
 ''',
@@ -283,24 +281,24 @@ def counts_and_seconds(comm, count, seconds):
 
 ROWS_UP = Question(
     id="01.q4",
-    question="An image is cut into four strips, one per rank, rank 0 on top. Each rank calls `Send` to give its "
-    "first row of pixels to the rank above, then `Recv` for a row from the rank below. Rank 0 has nobody above, "
-    "rank 3 nobody below: they leave that call out. The rows grow to 1 MB. What happens?",
+    question="An image lies in four strips, rank 0's on top. Each rank sends a row of pixels to the rank "
+    "above with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 the Recv. "
+    "The rows grow to 1 MB. What happens?",
     options=(
         Option(
-            "It hangs: all ranks that send do so before they receive",
+            "It hangs: each rank sends before it receives",
             reply="Rank 0 does not send. Its Recv meets the Send of rank 1, so there is no circle.",
             belief="first-senders-always-hang",
         ),
         Option(
-            "It ends: MPI copies each row while its receiver is busy",
+            "It ends at once: MPI copies all of the rows",
             reply="Then the ring of 1 MB would have ended, too. Above the limit, Send waits for its Recv.",
             belief="mpi-keeps-copies",
         ),
         Option(
-            "It ends: rank 1's Send first, then rank 2's, then rank 3's",
-            reply="Rank 0 receives at once, which frees rank 1 to receive, which frees rank 2. No hang, but "
-            "one after the other: on 64 ranks, the last one waits for 62 others. Sendrecv repairs that.",
+            "It ends, with one message after the other",
+            reply="Rank 0 receives at once, which frees rank 1 to receive, which frees rank 2. On 64 ranks, "
+            "the last message waits for 62 others; with Sendrecv, all travel at the same time.",
             right=True,
         ),
     ),
@@ -309,8 +307,8 @@ ROWS_UP = Question(
 
 WAITED = Question(
     id="01.q5",
-    question="Rank 0 calls `request = comm.Isend(numbers, dest=1)`, computes, and calls `request.Wait()`, which "
-    "returns. Which of these is certain?",
+    question="Rank 0 calls `request = comm.Isend(numbers, dest=1)`, computes, and calls `request.Wait()`, "
+    "which returns. Which of these is certain?",
     options=(
         Option(
             "Rank 0 may change the numbers",
@@ -325,7 +323,7 @@ WAITED = Question(
         ),
         Option(
             "Rank 1 has called Recv or Irecv",
-            reply="With 4,017 bytes it had to, here. With 4,016, rank 0 was done while rank 1 slept.",
+            reply="With 1 MB it had to, here. With 80 bytes, rank 0 was done while rank 1 slept.",
             belief="send-always-waits",
         ),
     ),
@@ -365,7 +363,7 @@ EXERCISES = (SHIFT, ROWS_UP, ADD_LEFT, WAITED, COUNTS_AND_SECONDS, CERTAIN)
 PREDICTIONS = (
     Prediction(
         id="01.p2",
-        question="With how many bytes does Send still return alone?",
+        question="Up to how many bytes does the ring end?",
         objectives=(2,),
         targets=("mpi-keeps-copies",),
     ),

@@ -25,14 +25,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# All ranks run the same cell (**SPMD**: single program, multiple data), and `rank` decides who does what. A **message** takes two calls:
-# one rank calls `Send` with an array, another calls `Recv` with an array to fill.
-#
-# Cells with `--save` also fill a program to take home. Those with `--setup` run again whenever the ranks are restarted.
+# All ranks run one program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls: `Send`
+# on one rank, and on another `Recv` with an array to fill. (Cells with `--save` also fill a program.)
 
 # %%
 # %%px --setup --save 01_ring.py
-"""A ring of ranks: how many bytes Send takes without a receiver, and how long a shift lasts."""
+"""A ring of ranks: with how many bytes Send waits for its receiver, and how long a shift takes."""
 
 import time
 
@@ -41,7 +39,6 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
-right, left = (rank + 1) % size, (rank - 1) % size  # of four ranks in a ring: 0 → 1 → 2 → 3 → 0
 
 # %% [markdown] tags=["subslide"]
 # Rank 0 sends four numbers to rank 1. **Vote:** rank 1 prints (a) 0, 1, 2, 3, (b) an error of MPI, (c) other numbers.
@@ -58,28 +55,24 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, each of 8 bytes. MPI moved 32 bytes and converted nothing. It does not
-# complain, either. The error is the classroom's, which compares the calls of all ranks after each cell. Elsewhere the program goes on, with
-# wrong numbers. **Repair one word** and run the cell again.
+# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI converts nothing. The error is the classroom's; elsewhere the
+# program goes on. **Repair one word**, and run the cell again.
 #
 # </details>
 #
-# Upper-case calls move the bytes of an array. Lower-case `send`, `recv`, `bcast` and `allreduce` take any Python object: mpi4py **pickles** it,
-# that is, packs it into bytes, which is slow for arrays and handy for one number. `bcast` gives rank 0's object to all ranks, `allreduce`
-# the sum of all ranks' objects.
+# Lower-case `send`, `recv`, `bcast`, `allreduce` take any Python object and **pickle** it, that is, pack it into bytes: handy for one number, slow for
+# arrays. `bcast` gives every rank rank 0's object, `allreduce` the sum of all (lesson 04).
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
 #
-# Now every rank sends an array to its right neighbour and receives one from its left: ten numbers of 8 bytes, 80 bytes.
-# (`--timeout 3` ends a cell that is not done after 3 s.)
+# The ranks form a ring, 0 → 1 → 2 → 3 → 0. Each sends ten numbers of 8 bytes to its right. (`--timeout 3` ends a cell after 3 s.)
 
 # %%
 # %%px --timeout 3
-mine = np.full(10, rank)
-theirs = np.empty_like(mine)
-comm.Send(mine, dest=right)
-comm.Recv(theirs, source=left)
+theirs = np.empty(10, int)
+comm.Send(np.full(10, rank), dest=(rank + 1) % size)
+comm.Recv(theirs, source=(rank - 1) % size)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown] tags=["subslide"]
@@ -87,10 +80,9 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
-mine = np.full(125_000, rank)
-theirs = np.empty_like(mine)
-comm.Send(mine, dest=right)
-comm.Recv(theirs, source=left)
+theirs = np.empty(125_000, int)
+comm.Send(np.full(125_000, rank), dest=(rank + 1) % size)
+comm.Recv(theirs, source=(rank - 1) % size)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown] tags=["notes"]
@@ -100,9 +92,8 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. In the **hang report**, each line says what a rank does, for whom it waits, and where. All four are in `Send`, in line 4. Nobody comes to `Recv` in
-# line 5. Ranks that wait for each other in a circle are in a **deadlock**. Only the classroom ended it: it restarted the ranks and
-# ran the setup cell again; their other variables are gone.
+# None. The **hang report** says what each rank does and for whom it waits. All are in `Send`, in line 3; nobody comes to `Recv`. Ranks that wait
+# in a circle are in a **deadlock**. The classroom restarted them; their variables are gone.
 #
 # But the same lines worked with 80 bytes. What does `Send` wait for?
 #
@@ -110,55 +101,52 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
-#
-# Somewhere between 80 bytes and 1 MB, this MPI changes. We find the byte by halving. `Isend` starts a `Send` and returns at once; `Test`
-# says whether that `Send` would have returned by now. For 0.05 s, nobody receives.
+
+# %%
+predict("Up to how many bytes does the ring end?", None)
+
+# %% [markdown]
+# We search by halving. `Isend` starts a `Send` and returns at once; `Test` says whether that `Send` would have returned by now. Nobody receives
+# for 0.1 s: a `Send` that is not done by then would hang the ring.
 
 
 # %%
 # %%px --setup --save 01_ring.py
-def returns_alone(comm, nbytes):
-    """Whether Send of so many bytes returns before its receiver calls Recv."""
+def ring_ends(comm, nbytes):
+    """Whether all Sends around the ring return before anybody calls Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    time.sleep(0.05)
-    alone = comm.allreduce(sending.Test(), op=MPI.LAND)  # on all ranks; none receives before all have asked
+    end = time.time() + 0.1
+    while not (done := sending.Test()) and time.time() < end:
+        pass
+    all_done = comm.allreduce(done, op=MPI.LAND)  # a logical and
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
-    return alone
+    return all_done
 
 
-def most_alone(comm, returns=80, waits=1_000_000):
-    """The largest number of bytes with which Send returns alone."""
-    while waits - returns > 1:
-        nbytes = (returns + waits) // 2
-        if returns_alone(comm, nbytes):
-            returns = nbytes
-        else:
-            waits = nbytes
-    return returns
+def largest_ring(comm, ends=80, hangs=1_000_000):
+    """The largest number of bytes with which the ring ends."""
+    while hangs - ends > 1:
+        middle = (ends + hangs) // 2
+        ends, hangs = (middle, hangs) if ring_ends(comm, middle) else (ends, middle)
+    return ends
 
-
-# %%
-predict("With how many bytes does Send still return alone?", None)
 
 # %%
 # %%px
-limit = most_alone(comm)
+limit = largest_ring(comm)
 
 # %%
-outcome("With how many bytes does Send still return alone?", cluster["limit"][0], "bytes", word="it is")
+outcome("Up to how many bytes does the ring end?", cluster["limit"][0], "bytes", word="up to")
 
 # %% [markdown] tags=["subslide"]
-# Now a real `Send`, with so many bytes and with one more. All ranks begin together: `Barrier` returns when all have called it. Then rank 1
-# comes 0.3 s late to its `Recv`. **Predict:** how long is rank 0 in each `Send`?
+# Now one `Send` of 80 bytes, then one of a byte more than that. Each time, all begin together (`Barrier` returns when all have called it),
+# and rank 1 is 0.3 s late. **Predict:** how long is rank 0 in each `Send`?
 
 
 # %%
 # %%px
-calls = []
-
-
 def call(name, function, *arguments):
     """Call the function, and note when it began and when it returned."""
     began = time.time()
@@ -166,14 +154,14 @@ def call(name, function, *arguments):
     calls.append((name, began, time.time()))
 
 
-for nbytes in (limit, limit + 1):
-    numbers = np.zeros(nbytes, np.uint8)
+calls = []
+for nbytes in (80, limit + 1):
     call("Barrier", comm.Barrier)
     if rank == 0:
-        call(f"Send {nbytes:,} B", comm.Send, numbers, 1)
+        call(f"Send {nbytes:,} B", comm.Send, np.zeros(nbytes, np.uint8), 1)
     elif rank == 1:
         time.sleep(0.3)
-        call(f"Recv {nbytes:,} B", comm.Recv, numbers, 0)
+        call(f"Recv {nbytes:,} B", comm.Recv, np.empty(nbytes, np.uint8), 0)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l01_mpi_basics.figures import timeline
@@ -183,25 +171,25 @@ timeline(cluster["calls"][:2])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One byte more, and `Send` waits for the receiver. Small messages go by the **eager protocol**: MPI keeps a copy, the message is **buffered**,
-# and `Send` returns. (Rank 0 then waits in the next `Barrier`.) Large ones go by the **rendezvous protocol**: MPI announces the message, waits for
-# `Recv`, then moves the bytes.
+# With 80 bytes, `Send` returned while rank 1 slept. By the **eager protocol**, MPI sends a small message at once, and **buffers** it until `Recv`
+# comes. By the **rendezvous protocol**, a large message waits for its `Recv`.
 #
-# The standard promises neither. When `Send` returns, you may change the array: that is all you know. A program that needs MPI's copies to
-# end, like our ring, is called **unsafe**, with 80 bytes, too.
+# The standard promises no buffer. When `Send` returns, you may change the array: that is all you know. A program that needs buffers to
+# end is called **unsafe**. Our ring is, with 80 bytes, too.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# The circle breaks if some ranks receive first: those with an odd number.
+# Let ranks with an odd number receive first. We send 1 MB around all four; then `Split` makes a ring of ranks 0, 1, 2, and one of rank 3
+# alone. **Vote:** which ring hangs? (a) four, (b) three, where two neighbours are even, (c) one, (d) none
 
 
-# %%
-# %%px
+# %% tags=["raises-exception", "nbval-ignore-output"]
+# %%px --timeout 3
 def shift(comm, value):
-    """Send `value` to the right neighbour; return the array of the left neighbour."""
+    """Send the array `value` to the right neighbour; return the array of the left neighbour."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     received = np.empty_like(value)
     if comm.rank % 2 == 0:
@@ -212,24 +200,14 @@ def shift(comm, value):
     return received
 
 
-got = shift(comm, np.full(125_000, rank))
-print(f"rank {rank} received the array of rank {got[0]}")
-
-# %% [markdown] tags=["subslide"]
-# On four ranks, 1 MB goes round. `Split` makes two teams, each with a ring of its own: ranks 0, 1 and 2, and rank 3 alone. **Vote:** who hangs?
-# (a) The three: among them, two even ranks are neighbours. (b) The one. (c) Both. (d) Nobody.
-
-# %% tags=["raises-exception", "nbval-ignore-output"]
-# %%px --timeout 3
-team = comm.Split(rank == 3)
-got = shift(team, np.full(125_000, rank))
-print(f"rank {rank}, in a team of {team.size}, received the array of rank {got[0]}")
+for team in (comm, comm.Split(rank == 3)):
+    print(f"ring of {team.size}: from rank {shift(team, np.full(125_000, rank))[0]}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The one. It is its own neighbour, and sends to itself before it receives. The three get through: rank 1 receives from 0, then 0 from 2,
-# then 2 from 1. Two steps wait for a third, but nothing closes the circle. So test on one rank, on an odd number, and with large messages.
+# (c): rank 3 sends to itself before it receives. Of the three, 1 receives from 0, then 0 from 2, then 2 from 1. So test on one rank,
+# and on an odd number.
 #
 # </details>
 
@@ -241,38 +219,34 @@ print(f"rank {rank}, in a team of {team.size}, received the array of rank {got[0
 # %% [markdown] tags=["slide"]
 # ## 5 · How long does it take?
 #
-# A timing is six lines: all ranks start together, the slowest one counts, and of ten runs we take the median. Later lessons call this
-# function.
+# A timing is six lines. All ranks start together, and the slowest counts. Later lessons use this function.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px --save 01_ring.py
 
 # %% [markdown] tags=["subslide"]
-# One more cell makes a program. 1 MB is 12,500 times 80 bytes. **Predict:** how many times as long does a shift take?
+# 1 MB is 12,500 times 80 bytes. **Predict:** how many times as long does a shift take?
 
 
 # %%
 # %%px --save 01_ring.py
 def main():
-    small, large = (timed(comm, lambda: shift(comm, np.zeros(count))) for count in (10, 125_000))
-    most = most_alone(comm)
+    seconds = [timed(comm, lambda: shift(comm, np.zeros(count))) for count in (10, 125_000)]
+    limit, (small, large) = largest_ring(comm), np.multiply(seconds, 1e6)
     if rank == 0:
-        print(f"ranks: {size}, Send returns alone with up to {most} bytes;", end=" ")
-        print(f"a shift: 80 B {1e6 * small:.0f} µs, 1 MB {1e6 * large:.0f} µs")
+        print(f"{size} ranks: Send, Recv ends up to {limit} B; 80 B {small:.0f} µs, 1 MB {large:.0f} µs")
 
 
 if __name__ == "__main__":
     main()
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 1 python code/01_ring.py
 # !mpiexec -n 3 python code/01_ring.py
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Far less than 12,500 times as long: a message costs a fixed time, the **latency**, and then time per byte. Lesson 04 measures both. One
-# rank sends to itself in another way, so its limit is different.
+# Far less than 12,500 times: a message takes a fixed time first (lesson 04).
 #
 # </details>
 
@@ -281,27 +255,27 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | the limit | it depends on library, settings and network. Open MPI over TCP: 65,456 bytes. Run `01_ring.py` there |
-# | a hang | nobody ends it, and the job pays until its time limit. Write `Ssend` for `Send` in tests: it waits for the receiver at any size |
-# | GPUs | NCCL's `ncclSend` may wait at any size. `ncclGroupStart` and `ncclGroupEnd` around both calls make one exchange; in PyTorch, `batch_isend_irecv` does |
+# | limit | another one: Open MPI over TCP has 65,456 bytes |
+# | hang | nobody ends it. In tests write `Ssend`, which waits for `Recv` at any size |
+# | GPUs | NCCL's `ncclSend` may wait at any size; put both calls into one `ncclGroup` (PyTorch: `batch_isend_irecv`) |
 
 # %% tags=["exercise: 01.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - When `Send` returns, you may change the array. The receiver may not even have called `Recv`.
-# - Ranks of a ring that all send first are unsafe: a larger message or another network can hang them. `Sendrecv` cannot hang in a ring.
-# - Both sides need the same type. MPI does not look.
+# - When `Send` returns, you may change the array. You know nothing about the receiver.
+# - A ring in which all send first is unsafe. `Sendrecv` is safe.
+# - MPI does not compare types. Both sides must agree.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A ring of `Send`, then `Recv`, has run for a year on one machine, with 3 kB. On the cluster it ran today with 60 kB. What do you do? (a) Keep it:
-# two machines agree. (b) Set the cluster's limit to 1 MB, for safety. (c) Change it, before anybody needs 70 kB.
+# A ring of `Send`, then `Recv`, ran for a year on one machine, with 3 kB, and today on a cluster, with 60 kB. What now? (a) Keep it. (b) Raise
+# the cluster's limit. (c) Repair it, though it runs.
 #
-# <details><summary>What to listen for</summary>(c). 60 kB fit below the limit of TCP; 3 kB below that of one machine. Neither run tested the program.
-# (b) works until the message grows or the job moves, and every pair of ranks pays in memory. How would you have found out in time? <code>Ssend</code>.</details>
+# <details><summary>What to listen for</summary>(c). Both runs were below their limits and tested nothing. (b) lasts until messages grow. What would
+# have shown it? <code>Ssend</code>.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -319,31 +293,28 @@ if __name__ == "__main__":
 # %%
 # %%px
 from course_lib.effects import slow_messages
-from course_lib.measure import measure
 
 link = slow_messages(comm, 0.2)
 mine, theirs = np.full(10, rank), np.empty(10, int)
+right, left = (rank + 1) % size, (rank - 1) % size
 
 
-def work():
-    time.sleep(0.2)
-
-
-def first_the_message():
+def message_then_work():
     link.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
-    work()
+    time.sleep(0.2)
 
 
 def both_at_once():
     requests = [link.Irecv(theirs, source=left), link.Isend(mine, dest=right)]
-    work()
+    time.sleep(0.2)
     for request in requests:
         request.Wait()
 
 
-rows = measure(comm, {"Sendrecv, work": first_the_message, "Isend, work, Wait": both_at_once}, repeat=3)
-if rank == 0:
-    print([round(row.value, 1) for row in rows])
+for way in (message_then_work, both_at_once):
+    seconds = timed(comm, way, repeat=3)
+    if rank == 0:
+        print(f"{way.__name__}: {seconds:.1f} s")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -361,8 +332,8 @@ if rank == 0:
 # %% [markdown]
 # ### Which message comes first?
 #
-# `MPI.ANY_SOURCE` takes a message of any rank, and a `Status` says whose it was. `--twice` runs the cell again, with random pauses.
-# **Predict:** is the order 1, 2, 3 both times?
+# `MPI.ANY_SOURCE` takes a message of any rank, and a `Status` says whose it was. Option `--twice` runs the cell twice, the second time with
+# random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --twice
@@ -376,8 +347,13 @@ else:
         print(f"from rank {status.source}, tag {status.tag}: {inbox[:count]}")
 
 # %% [markdown]
-# Messages of different ranks arrive in any order. Two messages of one rank to another are received in the order in which they were sent,
-# if the same `Recv` could take both. A **tag** is a number on a message; a receiver that names one takes only messages with that tag.
+# <details><summary>Open after you have run the cell</summary>
+#
+# In any order. Add up numbers as they come, and the last digits differ from run to run.
+#
+# </details>
+#
+# Two messages of one rank to another are received in the order in which they were sent, if the same `Recv` could take both. A **tag** is a number on a message; a receiver that names one takes only messages with that tag.
 
 # %% tags=["exercise: 01.3"]
 
@@ -404,5 +380,5 @@ if rank > 0:
 #
 # - [mpi4py tutorial](https://mpi4py.readthedocs.io/en/stable/tutorial.html), point-to-point communication
 # - [MPI standard](https://www.mpi-forum.org/docs/), chapter on point-to-point communication: *unsafe* programs, and when `MPI_Send` may return
-# - [MPI in C, threads, and names you will meet](../docs/mpi_and_others.md)
+# - [MPI in C, threads, and names you will meet](../docs/mpi-and-others.md)
 # - [MPI mistakes that end in wrong numbers](../docs/mistakes.md): what the classroom finds, also in your own programs
