@@ -32,7 +32,7 @@ def timeline(calls: Sequence[Sequence[Call]]) -> Picture:
             draw(axes, rank, call, start, length)
     name_ranks(axes, range(len(calls)))
     axes.set_ylim(len(calls) - 0.4, -0.6)
-    axes.set_xlim(-0.02 * length, 1.3 * length)  # room for the last label
+    axes.set_xlim(-0.02 * length, 1.35 * length)  # room for the last label
     axes.set_xlabel("seconds; where there is no bar, a rank is in no call")
     return Picture(figure, alt_of(calls, start, title))
 
@@ -44,7 +44,7 @@ def draw(axes: Axes, rank: int, call: Call, start: float, length: float) -> None
     look = ACTIVITIES["wait"] if barrier else {"facecolor": rank_colour(rank)}
     width = max(ended - began, LEAST * length)
     bar = axes.barh(rank, width, left=began - start, height=0.3, edgecolor=rank_colour(rank), linewidth=2)
-    bar[0].set(**look)
+    bar[0].set(**look, zorder=2 if barrier else 3)  # a Send as thin as a line stays visible
     if long or not barrier:
         place, side = (rank - 0.2, "bottom") if barrier else (rank + 0.2, "top")
         words = f"{name}: {say_seconds(ended - began)}"
