@@ -286,17 +286,17 @@ ROWS_UP = Question(
     "The rows grow to 1 MB. What happens?",
     options=(
         Option(
-            "It hangs: each rank sends before it receives",
+            "It hangs, as each rank sends before it receives",
             reply="Rank 0 does not send. Its Recv meets the Send of rank 1, so there is no circle.",
             belief="first-senders-always-hang",
         ),
         Option(
-            "It ends at once: MPI copies all of the rows",
+            "It ends at once, as MPI copies all of the rows",
             reply="Then the ring of 1 MB would have ended, too. Above the limit, Send waits for its Recv.",
             belief="mpi-keeps-copies",
         ),
         Option(
-            "It ends, with one message after the other",
+            "It ends, with one message after another",
             reply="Rank 0 receives at once, which frees rank 1 to receive, which frees rank 2. On 64 ranks, "
             "the last message waits for 62 others; with Sendrecv, all travel at the same time.",
             right=True,

@@ -56,7 +56,7 @@ elif rank == 1:
 # <details><summary>Open after you have run the cell</summary>
 #
 # Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI converts nothing. The error is the classroom's; elsewhere the
-# program goes on. **Repair one word**, and run the cell again.
+# program goes on. **Repair one word** and run it again.
 #
 # </details>
 #
@@ -95,12 +95,14 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # None. The **hang report** says what each rank does and for whom it waits. All are in `Send`, in line 3; nobody comes to `Recv`. Ranks that wait
 # in a circle are in a **deadlock**. The classroom restarted them; their variables are gone.
 #
-# But the same lines worked with 80 bytes. What does `Send` wait for?
+# But with 80 bytes, the same lines worked.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
+#
+# Somewhere between 80 bytes and 1 MB, the ring begins to hang.
 
 # %%
 predict("Up to how many bytes does the ring end?", None)
@@ -141,7 +143,7 @@ limit = largest_ring(comm)
 outcome("Up to how many bytes does the ring end?", cluster["limit"][0], "bytes", word="it ends up to")
 
 # %% [markdown] tags=["subslide"]
-# Now one `Send` of 80 bytes, then one of a byte more than that. Each time, all begin together (`Barrier` returns when all have called it),
+# Now one `Send` of 80 bytes, then one of `limit + 1`. Each time, all begin together (`Barrier` returns when all have called it),
 # and rank 1 is 0.3 s late. **Predict:** how long is rank 0 in each `Send`?
 
 
@@ -172,7 +174,7 @@ timeline(cluster["calls"][:2])
 # <details><summary>Open after you have run the cell</summary>
 #
 # With 80 bytes, `Send` returned while rank 1 slept. By the **eager protocol**, MPI sends a small message at once, and **buffers** it until `Recv`
-# comes. By the **rendezvous protocol**, a large message waits for its `Recv`.
+# comes. By the **rendezvous protocol**, it announces a large message, and `Send` waits for `Recv`.
 #
 # The standard promises no buffer. When `Send` returns, you may change the array: that is all you know. A program that needs buffers to
 # end is called **unsafe**. Our ring is, with 80 bytes, too.
@@ -182,8 +184,8 @@ timeline(cluster["calls"][:2])
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# Let ranks with an odd number receive first. We send 1 MB around all four; then `Split` makes a ring of ranks 0, 1, 2, and one of rank 3
-# alone. **Vote:** which ring hangs? (a) four, (b) three, where two neighbours are even, (c) one, (d) none
+# Let ranks with an odd number receive first. 1 MB goes around all four; then `Split` makes a ring of ranks 0, 1, 2, and one of rank 3.
+# **Vote:** which ring hangs? (a) four, (b) three, where two neighbours are even, (c) one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -206,8 +208,8 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): rank 3 sends to itself before it receives. Of the three, 1 receives from 0, then 0 from 2, then 2 from 1. So test on one rank,
-# and on an odd number.
+# (c): rank 3 sends to itself before it receives. Of the three, 1 receives from 0, then 0 from 2, then 2 from 1. So test on one
+# rank, too.
 #
 # </details>
 
@@ -219,7 +221,7 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown] tags=["slide"]
 # ## 5 · How long does it take?
 #
-# A timing is six lines. All ranks start together, and the slowest counts. Later lessons use this function.
+# A timing is six lines: all ranks start together, the slowest counts, and of ten runs the median. Later lessons use it.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px --save 01_ring.py
@@ -257,8 +259,8 @@ if __name__ == "__main__":
 # | | what changes |
 # |---|---|
 # | limit | another one: Open MPI over TCP has 65,456 bytes |
-# | hang | nobody ends it. In tests write `Ssend`, which waits for `Recv` at any size |
-# | GPUs | NCCL's `ncclSend` may wait at any size; put both calls into one `ncclGroup` (PyTorch: `batch_isend_irecv`) |
+# | hang | nobody ends it before the job's time limit. In tests write `Ssend`: it waits for `Recv` at any size |
+# | GPUs | NCCL's `ncclSend` may wait at any size; put both calls between `ncclGroupStart` and `ncclGroupEnd` (PyTorch: `batch_isend_irecv`) |
 
 # %% tags=["exercise: 01.q4", "subslide"]
 
@@ -267,16 +269,16 @@ if __name__ == "__main__":
 #
 # - When `Send` returns, you may change the array. You know nothing about the receiver.
 # - A ring in which all send first is unsafe. `Sendrecv` is safe.
-# - MPI does not compare types. Both sides must agree.
+# - Both sides must agree on the type.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A ring of `Send`, then `Recv`, ran for a year on one machine, with 3 kB, and today on a cluster, with 60 kB. What now? (a) Keep it. (b) Raise
+# A ring of `Send`, then `Recv`, ran for a year on one machine, with 3 kB, and today on a cluster, with 60 kB. (a) Keep it. (b) Raise
 # the cluster's limit. (c) Repair it, though it runs.
 #
-# <details><summary>What to listen for</summary>(c). Both runs were below their limits and tested nothing. (b) lasts until messages grow. What would
-# have shown it? <code>Ssend</code>.</details>
+# <details><summary>What to listen for</summary>(c). Both runs were below their limits and tested nothing. (b) lasts until messages grow. <code>Ssend</code>
+# would have shown it.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -354,7 +356,8 @@ else:
 #
 # </details>
 #
-# Two messages of one rank to another are received in the order in which they were sent, if the same `Recv` could take both. A **tag** is a number on a message; a receiver that names one takes only messages with that tag.
+# Two messages of one rank to another are received in the order in which they were sent, if the same `Recv` could take both. A **tag** is a
+# number on a message; a receiver that names one takes only messages with that tag.
 
 # %% tags=["exercise: 01.3"]
 

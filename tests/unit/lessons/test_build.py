@@ -132,7 +132,7 @@ def test_an_exercise_or_a_question_becomes_its_text_and_its_cell(tmp_path: Path)
     text = '# %% tags=["exercise: 01.1"]\n\n# %% tags=["exercise: 01.q4", "slide"]\n'
     asks, stub, about, answer = compose(write_source(tmp_path, text)).cells
     assert (asks.cell_type, asks.source) == ("markdown", exercise.text)
-    assert (stub.cell_type, stub.source) == ("code", f"%%exercise 01.1\n{exercise.cell}")
+    assert (stub.cell_type, stub.source) == ("code", f"%%exercise 01.1 --save 01_ring.py\n{exercise.cell}")
     assert (about.source, about.metadata) == (question.text, {"slideshow": {"slide_type": "slide"}})
     assert (answer.source, answer.metadata) == ('%%exercise 01.q4\nanswer("")', {})
 

@@ -59,8 +59,9 @@ SOURCE = f"""\
 
 @pytest.fixture(autouse=True)
 def without_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lesson is its own cells, warm-up included: test_frame.py is about the frame."""
+    """A lesson is its own cells, warm-up included: test_frame.py is about the frame. None is a laboratory."""
     monkeypatch.setattr(build, "framed", lambda source, own: own)
+    monkeypatch.setattr(times, "LABORATORY", ())
 
 
 @pytest.fixture
