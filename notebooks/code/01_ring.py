@@ -9,6 +9,7 @@ Start it with one of these:
 
 # %%
 import time
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -51,8 +52,6 @@ def shift(comm, value):
 
 
 # %%
-from collections.abc import Callable
-
 def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> float:
     """Seconds of `function()` on the slowest rank, the median of `repeat` runs; the same on every rank."""
     seconds = []
@@ -66,11 +65,11 @@ def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> f
 
 # %%
 def main():
-    small, large = (timed(comm, lambda: shift(comm, value)) for value in (np.zeros(10), np.zeros(125_000)))
+    small = timed(comm, lambda: shift(comm, np.zeros(10)))
+    large = timed(comm, lambda: shift(comm, np.zeros(125_000)))
     limit = largest_ring(comm)
     if rank == 0:
-        print(f"{size} ranks: Send, then Recv ends with up to {limit} bytes")
-        print(f"a shift takes {1e6 * small:.0f} µs with 80 B, {1e6 * large:.0f} µs with 1 MB")
+        print(f"{size} ranks: limit {limit} B; 80 B take {1e6 * small:.0f} µs, 1 MB {1e6 * large:.0f} µs")
 
 
 if __name__ == "__main__":

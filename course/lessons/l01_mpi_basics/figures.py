@@ -32,7 +32,7 @@ def timeline(calls: Sequence[Sequence[Call]]) -> Picture:
             draw(axes, rank, call, start, length)
     name_ranks(axes, range(len(calls)))
     axes.set_ylim(len(calls) - 0.4, -0.6)
-    axes.set_xlim(-0.02 * length, 1.35 * length)  # room for the last label
+    axes.set_xlim(-0.02 * length, 1.42 * length)  # room for the last label
     axes.set_xlabel("seconds; where there is no bar, a rank is in no call")
     return Picture(figure, alt_of(calls, start, title))
 

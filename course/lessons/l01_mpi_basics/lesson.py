@@ -33,6 +33,7 @@
 """A ring of ranks: with how many bytes Send waits for its receiver, and how long a shift takes."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -233,11 +234,11 @@ for team in (comm, comm.Split(rank == 3)):
 # %% tags=["nbval-ignore-output"]
 # %%px --save 01_ring.py
 def main():
-    small, large = (timed(comm, lambda: shift(comm, value)) for value in (np.zeros(10), np.zeros(125_000)))
+    small = timed(comm, lambda: shift(comm, np.zeros(10)))
+    large = timed(comm, lambda: shift(comm, np.zeros(125_000)))
     limit = largest_ring(comm)
     if rank == 0:
-        print(f"{size} ranks: Send, then Recv ends with up to {limit} bytes")
-        print(f"a shift takes {1e6 * small:.0f} µs with 80 B, {1e6 * large:.0f} µs with 1 MB")
+        print(f"{size} ranks: limit {limit} B; 80 B take {1e6 * small:.0f} µs, 1 MB {1e6 * large:.0f} µs")
 
 
 if __name__ == "__main__":

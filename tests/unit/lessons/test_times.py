@@ -53,7 +53,7 @@ SOURCE = f"""\
 # ## More
 # {"word " * 1800}
 
-# %% tags=["exercise: 01.q1"]
+# %% tags=["exercise: 01.q5"]
 """
 
 
