@@ -1,4 +1,4 @@
-"""Exercises of lesson 01, MPI basics: who sends what to whom, and when may an array be used?"""
+"""Exercises of lesson 01, MPI basics: who waits for whom, and when may an array be used?"""
 
 import time
 from types import SimpleNamespace
@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from course.lessons.l01_mpi_basics.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l01_mpi_basics.quiz import QUESTIONS
-from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect, expect_array
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    WrongAnswer,
+    changed,
+    expect,
+    expect_array,
+)
 
 # -------------------------------------------------------------------- 01.1 shift
 
@@ -45,16 +52,13 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="The second way out leaves the order to MPI: `Sendrecv` sends and receives in one call. If each "
-    "rank receives from the one that sends to it, they cannot deadlock.\n\n"
-    "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`\n\n"
-    "Send `value` to the right neighbour and return the array of the left neighbour. Your function must work "
-    "on any number of ranks and for 0 to a million numbers, equally many on all ranks.",
-    objectives=(1, 2, 3),
+    task="The second repair leaves the order to MPI: `comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, "
+    "source=…)`. Write `shift` with it, for any number of ranks and 0 to a million numbers.",
+    objectives=(1, 3),
+    targets=("small-works-large-works",),
     stub='''\
 def shift(comm, value):
     """Send the array `value` to the right neighbour; return the array of the left neighbour."""
-    right = (comm.rank + 1) % comm.size
     received = np.zeros_like(value)
     return received
 ''',
@@ -69,6 +73,7 @@ def shift(comm, value):
     cases=(1, 0, 3, 1_000_000),
     sizes=(2, 3, 4, 1),  # alone last: a rank is then its own neighbour, and mistakes look odd
     describe=lambda length: f"{length:,} element{'s' * (length != 1)}",
+    save="01_ring.py",
     wrong=(
         WrongAnswer(
             changed(_SHIFT, ("dest=right", "dest=left"), ("source=left", "source=right")),
@@ -93,6 +98,18 @@ def shift(comm, value):
                 ),
             ),
             "send only after its own receive",
+        ),
+        WrongAnswer(
+            changed(
+                _SHIFT,
+                (
+                    "    comm.Sendrecv(value, dest=right, recvbuf=received, source=left)\n",
+                    "    if comm.rank % 2 == 0:\n        comm.Send(value, dest=right)\n"
+                    "    comm.Recv(received, source=left)\n"
+                    "    if comm.rank % 2 == 1:\n        comm.Send(value, dest=right)\n",
+                ),
+            ),
+            "waits for itself",
         ),
         WrongAnswer(
             changed(
@@ -260,4 +277,94 @@ def counts_and_seconds(comm, count, seconds):
     why="exchanging the two sends would repair it as well. Why are tags the safer repair?",
 )
 
-EXERCISES = (SHIFT, *QUESTIONS, ADD_LEFT, COUNTS_AND_SECONDS)
+# -------------------------------------------------------------------- questions
+
+ROWS_UP = Question(
+    id="01.q4",
+    question="An image lies in four strips, rank 0's on top. Each rank sends a row of pixels to the rank "
+    "above with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 the Recv. "
+    "The rows grow to 1 MB. What happens?",
+    options=(
+        Option(
+            "It hangs, as each rank sends before it receives",
+            reply="Rank 0 does not send. Its Recv meets the Send of rank 1, so there is no circle.",
+            belief="first-senders-always-hang",
+        ),
+        Option(
+            "It ends at once, as MPI copies all of the rows",
+            reply="Then the ring of 1 MB would have ended, too. Above the limit, Send waits for its Recv.",
+            belief="mpi-keeps-copies",
+        ),
+        Option(
+            "It ends, with one message after another",
+            reply="Rank 0 receives at once, which frees rank 1 to receive, which frees rank 2. On 64 ranks, "
+            "the last message waits for 62 others; with Sendrecv, all travel at the same time.",
+            right=True,
+        ),
+    ),
+    objectives=(2, 3),
+)
+
+WAITED = Question(
+    id="01.q5",
+    question="Rank 0 calls `request = comm.Isend(numbers, dest=1)`, computes, and calls `request.Wait()`, "
+    "which returns. Which of these is certain?",
+    options=(
+        Option(
+            "Rank 0 may change the numbers",
+            reply="MPI has sent the numbers, or keeps a copy of them. Before Wait, it could still read them.",
+            right=True,
+        ),
+        Option(
+            "Rank 1 has received the numbers",
+            reply="Wait ends what Isend began, and together they are a Send. A small message may be a copy "
+            "that waits for rank 1.",
+            belief="returned-is-received",
+        ),
+        Option(
+            "Rank 1 has called Recv or Irecv",
+            reply="With 1 MB it had to, here. With 80 bytes, rank 0 was done while rank 1 slept.",
+            belief="send-always-waits",
+        ),
+    ),
+    objectives=(4,),
+)
+
+CERTAIN = Question(
+    id="01.q3",
+    question="Rank 0 runs `x = 5` and `comm.send(x, dest=1)`. Rank 1 runs `y = comm.recv(source=0)`. Then "
+    "both print. In the notebook you see the output of rank 0 above that of rank 1. Which of these is "
+    "certain?",
+    options=(
+        Option(
+            "Rank 0 printed before rank 1 did",
+            reply="That would mean the page sorts its blocks by time. It does not: the token went from "
+            "rank 3 to rank 0, and rank 3 printed first, wherever its line stood.",
+            belief="print-order-is-time-order",
+        ),
+        Option(
+            "Rank 1 has a variable `x` as well",
+            reply="That would mean a message carries the name of a variable. It carries the value, and "
+            "rank 1 stored it in `y`. Rank 1 has no `x`, its variables are its own.",
+            belief="set-on-one-is-set-on-all",
+        ),
+        Option(
+            "Rank 1 printed after rank 0 set `x`",
+            reply="Rank 0 set x before it sent it, and rank 1 printed after it had received it. A message "
+            "puts events of two ranks in order.",
+            right=True,
+        ),
+    ),
+    objectives=(5,),
+)
+
+EXERCISES = (SHIFT, ROWS_UP, ADD_LEFT, WAITED, COUNTS_AND_SECONDS, CERTAIN)
+
+PREDICTIONS = (
+    Prediction(
+        id="01.p2",
+        question="Up to how many bytes does the ring end?",
+        objectives=(2,),
+        targets=("mpi-keeps-copies",),
+    ),
+)

@@ -1,31 +1,39 @@
 # ---
 # title: MPI basics
-# goal: Send arrays from rank to rank, and find out when that can go wrong.
+# goal: Send arrays from rank to rank, and find out when a program can hang.
 # able:
-#   - write one program that does different things on different ranks
-#   - send an array, and say what you know when `Send` returns
-#   - read a hang report, and repair the program in two ways
+#   - send an array from one rank to another, and receive what was sent
+#   - say what you know when `Send` returns
+#   - write an exchange that ends with any size and on any number of ranks
 # more:
-#   - let a rank compute between the start of a message and its end
-#   - sort messages by their tags
-#   - say what a message proves about the order of events
+#   - let a rank compute while its message travels
+#   - say which message a receive takes, and what that tells about time
 # before: >-
 #   {00}
-# minutes: {core: 20, more: 30}
+# minutes: {core: 20, more: 24}
 # ranks: 4
 # warm-up:
 #   - ask: You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?
 #     answer: None. The cell ran in the kernel, and ranks have a memory of their own.
-#   - ask: Four ranks run on a machine with two cores. How many of them compute at the same moment?
-#     answer: Two at most.
+#   - ask: How many Python processes does `mpiexec -n 3 python train.py` start?
+#     answer: Three. All run the same program, and each has its own rank.
 #   - ask: How many bytes per parameter do weight, gradient and optimizer state take with Adam?
 #     answer: >-
 #       16. In mixed precision: 2 for the weight, 2 for its gradient, 12 for the optimizer state.
 # ---
 
+# %% [markdown] tags=["slide"]
+# ## 1 · One message
+#
+# All ranks run one program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls: `Send`
+# on one rank, and on another `Recv` with an array to fill. (Cells with `--save` also fill a program.)
+
 # %%
-# %%px --setup
+# %%px --setup --save 01_ring.py
+"""A ring of ranks: with how many bytes Send waits for its receiver, and how long a shift takes."""
+
 import time
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -33,228 +41,245 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
-# %% [markdown] tags=["slide"]
-# ## 1 · One program, four ranks
-#
-# All ranks run the same cell. This style of programming is called **SPMD**: single program, multiple data. To
-# give the ranks different tasks, the program looks at `rank`.
-
-# %%
-# %%px
-if rank == 0:
-    secret = 43523
-
 # %% [markdown] tags=["subslide"]
-# Rank 0 ran the assignment; the others skipped it. The next cell asks every rank for the secret. It fails on
-# purpose: read which ranks the error names.
+# Rank 0 sends four numbers to rank 1. **Vote:** rank 1 prints (a) 0, 1, 2, 3, (b) an error of MPI, (c) other numbers.
 
 # %% tags=["raises-exception"]
 # %%px
-print(f"rank {rank}: the secret is {secret}")
-
-# %% [markdown] tags=["fragment"]
-# A variable set on one rank does not exist on the others. How do they get it?
-
-# %% [markdown] tags=["slide"]
-# ## 2 · Send and receive
-#
-# Ranks share no variables; data moves between them in **messages**. A message takes two calls, one on each
-# side. The sender calls `Send` with an array and the rank of the destination. The receiver calls `Recv` with
-# an array to fill and the rank of the source.
-
-# %%
-# %%px
-numbers = np.zeros(3)
 if rank == 0:
-    numbers[:] = [4, 35, 23]
-    comm.Send(numbers, dest=1)
+    comm.Send(np.arange(4), dest=1)
 elif rank == 1:
+    numbers = np.empty(4)
     comm.Recv(numbers, source=0)
-print(f"rank {rank}: {numbers}")
+    print(numbers)
 
-# %% [markdown] tags=["fragment"]
-# Rank 1 now has the numbers as well. Ranks 2 and 3 took no part; they still have their zeros.
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI converts nothing. The error is the classroom's; elsewhere the
+# program goes on. **Repair one word** and run it again.
+#
+# </details>
+#
+# Lower-case `send`, `recv`, `bcast`, `allreduce` take any Python object and **pickle** it, that is, pack it into bytes: handy for one number, slow for
+# arrays. `bcast` gives every rank rank 0's object, `allreduce` the sum of all (lesson 04).
 
 # %% [markdown] tags=["slide"]
-# ## 3 · When does Send return?
+# ## 2 · Once around the ring
 #
-# `Send` and `Recv` are **blocking** calls. They return only when you may use the array again. After `Recv`,
-# this means that the message is in the array. And after `Send`? Let us measure it. Rank 1 sleeps for half a
-# second before each `Recv`. Rank 0 sends it 8 bytes and then 1 MB. How many seconds will rank 0 spend in
-# `Send` for the 1 MB? (`Barrier` makes every rank wait until all have reached it.)
+# The ranks form a ring, 0 → 1 → 2 → 3 → 0. Each sends ten numbers of 8 bytes to its right. (`--timeout 3` ends a cell after 3 s.)
 
 # %%
-predict("Seconds in Send, with 1 MB?", None)
-
-
-# %% [markdown] tags=["notes"]
-# Let the room vote on the 1 MB before the cell runs: 0 s, 0.5 s or 1 s. Those who say 0 s think of Send as a
-# mailbox; the picture corrects them better than words do. This and the deadlock are the heart of the lesson:
-# 8 minutes for both.
-
-
-# %% tags=["subslide"]
-# %%px
-def timed_message(count):
-    """Send `count` numbers to a sleeping rank 1.
-
-    Return the times at which this rank's call began and returned.
-    """
-    comm.Barrier()
-    time.sleep(0.5 if rank == 1 else 0)
-    began = time.time()
-    if rank == 0:
-        comm.Send(np.zeros(count), dest=1)
-    elif rank == 1:
-        comm.Recv(np.empty(count), source=0)
-    return began, time.time()
-
-
-small, large = timed_message(1), timed_message(125_000)
-
-# %% [markdown] tags=["subslide"]
-# We draw both messages, one lane per rank:
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l01_mpi_basics.figures import Message, circular_wait, space_time
-
-small, large = cluster["small"], cluster["large"]
-# `small` has one pair per rank: (began, returned). We draw ranks 0 and 1.
-space_time([Message("8 B", 0, 1, *small[:2]), Message("1 MB", 0, 1, *large[:2])])
-
-# %% tags=["nbval-ignore-output"]
-seconds = large[0][1] - large[0][0]
-why = "Send returned only after Recv was called." if seconds > 0.4 else "Send did not wait for Recv."
-outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
-
-# %% [markdown] tags=["subslide"]
-# Most MPI libraries have two ways to send and choose by the size of the message:
-#
-# - **Eager protocol**, for small messages: send at once. If the receiver is not ready, the message is **buffered**, that
-#   is, MPI keeps a copy, and `Send` returns early.
-# - **Rendezvous protocol**, for large messages: announce the message, wait until the receiver calls `Recv`, then move the
-#   bytes.
-#
-# Where the limit lies depends on the MPI library. So when `Send` returns, you know one thing only: you may
-# change the array.
-
-# %% tags=["exercise: 01.q1", "subslide"]
-
-# %% [markdown] tags=["slide"]
-# ## 4 · Once around the ring
-#
-# Now all ranks send at the same time: each sends an array to its right neighbour and then receives one from
-# its left neighbour. We begin with 80 bytes.
-
-# %%
-# %%px --setup
-right, left = (rank + 1) % size, (rank - 1) % size
-
-# %%
-# %%px
-mine = np.full(10, rank)
-theirs = np.empty_like(mine)
-comm.Send(mine, dest=right)
-comm.Recv(theirs, source=left)
+# %%px --timeout 3
+theirs = np.empty(10, int)
+comm.Send(np.full(10, rank), dest=(rank + 1) % size)
+comm.Recv(theirs, source=(rank - 1) % size)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown] tags=["subslide"]
-# It works. Now with 1 MB: which ranks will print, all, some or none? Vote, then run the cell. (`--timeout 3`
-# gives it 3 seconds.)
-
-# %% [markdown] tags=["notes"]
-# Vote before the cell runs: all, some or none. Listen for "some": who says so thinks of one rank that
-# sends first. Ask which rank that is; all four run the same line. Then read one line of the report aloud,
-# from left to right: the rank, its call, the rank it waits for, the line of the cell.
+# The same with 125,000 numbers of 8 bytes, 1 MB. **Vote:** which ranks print, (a) all, (b) some, (c) none?
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
-mine = np.full(125_000, rank)
-theirs = np.empty_like(mine)
-comm.Send(mine, dest=right)
-comm.Recv(theirs, source=left)
+theirs = np.empty(125_000, int)
+comm.Send(np.full(125_000, rank), dest=(rank + 1) % size)
+comm.Recv(theirs, source=(rank - 1) % size)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
-# %% [markdown] tags=["subslide"]
-# This is a **hang report**. Each line shows a rank, the call it is in, the rank it waits for, and the line of
-# the cell. (The tag is a label on the message; here it is always 0.) All ranks are in `Send`, in line 4. No
-# rank reaches `Recv` in line 5, so no `Send` can return. As a picture:
+# %% [markdown] tags=["notes"]
+# Who votes for "some" thinks of one rank that sends first. Ask which rank that is: all four run the same line. Then read one line of
+# the report aloud: the rank, its call, the rank it waits for, the line of the cell.
 
-# %% tags=["nbval-ignore-output"]
-circular_wait({0: 1, 1: 2, 2: 3, 3: 0}, call="Send")
-
-# %% [markdown] tags=["subslide"]
-# Ranks that wait for each other in a circle are in a **deadlock**. The program was wrong with 80 bytes, too.
-# It worked only because MPI buffered the messages.
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
 #
-# The cluster then restarted the ranks and ran the `--setup` cells again. The ranks lost their other
-# variables; the report lists the cells that would bring them back. We go on without them.
-
-# %% tags=["exercise: 01.q2", "subslide"]
+# None. The **hang report** says what each rank does and for whom it waits. All are in `Send`, in line 3; nobody comes to `Recv`. Ranks that wait
+# in a circle are in a **deadlock**. The classroom restarted them; their variables are gone.
+#
+# But with 80 bytes, the same lines worked.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
-# ## 5 · Two ways out
+# ## 3 · At which byte?
 #
-# The circle breaks if some ranks receive first. Let the ranks with an even number send first and those with
-# an odd number receive first. Then each `Send` meets a `Recv`.
+# Somewhere between 80 bytes and 1 MB, the ring begins to hang.
+
+# %%
+predict("Up to how many bytes does the ring end?", None)
+
+# %% [markdown]
+# We search by halving. `Isend` starts a `Send` and returns at once; `Test` says whether that `Send` would have returned by now. Nobody receives
+# for 0.1 s: a `Send` that is not done by then would hang the ring.
+
+
+# %%
+# %%px --setup --save 01_ring.py
+def ring_ends(comm, nbytes):
+    """Whether all Sends around the ring return before anybody calls Recv."""
+    mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
+    sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
+    end = time.time() + 0.1
+    while not (done := sending.Test()) and time.time() < end:
+        pass
+    all_done = comm.allreduce(done, op=MPI.LAND)  # a logical and
+    comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
+    sending.Wait()
+    return all_done
+
+
+def largest_ring(comm, ends=80, hangs=1_000_000):
+    """The largest number of bytes with which the ring ends."""
+    while hangs - ends > 1:
+        middle = (ends + hangs) // 2
+        ends, hangs = (middle, hangs) if ring_ends(comm, middle) else (ends, middle)
+    return ends
+
 
 # %%
 # %%px
-mine = np.full(125_000, rank)
-theirs = np.empty_like(mine)
-if rank % 2 == 0:
-    comm.Send(mine, dest=right)
-comm.Recv(theirs, source=left)
-if rank % 2 == 1:
-    comm.Send(mine, dest=right)
-print(f"rank {rank} received the array of rank {theirs[0]}")
+limit = largest_ring(comm)
+
+# %%
+outcome("Up to how many bytes does the ring end?", cluster["limit"][0], "bytes", word="it ends up to")
+
+# %% [markdown] tags=["subslide"]
+# Now one `Send` of 80 bytes, then one of `limit + 1`. Each time, all begin together (`Barrier` returns when all have called it),
+# and rank 1 is 0.3 s late. **Predict:** how long is rank 0 in each `Send`?
+
+
+# %%
+# %%px
+def call(name, function, *arguments):
+    """Call the function, and note when it began and when it returned."""
+    began = time.time()
+    function(*arguments)
+    calls.append((name, began, time.time()))
+
+
+calls = []
+for nbytes in (80, limit + 1):
+    call("Barrier", comm.Barrier)
+    if rank == 0:
+        call(f"Send {nbytes:,} B", comm.Send, np.zeros(nbytes, np.uint8), 1)
+    elif rank == 1:
+        time.sleep(0.3)
+        call(f"Recv {nbytes:,} B", comm.Recv, np.empty(nbytes, np.uint8), 0)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l01_mpi_basics.figures import timeline
+
+timeline(cluster["calls"][:2])
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# With 80 bytes, `Send` returned while rank 1 slept. By the **eager protocol**, MPI sends a small message at once, and **buffers** it until `Recv`
+# comes. By the **rendezvous protocol**, it announces a large message, and `Send` waits for `Recv`.
+#
+# The standard promises no buffer. When `Send` returns, you may change the array: that is all you know. A program that needs buffers to
+# end is called **unsafe**. Our ring is, with 80 bytes, too.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 4 · Two repairs
+#
+# Let ranks with an odd number receive first. 1 MB goes around all four; then `Split` makes a ring of ranks 0, 1, 2, and one of rank 3.
+# **Vote:** which ring hangs? (a) four, (b) three, where two neighbours are even, (c) one, (d) none
+
+
+# %% tags=["raises-exception", "nbval-ignore-output"]
+# %%px --timeout 3
+def shift(comm, value):
+    """Send the array `value` to the right neighbour; return the array of the left neighbour."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    received = np.empty_like(value)
+    if comm.rank % 2 == 0:
+        comm.Send(value, dest=right)
+    comm.Recv(received, source=left)
+    if comm.rank % 2 == 1:
+        comm.Send(value, dest=right)
+    return received
+
+
+for team in (comm, comm.Split(rank == 3)):
+    print(f"ring of {team.size}: from rank {shift(team, np.full(125_000, rank))[0]}")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (c): rank 3 sends to itself before it receives. Of the three, 1 receives from 0, then 0 from 2, then 2 from 1. So test on one
+# rank, too.
+#
+# </details>
 
 # %% tags=["exercise: 01.1", "subslide"]
 
 # %% [markdown] tags=["notes"]
-# The exercise takes 6 minutes. Who is done early tries it with Send and Recv first and reads the report of
-# the check. Common mistakes: `left` and `right` exchanged, and `return value` in place of `return received`.
+# Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Who is done early tries `Send`, then `Recv`, and reads the report.
+
+# %% [markdown] tags=["slide"]
+# ## 5 · How long does it take?
+#
+# A timing is six lines: all ranks start together, the slowest counts, and of ten runs the median. Later lessons use it.
+
+# %% tags=["source: course_lib.measure:timed"]
+# %%px --save 01_ring.py
 
 # %% [markdown] tags=["subslide"]
-# What is a shift good for? If each rank passes on what it has just received, every array visits every rank in
-# `size - 1` shifts. Each rank adds up the arrays that arrive. The next cell uses your `shift` if it is right,
-# otherwise ours.
+# 1 MB is 12,500 times 80 bytes. **Predict:** how many times as long does a shift take?
 
-# %% tags=["nbval-ignore-output", "skip"]
-continue_with("01.1")
 
-# %%
-# %%px
-total, travelling = mine.copy(), mine
-for _ in range(size - 1):
-    travelling = shift(comm, travelling)
-    total += travelling
-print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
+# %% tags=["nbval-ignore-output"]
+# %%px --save 01_ring.py
+def main():
+    small = timed(comm, lambda: shift(comm, np.zeros(10)))
+    large = timed(comm, lambda: shift(comm, np.zeros(125_000)))
+    limit = largest_ring(comm)
+    if rank == 0:
+        print(f"{size} ranks: limit {limit} B; 80 B take {1e6 * small:.0f} µs, 1 MB {1e6 * large:.0f} µs")
 
-# %% [markdown] tags=["fragment"]
-# Every rank has the sum of all four arrays. Ranks that train together also need such a sum in every step;
-# lesson 04 shows a ring that sends less.
+
+if __name__ == "__main__":
+    main()
+
+# %% tags=["nbval-ignore-output"]
+# !mpiexec -n 3 python code/01_ring.py
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Far less than 12,500 times: a message takes a fixed time first (lesson 04).
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## On a cluster
+#
+# | | what changes |
+# |---|---|
+# | limit | another one: Open MPI over TCP has 65,456 bytes |
+# | hang | nobody ends it before the job's time limit. In tests write `Ssend`: it waits for `Recv` at any size |
+# | GPUs | NCCL's `ncclSend` may wait at any size; put both calls between `ncclGroupStart` and `ncclGroupEnd` (PyTorch: `batch_isend_irecv`) |
+
+# %% tags=["exercise: 01.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - All ranks run the same program; `rank` decides who does what. A variable set on one rank does not exist on
-#   the others.
-# - A message takes a `Send` on one rank and a `Recv` on another.
-# - When `Send` returns, you may change the array. The message may still be on its way.
-# - If all ranks of a ring send first, large messages deadlock. Let some receive first, or use `Sendrecv`.
+# - When `Send` returns, you may change the array. You know nothing about the receiver.
+# - A ring in which all send first is unsafe. `Sendrecv` is safe.
+# - Both sides must agree on the type.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In a ring, every rank receives first and then sends, with messages of 8 bytes. Does this work (a) always,
-# (b) never, or (c) with some MPI libraries? Vote, talk to your neighbour for two minutes, and vote again.
+# A ring of `Send`, then `Recv`, ran for a year on one machine, with 3 kB, and today on a cluster, with 60 kB. (a) Keep it. (b) Raise
+# the cluster's limit. (c) Repair it, though it runs.
 #
-# <details><summary>Answer</summary>Never. Every rank waits in <code>Recv</code>, and no rank has reached the line that sends. No buffer helps.</details>
-
-# %% [markdown] tags=["notes"]
-# Listen for (c), "8 bytes are buffered". A buffer helps a rank that sends, and here no rank comes to its
-# Send.
+# <details><summary>What to listen for</summary>(c). Both runs were below their limits and tested nothing. (b) lasts until messages grow. <code>Ssend</code>
+# would have shown it.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -262,71 +287,83 @@ print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### 6 · Non-blocking calls
+# ### What can a rank do while its message travels?
 #
-# A third way out of the deadlock: `Isend` and `Irecv` are **non-blocking**. They start a message and return at
-# once with a **request**. The rank can compute in the meantime. Then it waits until its requests are complete.
-# Until they are, the arrays belong to MPI: do not read the array that you receive, and do not change the array
-# that you send. (Whether the bytes move while the rank computes depends on the MPI library. Many libraries move
-# large messages only while the rank is in a call of MPI.)
+# On `link` below, every message takes 0.2 s (*delayed on purpose*; `course_lib/effects.py` is one page). Each rank also has 0.2 s of work,
+# here a sleep. `Isend` and `Irecv` are **non-blocking**: each starts a message and returns a **request**. `Wait` returns when that is
+# complete. **Predict** the seconds of both ways.
+
 
 # %%
 # %%px
-requests = [comm.Irecv(theirs, source=left), comm.Isend(mine, dest=right)]
-meanwhile = sum(range(100_000))
-MPI.Request.Waitall(requests)
-print(f"rank {rank} received the array of rank {theirs[0]}")
+from course_lib.effects import slow_messages
+
+link = slow_messages(comm, 0.2)
+mine, theirs = np.full(10, rank), np.empty(10, int)
+right, left = (rank + 1) % size, (rank - 1) % size
+
+
+def message_then_work():
+    link.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
+    time.sleep(0.2)
+
+
+def both_at_once():
+    requests = [link.Irecv(theirs, source=left), link.Isend(mine, dest=right)]
+    time.sleep(0.2)
+    for request in requests:
+        request.Wait()
+
+
+for way in (message_then_work, both_at_once):
+    seconds = timed(comm, way, repeat=3)
+    if rank == 0:
+        print(f"{way.__name__}: {seconds:.1f} s")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# One after the other takes the sum, both at once the longer of the two. Until `Wait`, the arrays belong to MPI: do not read the one that
+# you receive, and do not change the one that you send. (Our link is a timer. With a real one, many MPI libraries move large messages only
+# while the rank is in a call of MPI.)
+#
+# </details>
 
 # %% tags=["exercise: 01.2"]
 
-# %% [markdown]
-# ### 7 · Objects, tags, and order
-#
-# With a lower-case first letter, the calls carry almost any Python object, and `recv` returns it:
-
-# %%
-# %%px
-if rank == 0:
-    comm.send({"colours": ["red", "blue"], "sent by": rank}, dest=1)
-elif rank == 1:
-    print(comm.recv(source=0))
+# %% tags=["exercise: 01.q5"]
 
 # %% [markdown]
-# | | `Send`, `Recv` | `send`, `recv` |
-# |---|---|---|
-# | carry | arrays, whose size and type are known | almost any Python object |
-# | how | MPI moves the bytes as they are: fast | Python packs the object into bytes (**pickle**) and unpacks them: slow |
-# | the receiver | passes an array to fill | gets a new object |
+# ### Which message comes first?
 #
-# Use upper case for data and lower case for small messages about the data. Both sides must use the same.
-#
-# Every message also has a **tag**, a number that you choose (0 if you choose none). A receiver that names a
-# tag receives only messages with that tag. One that names none accepts any tag.
-
-# %% tags=["exercise: 01.3"]
-
-# %% [markdown]
-# A receiver can also accept messages from any rank, with any tag. A `Status` then says who sent the message,
-# with which tag, and how long it is. The array may be longer than the message; if it is shorter, `Recv`
-# raises `MPI_ERR_TRUNCATE`.
+# `MPI.ANY_SOURCE` takes a message of any rank, and a `Status` says whose it was. Option `--twice` runs the cell twice, the second time with
+# random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
 
 # %% tags=["nbval-ignore-output"]
-# %%px
+# %%px --twice
 if rank > 0:
     comm.Send(np.full(rank, rank), dest=0, tag=10 * rank)
 else:
-    inbox, status = np.empty(10, dtype=int), MPI.Status()
+    inbox, status = np.empty(10, int), MPI.Status()
     for _ in range(size - 1):
         comm.Recv(inbox, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=status)
         count = status.Get_count(MPI.INT64_T)
         print(f"from rank {status.source}, tag {status.tag}: {inbox[:count]}")
 
 # %% [markdown]
-# Run the cell several times: messages from different ranks can arrive in any order. (Two messages from one
-# rank to another, with the same tag, are received in the order in which they were sent.)
+# <details><summary>Open after you have run the cell</summary>
 #
-# Does the page show who printed first? We pass a token from rank 3 to rank 2, then to 1, then to 0. Ranks 2, 1
-# and 0 print only after they have received it, so the order in time is certain: 3, 2, 1, 0.
+# In any order: if both were the same, run it again. Who adds up numbers as they come gets other last digits from run to run.
+#
+# </details>
+#
+# Two messages of one rank to another are received in the order in which they were sent, if the same `Recv` could take both. A **tag** is a
+# number on a message; a receiver that names one takes only messages with that tag.
+
+# %% tags=["exercise: 01.3"]
+
+# %% [markdown]
+# Does the page show who printed first? A token goes from rank 3 to 2, to 1, to 0. Each prints when it has it.
 
 # %%
 # %%px
@@ -338,143 +375,15 @@ if rank > 0:
     comm.Send(token, dest=rank - 1)
 
 # %% [markdown]
-# The page shows the output of each rank in a block of its own. The order of the blocks is not the order in
-# time: rank 3 printed first, wherever its line stands on your page. Only messages put the events of two ranks
-# in order: what a rank does after `Recv` comes after everything that the other rank did before the matching
-# `Send`.
+# Rank 3 printed first, wherever its line stands on your page. Only calls of MPI put the events of two ranks in order: what a rank does after
+# `Recv` comes after all that the sender did before its `Send`, and nobody leaves a `Barrier` before all have come.
 
 # %% tags=["exercise: 01.q3"]
 
 # %% [markdown]
-# ### 8 · Threads share memory, ranks do not
-#
-# There is another way to do several things at once: **threads**. They live in one process and see the same
-# variables. Let four threads append to a list, and then four ranks:
-
-# %%
-import threading
-
-shared = []
-threads = [threading.Thread(target=shared.append, args=(number,)) for number in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(sorted(shared))
-
-# %%
-# %%px
-private = []
-private.append(rank)
-print(f"rank {rank}: {private}")
-
-# %% [markdown]
-# The threads filled one list. The ranks have four lists, with one number each.
-#
-# | | Shared memory (threads) | Message passing (ranks) |
-# |---|---|---|
-# | memory | one for all | one per process |
-# | how data gets to others | it is already there | in messages |
-# | typical mistake | two threads write at once; locks prevent it | two ranks wait for each other: deadlock |
-# | in standard Python | only the thread that holds the **GIL** (global interpreter lock) runs Python code | one GIL per process, so all ranks run |
-# | reach | one machine | many machines |
-#
-# NumPy and PyTorch release the GIL while they compute, so their threads do run side by side; lesson 05
-# measures it. MPI itself is message passing, even between ranks on one machine: there the bytes travel
-# through shared memory, but your variables stay private. (If you want to share them,
-# `MPI.Win.Allocate_shared` is the call.)
-
-# %% [markdown]
-# ### 9 · The same in C, and other names you will meet
-#
-# MPI is a standard for C and Fortran; mpi4py calls the C library. This C program sends the secret of
-# section 1. It is in `notebooks/code/send_recv.c`.
-
-# %%
-from course.paths import BUILD, NOTEBOOKS
-
-source = NOTEBOOKS / "code" / "send_recv.c"
-print(source.read_text())
-
-# %% [markdown]
-# `mpicc` calls your C compiler and adds the paths of MPI; `mpiexec -n 2` starts two ranks. If you have no C
-# compiler, the cell says so, and you can go on: no later section needs it.
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.shared.programs import compile_c, run_program, why_no_c
-
-if reason := why_no_c():
-    print("Skipped:", reason)
-else:
-    program = compile_c(source, BUILD / "send_recv")
-    print(run_program(2, [program]))
-
-# %% [markdown]
-# | For | in C | in mpi4py |
-# |---|---|---|
-# | start, end | `MPI_Init`, `MPI_Finalize` | `from mpi4py import MPI`; at exit |
-# | who am I? | `MPI_Comm_rank`, `MPI_Comm_size` | `comm.rank`, `comm.size` |
-# | all wait for all | `MPI_Barrier` | `comm.Barrier` |
-# | one message | `MPI_Send`, `MPI_Recv` | `comm.Send`, `comm.Recv` |
-# | non-blocking | `MPI_Isend`, `MPI_Irecv`, `MPI_Waitall` | `comm.Isend`, `comm.Irecv`, `MPI.Request.Waitall` |
-# | all ranks at once (lessons 02 and 04) | `MPI_Bcast`, `MPI_Reduce`, `MPI_Scatter`, `MPI_Gather` | `comm.Bcast`, `comm.Reduce`, `comm.Scatter`, `comm.Gather` |
-#
-# **Flynn's taxonomy** (1966) sorts computers by the number of instruction streams and data streams that they
-# process at a time:
-#
-# | | one data stream | many data streams |
-# |---|---|---|
-# | **one instruction stream** | SISD: one classical core | SIMD: vector units; GPUs, nearly |
-# | **many instruction streams** | MISD: rare; several units check each other | MIMD: many cores, clusters, our ranks |
-#
-# SPMD is often added to this list, but it describes programs, not computers: one program runs on all ranks of
-# a MIMD computer. The alternative is **MPMD**, multiple program, multiple data. Here are two
-# programs in one MPI world, separated by `:` in the command line of `mpiexec`:
-
-# %%
-import sys
-
-sender = "from mpi4py import MPI; MPI.COMM_WORLD.send(43523, dest=1)"
-receiver = "from mpi4py import MPI; print('rank 1 received', MPI.COMM_WORLD.recv(source=0))"
-print(run_program(1, [sys.executable, "-c", sender, ":", "-n", "1", sys.executable, "-c", receiver]))
-
-# %% [markdown]
-# MPI is a standard with several implementations: Open MPI (the one you use), MPICH, Intel MPI, Cray MPICH.
-# And it is not the only way to move data between the processes of a training:
-#
-# | Library | Made for | In PyTorch |
-# |---|---|---|
-# | MPI | CPUs and GPUs, any program; the richest set of calls | in special builds; lesson 07 shows another way |
-# | Gloo | CPUs | built in |
-# | NCCL | NVIDIA GPUs | built in where there is CUDA |
-# | oneCCL | Intel CPUs and GPUs | in builds for Intel, or as an extension |
-
-# %% [markdown]
-# ## On GPUs
-#
-# An MPI library that is built for CUDA or ROCm accepts arrays on the GPU in the same calls. Deadlocks are the
-# same there.
-#
-# ## Pitfalls
-#
-# - "It works with small messages" proves nothing. In tests, write `Ssend` for `Send`: it returns only when the receiver has begun
-#   to receive, at any size.
-# - `comm.Send` on one side and `comm.recv` on the other: MPI matches them, but `recv` expects a pickled object. It raises an error or
-#   returns nonsense.
-# - An array of the wrong type is filled with wrong numbers: use the same `dtype` on both sides.
-# - The values of `MPI.Wtime()` on two ranks in general cannot be compared (see `MPI_WTIME_IS_GLOBAL`), because each machine has its own
-#   clock. (We compared `time.time()` of two ranks on one machine.)
-#
 # ## References
 #
 # - [mpi4py tutorial](https://mpi4py.readthedocs.io/en/stable/tutorial.html), point-to-point communication
-# - [MPI standard](https://www.mpi-forum.org/docs/), chapter on point-to-point communication: when `MPI_Send` may return
-# - M. J. Flynn, [Very High-Speed Computing Systems](https://doi.org/10.1109/PROC.1966.5273), 1966
-# - The C program is from F. Kolly, *Data Parallelism in PyTorch* (version 0.4, 2022). Two sentences there differ from the standard: it
-#   calls the tag of `MPI_Send` optional (in C it is required), and says that blocking calls stop both processes until the message has
-#   arrived.
-#
-# ## Stretch
-#
-# Send a token once around the ring with `Send` and `Recv`, without a deadlock. Each rank adds its number to
-# it. What should rank 0 hold in the end?
+# - [MPI standard](https://www.mpi-forum.org/docs/), chapter on point-to-point communication: *unsafe* programs, and when `MPI_Send` may return
+# - [MPI in C, threads, and names you will meet](../docs/mpi-and-others.md)
+# - [MPI mistakes that end in wrong numbers](../docs/mistakes.md): what the classroom finds, also in your own programs

@@ -43,6 +43,10 @@ TERMS = (
     ),
     Term("deadlock", "Ranks that wait for each other in a circle, so that none can go on."),
     Term(
+        "unsafe",
+        "An MPI program that ends only if MPI buffers messages; the standard does not promise that it does.",
+    ),
+    Term(
         "Sendrecv",
         "The MPI call that sends one message and receives another, in an order that MPI chooses, so that a "
         "ring of them cannot deadlock.",
@@ -54,15 +58,8 @@ TERMS = (
     ),
     Term("Isend", "The non-blocking `Send`; I stands for immediate."),
     Term("Irecv", "The non-blocking `Recv`; I stands for immediate."),
-    Term("pickle", "Python's format that packs any object into bytes.", forms=r"pickled?"),
+    Term("pickle", "Python's format that packs any object into bytes.", forms=r"pickle[sd]?"),
     Term("tag", "A number on a message, by which a receiver can choose which message to receive.", forms=""),
-    Term("thread", "One of several flows of control in one process; threads share its memory.", forms=""),
-    Term(
-        "GIL",
-        "Global interpreter lock: only the thread that holds it runs Python code. Each process has its own.",
-    ),
-    Term("MPMD", "Multiple program, multiple data: different programs exchange messages in one world."),
     Term("Ssend", "The synchronous `Send`: it returns only when the receiver has begun to receive."),
-    Term("Gloo", "Meta's library for communication between CPUs, built into PyTorch."),
     Term("NCCL", "NVIDIA's library for communication between its GPUs."),
 )

@@ -15,6 +15,7 @@ TERMS = (
         "all-reduce",
         "A collective that combines all ranks' arrays element by element and leaves the result on each rank.",
     ),
+    Term("Gloo", "Meta's library for communication between CPUs, built into PyTorch."),
     Term("chunk", "One of the n parts into which each of n ranks cuts its array.", forms=""),
     Term(
         "reduce-scatter",

@@ -23,7 +23,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "print-order-is-time-order": "the order on the screen is the order in time",
         "set-on-one-is-set-on-all": "an x set under `if rank == 0` exists everywhere",
         "tags-sort-themselves": "a message finds its Recv by what it holds",
-        "first-to-wait-is-guilty": "the rank that a report names first is the cause",
+        "first-senders-always-hang": "ranks that all send first hang with large messages",
     },
     "02": {
         "same-seed-adds-samples": "the same seed everywhere still adds samples",

@@ -20,7 +20,7 @@ CELLS = [
     ("code", "x = 1\nprint('shown to nobody')", []),
     ("code", "raise ValueError('on purpose')", ["raises-exception"]),
     ("code", "%%exercise 01.1\ndef shift(comm, value):\n    return None", []),
-    ("code", '%%exercise 01.q1\nanswer("")', []),
+    ("code", '%%exercise 01.q4\nanswer("")', []),
     ("code", '%%exercise 01.2\norder("")', []),
     ("code", "x = 2", []),
     ("code", "%%exercise 01.3\npass", []),

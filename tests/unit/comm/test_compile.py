@@ -1,13 +1,16 @@
-"""C programs: those of lessons 01 and 03, broken ones, and machines without a compiler."""
+"""C programs: those of a page and of lesson 03, broken ones, and machines without a compiler."""
 
+import os
+import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from course.lessons.shared import programs as c
-from course.paths import NOTEBOOKS
+from course.paths import NOTEBOOKS, ROOT
 from course_lib.pi import arctan_part
 
 SEND_RECV = NOTEBOOKS / "code" / "send_recv.c"
@@ -24,6 +27,31 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("size", [2, 3])
 def test_rank_1_receives_43523(program: Path, size: int) -> None:
     assert c.run_program(size, [program]) == "Process 1 received number 43523 from process 0"
+
+
+PAGE = (ROOT / "docs" / "mpi-and-others.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"), re.findall(r"```sh\n(.*?)```\n\nIt prints `(.*?)`", PAGE, re.DOTALL)
+)
+def test_the_page_on_c_and_other_words_prints_what_it_says(command: str, says: str, tmp_path: Path) -> None:
+    if "mpicc" in command and c.why_no_c():
+        pytest.skip(str(c.why_no_c()))
+    (tmp_path / "send_recv.c").write_bytes(SEND_RECV.read_bytes())
+    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "OMPI_CC": str(c.find_c_compiler())}
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.strip(), done.returncode) == (says, 0), done.stderr
+
+
+def test_threads_fill_one_list_and_ranks_have_one_each(tmp_path: Path) -> None:
+    [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "shared.py").write_text(program)
+    said = c.run_program(2, [sys.executable, tmp_path / "shared.py"]).splitlines()
+    assert sorted(said) == [f"rank {rank}: {[f'{rank}.{n}' for n in range(4)]}" for rank in range(2)]
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ LATE = {exercise.id for exercise in EXERCISES if exercise.imports}  # torch take
 KINDS = {
     ("01.1", 1): "a circle of sends",
     ("01.1", 2): "a circle of receives",
+    ("01.1", 3): "a rank that waits for itself",
     ("01.2", 1): "a message that is never received",
     ("01.3", 2): "a receive with the wrong tag",
     ("02.3", 1): "an error that is raised",

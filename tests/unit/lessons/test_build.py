@@ -128,13 +128,13 @@ def test_what_was_shown_in_the_kernel_is_still_unknown_on_the_ranks(tmp_path: Pa
 
 
 def test_an_exercise_or_a_question_becomes_its_text_and_its_cell(tmp_path: Path) -> None:
-    exercise, question = find_exercise("01.1"), find_exercise("01.q1")
-    text = '# %% tags=["exercise: 01.1"]\n\n# %% tags=["exercise: 01.q1", "slide"]\n'
+    exercise, question = find_exercise("01.1"), find_exercise("01.q4")
+    text = '# %% tags=["exercise: 01.1"]\n\n# %% tags=["exercise: 01.q4", "slide"]\n'
     asks, stub, about, answer = compose(write_source(tmp_path, text)).cells
     assert (asks.cell_type, asks.source) == ("markdown", exercise.text)
-    assert (stub.cell_type, stub.source) == ("code", f"%%exercise 01.1\n{exercise.cell}")
+    assert (stub.cell_type, stub.source) == ("code", f"%%exercise 01.1 --save 01_ring.py\n{exercise.cell}")
     assert (about.source, about.metadata) == (question.text, {"slideshow": {"slide_type": "slide"}})
-    assert (answer.source, answer.metadata) == ('%%exercise 01.q1\nanswer("")', {})
+    assert (answer.source, answer.metadata) == ('%%exercise 01.q4\nanswer("")', {})
 
 
 def test_the_lines_of_a_puzzle_stand_with_their_letters_below_what_is_given(tmp_path: Path) -> None:

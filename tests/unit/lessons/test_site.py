@@ -77,9 +77,9 @@ def test_a_page_whose_notebook_is_out_of_date_is_not_made(tmp_path) -> None:  # 
     lesson = find_lessons()[1]
     notebook = nbformat.read(lesson.path, as_version=4)
     for cell in notebook.cells:
-        cell.source = cell.source.replace("**Question 01.q1**", "**Question**")
+        cell.source = cell.source.replace("**Question 01.q4**", "**Question**")
     nbformat.write(notebook, tmp_path / lesson.path.name)
-    with pytest.raises(ValueError, match=r"above %%exercise 01\.q1 is not its text; build the lesson again"):
+    with pytest.raises(ValueError, match=r"above %%exercise 01\.q4 is not its text; build the lesson again"):
         lesson_page(find_lessons(tmp_path)[0])
 
 

@@ -88,11 +88,11 @@ def test_code_that_only_draws_is_left_out_and_an_algorithm_is_not() -> None:
     sources = {
         each.source for each in deck(FIRST).cells if each.metadata.get("transient", {}).get("remove_source")
     }
-    assert any("space_time(" in source for source in sources)
+    assert any("timeline(" in source for source in sources)
     assert any("outcome(" in source for source in sources)
     assert not any(source.startswith(("%%", "predict(")) for source in sources)
     page = html(deck(FIRST), "01 · MPI basics")
-    assert "circular_wait" not in page and "timed_message" in page
+    assert "timeline(" not in page and "largest_ring" in page
 
 
 def test_with_marks_they_decide() -> None:

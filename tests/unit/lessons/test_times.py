@@ -53,14 +53,15 @@ SOURCE = f"""\
 # ## More
 # {"word " * 1800}
 
-# %% tags=["exercise: 01.q1"]
+# %% tags=["exercise: 01.q5"]
 """
 
 
 @pytest.fixture(autouse=True)
 def without_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lesson is its own cells, warm-up included: test_frame.py is about the frame."""
+    """A lesson is its own cells, warm-up included: test_frame.py is about the frame. None is a laboratory."""
     monkeypatch.setattr(build, "framed", lambda source, own: own)
+    monkeypatch.setattr(times, "LABORATORY", ())
 
 
 @pytest.fixture
@@ -89,11 +90,11 @@ def test_a_lesson_that_was_never_built_has_no_run_time(lesson: LessonSource) -> 
 
 
 def test_the_laboratory_has_a_pace_of_its_own(lesson: LessonSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4.5 + 6 + 15 · 5 s + 5 min of core, whatever its cells ran, and 10 + 1 + 2 min of More."""
+    """4.3 + 6 + 14 · 5 s + 5 min of core, whatever its cells ran, and 10 + 1 + 2 min of More."""
     monkeypatch.setattr(times, "LABORATORY", ("01",))
-    assert minutes(lesson) == {"warm-up": 7, "core": 17, "more": 13}
+    assert minutes(lesson) == {"warm-up": 7, "core": 16, "more": 13}
     notebook_of(lesson.source).unlink()
-    assert minutes(lesson) == {"warm-up": 7, "core": 17, "more": 11}
+    assert minutes(lesson) == {"warm-up": 7, "core": 16, "more": 11}
 
 
 def test_an_honest_header_has_no_findings(lesson: LessonSource) -> None:
