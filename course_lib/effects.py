@@ -219,7 +219,7 @@ def memory_limit(nbytes: int) -> Iterator[None]:
 
 
 def run_slowly(seconds: str, gbit_per_s: str, program: str, *arguments: str) -> None:
-    """Run a Python file whose `MPI.COMM_WORLD` has slow messages. Raises ValueError as `slow_messages` does."""
+    """Run a Python file in which `MPI.COMM_WORLD` has slow messages; ValueError as in `slow_messages`."""
     MPI.COMM_WORLD = slow_messages(MPI.COMM_WORLD, float(seconds), float(gbit_per_s))  # type: ignore[misc]
     sys.argv = [program, *arguments]
     runpy.run_path(program, run_name="__main__")

@@ -32,7 +32,7 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
     """Sum `array` over `comm`, in place: exchange all of it with the ranks 1, 2, 4 … away.
 
-    That needs 2, 4, 8 … ranks. Each rank beyond these gives its array to another before, and gets the sum after.
+    That needs 2, 4, 8 … ranks. Each rank beyond gives its array to another before, and gets the sum after.
     """
     n, rank = comm.size, comm.rank
     core = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
