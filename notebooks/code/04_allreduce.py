@@ -77,3 +77,18 @@ def main():
 
 if __name__ == "__main__":
     main()
+
+
+# %%
+# The course's solution of exercise 04.4: yours takes its place when it is right.
+def counts(n):
+    """(messages, arrays) that each of n = 2, 4, 8 … ranks sends in the ring, and by doubling."""
+    return (2 * (n - 1), 2 * (n - 1) / n), (n.bit_length() - 1, n.bit_length() - 1)
+
+
+# %%
+if comm.rank == 0:
+    for n in 2, 4, 64, 2048:
+        for mib in 1, 1024:
+            times = [1e3 * (2e-6 * messages + arrays * mib * 2**20 / 25e9) for messages, arrays in counts(n)]
+            print(f"predicted, n = {n:4}, {mib:4} MiB, ring {times[0]:7.3f} ms, doubling {times[1]:7.3f} ms")
