@@ -88,7 +88,7 @@ def counts(n):
 
 # %%
 if comm.rank == 0:
+    print("predicted   ms for 1 MiB: ring, doubling   for 1 GiB: ring, doubling")
     for n in 2, 4, 64, 2048:
-        for mib in 1, 1024:
-            times = [1e3 * (2e-6 * messages + arrays * mib * 2**20 / 25e9) for messages, arrays in counts(n)]
-            print(f"predicted, n = {n:4}, {mib:4} MiB, ring {times[0]:7.3f} ms, doubling {times[1]:7.3f} ms")
+        ms = [1e3 * (2e-6 * count + size * m / 25e9) for m in (2**20, 2**30) for count, size in counts(n)]
+        print(f"n = {n:4} {ms[0]:20.3f} {ms[1]:10.3f} {ms[2]:19.3f} {ms[3]:10.3f}")

@@ -1,4 +1,4 @@
-"""Exercises, questions and predictions of lesson 04: what each rank sends, a tree to put in order."""
+"""Exercises, questions and predictions of lesson 04: what each rank sends, a tree, two mistakes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -69,6 +69,95 @@ def tree_broadcast(comm, buffer):
     why="rank 0 sends three times to reach seven others. How often would it send to reach a thousand?",
 )
 
+# -------------------------------------------------------------------- 04.3 two mistakes
+
+
+def _check_centred(answer: SimpleNamespace, comm: Any, length: int) -> None:
+    ranks = range(comm.size)
+    everyone = [np.arange(length) + 10.0**rank for rank in ranks]
+    scales = [np.array([2.0 + 3 * rank]) for rank in ranks]
+    mine, scale, mean = everyone[comm.rank], scales[comm.rank].copy(), np.mean(everyone, axis=0)
+    got = answer.centred(comm, mine.copy(), scale)
+    lookalikes: dict[str, Any] = {}
+    if comm.size > 1:
+        rooted = "used a sum that it does not have: after Reduce, only the root has it."
+        lookalikes |= {
+            rooted: mine * scales[0],
+            f"{rooted} And the scale is its own, not rank 0's.": mine * scales[comm.rank],
+            "has the right mean, but not the scale of rank 0: did this rank call Bcast as well?": (
+                (mine - mean) * scales[comm.rank]
+            ),
+            "subtracted the sum; subtract the mean.": (mine - mean * comm.size) * scales[0],
+            "used the scale of the last rank.": (mine - mean) * scales[-1],
+            "subtracted its own numbers, not the mean over all ranks.": np.zeros(length),
+        }
+    right = (mine - mean) * scales[0]
+    expect_array(got, right, {words: v for words, v in lookalikes.items() if not np.allclose(v, right)})
+
+
+_CENTRED = '''\
+def centred(comm, mine, scale):
+    """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""
+    comm.Bcast(scale, root=0)
+    total = np.zeros_like(mine)
+    comm.Allreduce(mine, total)
+    return (mine - total / comm.size) * scale
+'''
+
+CENTRED = Exercise(
+    id="04.3",
+    objectives=(5,),
+    targets=("only-root-calls", "reduce-fills-every-rank"),
+    title="Spot the bugs",
+    task="Every rank should return its own numbers minus the mean over all ranks, scaled as rank 0 says. The "
+    "program runs on four ranks without an error, and its result is right on rank 0. Find what is wrong.",
+    stub='''\
+def centred(comm, mine, scale):
+    """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""
+    if comm.rank == 0:
+        comm.Bcast(scale, root=0)
+    total = np.zeros_like(mine)
+    comm.Reduce(mine, total, root=0)
+    return (mine - total / comm.size) * scale
+''',
+    hints=(
+        "The result is right on rank 0. What do `scale` and `total` hold on rank 1 before the last line?",
+        "          scale                      total\n"
+        "rank 0    its own, which is right    the sum\n"
+        "rank 1    did it receive one?        what did the root send it?",
+        "one call is needed on all ranks; the other must leave its result on all: comm.…reduce(mine, total)",
+    ),
+    solution=_CENTRED,
+    check=_check_centred,
+    cases=(1, 3),
+    describe=lambda length: f"{length} number{'s' * (length > 1)}",
+    sizes=(2, 3, 4, 1),
+    wrong=(
+        WrongAnswer(
+            changed(_CENTRED, ("comm.Allreduce(mine, total)", "comm.Reduce(mine, total, root=0)")),
+            "only the root has it",
+        ),
+        WrongAnswer(
+            changed(_CENTRED, ("    comm.Bcast(scale, root=0)\n", "")),
+            "did this rank call Bcast as well?",
+        ),
+        WrongAnswer(
+            changed(
+                _CENTRED,
+                ("    comm.Bcast(scale, root=0)\n", ""),
+                ("comm.Allreduce(mine, total)", "comm.Reduce(mine, total, root=0)"),
+            ),
+            "And the scale is its own",
+        ),
+        WrongAnswer(
+            changed(_CENTRED, ("comm.Bcast(scale, root=0)", "comm.Bcast(scale, root=comm.size - 1)")),
+            "the scale of the last rank",
+        ),
+        WrongAnswer(changed(_CENTRED, (" / comm.size", "")), "subtracted the sum"),
+    ),
+    why="the program with both mistakes ran to its end. Why is that worse than a program that hangs?",
+)
+
 # -------------------------------------------------------------------- 04.4 count
 
 
@@ -113,7 +202,7 @@ COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
     task="The film counted it for four ranks. Write it for n ranks, n = 2, 4, 8 …",
-    objectives=(2,),
+    objectives=(2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
 def counts(n):
@@ -212,7 +301,7 @@ AFTER_REDUCE = Question(
     objectives=(5,),
 )
 
-EXERCISES = (COUNTS, LOG_THE_LOSS, TREE, AFTER_REDUCE)
+EXERCISES = (COUNTS, LOG_THE_LOSS, TREE, AFTER_REDUCE, CENTRED)
 
 PREDICTIONS = (
     Prediction(

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 from mpi_classroom.figures import FONT_SIZE, INK, Picture, ink_on, listed, name_ranks, new_panels
 
 Frame = Sequence[Sequence[int]]  # by rank, then by chunk
-ACROSS = 4  # frames side by side
+ACROSS = 3  # frames side by side
 SHADES = ("#ffffff", "#d5e8f4", "#9cc9e5", "#0072B2")  # the more ranks are in a sum, the darker
 
 
@@ -21,7 +21,7 @@ def film(films: Sequence[Mapping[str, Sequence[Sequence[int]]]], title: str) -> 
     frames = {name: list(zip(*(of_rank[name] for of_rank in films), strict=True)) for name in films[0]}
     lines = {name: -(-len(each) // ACROSS) for name, each in frames.items()}
     rows = sum(lines.values())
-    figure, panels = new_panels(title, rows=rows, columns=ACROSS, height=0.7 + 1.85 * rows)
+    figure, panels = new_panels(title, rows=rows, columns=ACROSS, height=0.7 + 1.65 * rows)
     place = 0
     for name, each in frames.items():
         for number, frame in enumerate(each):
@@ -58,7 +58,7 @@ def draw(axes: Axes, frame: Frame, title: str) -> None:
             shade = SHADES[(ranks_in(number) * len(SHADES) - 1) // len(frame)]
             axes.add_patch(Rectangle((column, row), 1, 1, facecolor=shade, edgecolor=INK, linewidth=0.8))
             middle = column + 0.5, row + 0.5
-            axes.text(*middle, str(number), ha="center", va="center", fontsize=10, color=ink_on(shade))
+            axes.text(*middle, str(number), ha="center", va="center", fontsize=FONT_SIZE, color=ink_on(shade))
 
 
 def said(frame: Frame) -> str:

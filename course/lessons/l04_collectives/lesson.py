@@ -38,7 +38,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, a rank cuts its array into one **chunk** per rank, and sends only to its right neighbour. (`Sendrecv` takes what to
+# In the **ring algorithm**, a rank cuts its array into one **chunk** per rank, and sends only to the right. (`Sendrecv` takes what to
 # send, to whom, a tag; then where to receive, from whom, a tag.)
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
@@ -152,10 +152,10 @@ if __name__ == "__main__":
 # %%
 # %%px --save 04_allreduce.py
 if comm.rank == 0:
+    print("predicted   ms for 1 MiB: ring, doubling   for 1 GiB: ring, doubling")
     for n in 2, 4, 64, 2048:
-        for mib in 1, 1024:
-            times = [1e3 * (2e-6 * messages + arrays * mib * 2**20 / 25e9) for messages, arrays in counts(n)]
-            print(f"predicted, n = {n:4}, {mib:4} MiB, ring {times[0]:7.3f} ms, doubling {times[1]:7.3f} ms")
+        ms = [1e3 * (2e-6 * count + size * m / 25e9) for m in (2**20, 2**30) for count, size in counts(n)]
+        print(f"n = {n:4} {ms[0]:20.3f} {ms[1]:10.3f} {ms[2]:19.3f} {ms[3]:10.3f}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -214,7 +214,7 @@ show(cluster["rows"], x="bytes", y="time on two ranks", by="way")
 # | | what changes |
 # |---|---|
 # | algorithm | MPI and NCCL choose per call: rings, trees; *halving and doubling* has 2·log₂ n messages and the ring's bytes |
-# | latency | about 2 µs with RDMA, tens of µs over TCP; GPUs add the start of a kernel |
+# | latency | about 2 µs with RDMA, tens of µs over TCP |
 # | several GPUs per node | sum inside nodes first, then between (More) |
 # | training | sums overlap with backward (lesson 06) |
 
@@ -224,7 +224,7 @@ show(cluster["rows"], x="bytes", y="time on two ranks", by="way")
 # ## Key points
 #
 # - All ranks make the same collective calls, in the same order.
-# - A ring sends 2(n−1)/n arrays in 2(n−1) messages, doubling log₂ n arrays in log₂ n messages.
+# - A ring sends 2(n−1)/n arrays in 2(n−1) messages, doubling log₂ n arrays in log₂ n.
 # - Few messages win for small arrays, few bytes for large ones. Then measure what the model leaves out.
 
 # %% [markdown] tags=["slide"]
@@ -274,8 +274,11 @@ crossed = {
 
 # %%
 total = {name: sum(of_rank[name] for of_rank in cluster["crossed"]) for name in cluster["crossed"][0]}
-question = "How many kB does the ring send between the two nodes, all ranks together?"
-outcome(question, total["ring, neighbours on one node"], word="counted")
+outcome(
+    "How many kB does the ring send between the two nodes, all ranks together?",
+    total["ring, neighbours on one node"],
+    word="counted",
+)
 for name, kilobytes in total.items():
     print(f"{name:36} {kilobytes:5.0f} kB")
 
@@ -324,19 +327,19 @@ if comm.rank == 0:
 #
 # ```
 # application      your training script
-# on top           DeepSpeed, Lightning, Hugging Face's Trainer
-# framework        torch.distributed                             Horovod
+# on top           DeepSpeed (lesson 12), Lightning, Hugging Face's Trainer
+# framework        torch.distributed                             Horovod (lesson 06)
 # runtime          NCCL (NVIDIA's GPUs)    Gloo (CPUs)    MPI    oneCCL (Intel)
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed sits on `torch.distributed`, not on MPI, though MPI can start its ranks. A **CUDA-aware MPI** takes arrays in a GPU's memory; any other
+# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, though MPI can start its ranks; Horovod (lesson 06) sits beside it. A **CUDA-aware MPI** takes arrays in a GPU's memory; any other
 # needs a copy in main memory. NCCL's calls have one argument more than MPI's, a **stream**: a queue of the GPU. They return when the sum is *queued*, not when it is
 # there.
 #
 # PyTorch calls the runtime of a group of ranks its **backend**. Gloo knows nothing of our MPI ranks, so they have to find each other: rank 0 opens a
 # **store**, a table in which every rank writes its address and reads those of the others. That is Gloo's **rendezvous** (not the one of lesson 01), and what it
-# leaves is a *context*: the ranks, and their connections. Each process group has its own, so groups do not disturb each other. MPI tells the ranks
+# leaves is a *context*: the ranks, and their connections. Each process group (lesson 07) has its own, so groups do not disturb each other. MPI tells the ranks
 # where the store is, and is not needed after that.
 
 # %%
@@ -348,18 +351,26 @@ import torch.distributed as dist
 
 from course_lib.network import loopback
 
-if dist.is_initialized():  # when you run this cell again
-    dist.destroy_process_group()
 os.environ["GLOO_SOCKET_IFNAME"] = loopback()  # this machine's own network
-store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
-port = comm.bcast(store.port if comm.rank == 0 else None)
-store = store or dist.TCPStore("127.0.0.1", port, is_master=False)
-dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+
+
+def meet(ranks):
+    """Make a process group of Gloo from the ranks of a communicator."""
+    if dist.is_initialized():  # when you run this cell again
+        dist.destroy_process_group()
+    first = ranks.rank == 0
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if first else None
+    port = ranks.bcast(store.port if first else None)
+    store = store or dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size)
+
+
+meet(comm)
 
 # %% [markdown]
 # You meet the store under other names, too: `tcp://host:port`, `file://path`, or `env://`, which reads the address from environment variables.
 #
-# The collectives are MPI's by name. A guide to data parallelism (Kolly 2022, see References) prints this example, on a group of two ranks, and says that rank 1's tensor
+# The collectives are MPI's by name. A guide (Kolly 2022, see References) prints this example, on a group of two ranks, and says that rank 1's tensor
 # "shouldn't be changed"; its output shows `[2, 110]` on rank 0 and `[2, 11]` on rank 1. We run it on two ranks, then on all four. **Predict** what rank 1
 # holds the second time.
 
@@ -388,6 +399,8 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 
 # %% tags=["exercise: 04.q5"]
 
+# %% tags=["exercise: 04.3"]
+
 # %% [markdown]
 # Tables of what works on which backend grow old: the guide's, and PyTorch's own at that time, had no `reduce_scatter` and no `all_to_all` on Gloo. (In an **all-to-all**
 # every rank has a part for every other rank. **Scatter** distributes the root's parts, **gather** collects parts on the root.) So we try, and look at
@@ -395,61 +408,69 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 
 # %%
 # %%px
-import torch_mpi4py
-
-size, last, at_last = comm.size, comm.size - 1, comm.rank == comm.size - 1
+size, last = comm.size, comm.size - 1
 everyone = [10.0**rank for rank in range(size)]  # rank r brings 10**r
 one = torch.tensor([everyone[comm.rank]])
 parts = one + torch.arange(size)  # one for every rank
 
 
-def shift(room):
-    receiving = dist.irecv(room, (comm.rank - 1) % size)
-    dist.isend(one, (comm.rank + 1) % size).wait()
-    receiving.wait()
+def cut(tensor, where=None):
+    """The tensor's numbers as a list of tensors; None on other ranks than `where`."""
+    return list(tensor.split(1)) if where in (None, comm.rank) else None
 
 
-def only(values):
-    return values if at_last else None
+calls = {
+    "broadcast": lambda t: dist.broadcast(t, last),
+    "all_reduce": lambda t: dist.all_reduce(t),
+    "reduce": lambda t: dist.reduce(t, last),
+    "all_gather": lambda t: dist.all_gather(cut(t), one),
+    "gather": lambda t: dist.gather(one, cut(t, last), last),
+    "scatter": lambda t: dist.scatter(t, cut(parts, last), last),
+    "reduce_scatter": lambda t: dist.reduce_scatter(t, cut(parts)),
+    "all_to_all": lambda t: dist.all_to_all(cut(t), cut(parts)),
+    "monitored_barrier": lambda t: dist.monitored_barrier(),
+}
 
+# %% [markdown]
+# What should be in `t` afterwards; after `reduce` and `gather`, on the last rank only:
 
-# what is done, to which tensor, and what shall be in it then; None where nobody looks
-operations = {
-    "isend, irecv": (shift, one * 0, [everyone[comm.rank - 1]]),
-    "broadcast": (lambda t: dist.broadcast(t, last), one, [everyone[last]]),
-    "all_reduce": (dist.all_reduce, one, [1111]),
-    "reduce": (lambda t: dist.reduce(t, last), one, only([1111])),
-    "all_gather": (lambda t: dist.all_gather(list(t.split(1)), one), parts * 0, everyone),
-    "gather": (lambda t: dist.gather(one, only(list(t.split(1))), last), parts * 0, only(everyone)),
-    "scatter": (lambda t: dist.scatter(t, only(list(parts.split(1))), last), one * 0, [1000 + comm.rank]),
-    "reduce_scatter": (
-        lambda t: dist.reduce_scatter(t, list(parts.split(1))),
-        one * 0,
-        [1111 + size * comm.rank],
-    ),
-    "all_to_all": (
-        lambda t: dist.all_to_all(list(t.split(1)), list(parts.split(1))),
-        parts * 0,
-        [n + comm.rank for n in everyone],
-    ),
-    "monitored_barrier": (lambda t: dist.monitored_barrier(), one, None),
+# %%
+# %%px
+import torch_mpi4py
+
+expected = {
+    "broadcast": [everyone[last]],
+    "all_reduce": [1111],
+    "reduce": [1111],
+    "all_gather": everyone,
+    "gather": everyone,
+    "scatter": [everyone[last] + comm.rank],
+    "reduce_scatter": [1111 + size * comm.rank],
+    "all_to_all": [number + comm.rank for number in everyone],
 }
 
 
-def tried(call, tensor, expected):
-    """Whether the call leaves what is expected, or the error that it raised."""
-    tensor = tensor.clone()
+def tried(name):
+    """Whether a call leaves what is expected, or the error that it raised."""
+    should = expected.get(name)
+    tensor = one.clone() if should is None or len(should) == 1 else 0 * parts
     try:
-        call(tensor)
+        calls[name](tensor)
     except Exception as error:
         return f"raises {type(error).__name__}"
-    return "works" if expected in (None, tensor.tolist()) else f"wrong: {tensor.tolist()}"
+    somebody_looks = should and (comm.rank == last or name not in ("reduce", "gather"))
+    return f"wrong: {tensor.tolist()}" if somebody_looks and tensor.tolist() != should else "works"
 
 
-results = {"gloo": {name: tried(*each) for name, each in operations.items()}}
+# %% [markdown]
+# First on Gloo, then on `torch_mpi4py`:
+
+# %%
+# %%px
+results = {"gloo": {name: tried(name) for name in calls}}
 dist.destroy_process_group()
 torch_mpi4py.init_process_group()
-results["mpi4py"] = {name: tried(*each) for name, each in operations.items()}
+results["mpi4py"] = {name: tried(name) for name in calls}
 dist.destroy_process_group()
 available = {"mpi": dist.is_mpi_available(), "nccl": dist.is_nccl_available()}
 
@@ -467,19 +488,13 @@ print("compiled into this PyTorch:", cluster["available"][0])
 # %%
 # %%px --timeout 100
 if comm.rank < 2:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
-    port = two.bcast(store.port if comm.rank == 0 else None)
-    store = store or dist.TCPStore("127.0.0.1", port, is_master=False)
-    dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=2)
+    meet(two)
 
 
 def ping_pong(array):
     """Send the array from rank 0 to rank 1, and back."""
     for sender in 0, 1:
-        if comm.rank == sender:
-            two.Send(array, dest=1 - sender)
-        else:
-            two.Recv(array, source=sender)
+        two.Send(array, 1 - sender) if comm.rank == sender else two.Recv(array, sender)
 
 
 sweep = []
