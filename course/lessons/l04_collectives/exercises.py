@@ -169,7 +169,7 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
         pairs = np.zeros(0)
     expect(pairs.shape == (2, 2), "returned something else than (messages, arrays), (messages, arrays).")
     ring, doubling = pairs
-    typical = {
+    typical: dict[str, tuple[float, float]] = {
         "in the ring, a message holds one chunk, not an array: 1/n of it.": (both, both),
         "that is one half of the ring. Chunks are added up, then copied.": (n - 1, (n - 1) / n),
         "a chunk meets n ranks in the ring. The first has it already: how many messages?": (2 * n, 2),

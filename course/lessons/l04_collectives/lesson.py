@@ -45,7 +45,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, partners exchange whole arrays. The loop does it; the lines around it serve ranks without a partner.
+# In **recursive doubling**, partners exchange whole arrays. The lines around the loop serve ranks without a partner.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
@@ -91,7 +91,7 @@ film(cluster["films"], "In the ring, one chunk per exchange; by doubling, all fo
 # ## 2 · A slow link
 #
 # Which is faster? Between your ranks a message takes microseconds, so we *delay messages on purpose*: each takes 5 ms, plus its bytes at
-# 100 Mbit/s. (`course_lib/effects.py` says how.)
+# 100 Mbit/s.
 
 # %%
 # %%px
@@ -100,7 +100,7 @@ from course_lib.effects import slow_messages
 comm = slow_messages(comm, seconds=0.005, gbit_per_s=0.1)
 
 # %% [markdown]
-# The program's last part times both. **Vote** for the winners at 1 KiB and at 4 MiB: (a) ring, ring, (b) ring, doubling, (c) doubling, ring, (d) doubling,
+# The last part times both. **Vote** for the winners at 1 KiB and at 4 MiB: (a) ring, ring, (b) ring, doubling, (c) doubling, ring, (d) doubling,
 # doubling.
 
 
@@ -167,7 +167,8 @@ if comm.rank == 0:
 # </details>
 
 # %% [markdown]
-# Do your counts hold? **Predict** the times of eight ranks at 1 KiB and at 4 MiB, where an array takes 0.34 s.
+# Do your counts hold? **Predict** the times of eight ranks at 1 KiB and at 4 MiB, where an array takes 0.34 s. (`course_lib/effects.py` adds
+# the delay, here and above.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.005 0.1 code/04_allreduce.py
@@ -216,7 +217,7 @@ show(cluster["rows"], x="bytes", y="time on two ranks", by="way")
 # | algorithm | MPI and NCCL choose per call: rings, trees; *halving and doubling* has 2·log₂ n messages and the ring's bytes |
 # | latency | about 2 µs with RDMA, tens of µs over TCP |
 # | several GPUs per node | sum inside nodes first, then between (More) |
-# | training | sums overlap with backward (lesson 06) |
+# | training | sums overlap with backward |
 
 # %% tags=["exercise: 04.q4", "subslide"]
 
