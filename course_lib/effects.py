@@ -4,6 +4,7 @@ A laptop's ranks exchange messages in microseconds, so waiting for them is hard 
 
     slow = slow_messages(comm, seconds=0.02, gbit_per_s=0.1)     delayed on purpose: 20 ms + bytes / rate
     ring_allreduce(slow, buffer)                                 the same messages and sums, later
+    mpiexec -n 8 python -m course_lib.effects 0.02 0.1 code.py   a whole program whose messages are slow
     straggler(comm, rank=1, seconds=0.02)                        rank 1 sleeps, the others go on
     with memory_limit(192 * 2**20): ...                          more than 192 MiB of new memory is refused
 
@@ -14,6 +15,8 @@ these to understand a program; they are not part of one that you take home.
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -213,3 +216,14 @@ def memory_limit(nbytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def run_slowly(seconds: str, gbit_per_s: str, program: str, *arguments: str) -> None:
+    """Run a Python file in which `MPI.COMM_WORLD` has slow messages; ValueError as in `slow_messages`."""
+    MPI.COMM_WORLD = slow_messages(MPI.COMM_WORLD, float(seconds), float(gbit_per_s))  # type: ignore[misc]
+    sys.argv = [program, *arguments]
+    runpy.run_path(program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    run_slowly(*sys.argv[1:])

@@ -41,6 +41,7 @@ from itertools import accumulate
 import numpy as np
 from mpi4py import MPI
 
+from course_lib.comm import allreduce
 from course_lib.comm.buffers import (
     Array,
     flat,
@@ -60,46 +61,12 @@ RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER, ALL_TO_ALL, BARRI
 
 def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place; each rank sends 2(n-1)/n of its bytes (Patarasuk & Yuan 2009)."""
-    n, rank = comm.size, comm.rank
-    right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = np.array_split(flat(buffer), n)  # views: writing to them writes to buffer
-    incoming = np.empty_like(chunks[0])  # the first chunk is the longest
-    # Chunk c starts at rank c and moves right; the rank that receives it adds its own. So in step s this rank
-    # sends chunk rank-s, which it added to in step s-1, and receives chunk rank-s-1. After n-1 steps chunk c
-    # is complete at rank c-1, and this rank has the sum of chunk rank+1 (all mod n).
-    for step in range(n - 1):
-        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        comm.Sendrecv(out, right, RING_SUM, incoming[: into.size], left, RING_SUM)
-        into += incoming[: into.size]
-    for step in range(n - 1):  # all-gather: the complete chunks move right, too
-        out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
-        comm.Sendrecv(out, right, RING_COPY, into, left, RING_COPY)
+    allreduce.ring(comm, flat(buffer), RING_SUM)
 
 
 def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
-    """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005).
-
-    `core` is the largest power of two not above n, and the ranks below it exchange. Each other rank is folded
-    into one of them: rank core+i sends its numbers to rank i before, and receives the sum from it after.
-    """
-    n, rank = comm.size, comm.rank
-    core = 2 ** (n.bit_length() - 1)
-    mine = flat(buffer)
-    incoming = np.empty_like(mine)
-    if rank >= core:
-        comm.Send(mine, rank - core, FOLD)
-        comm.Recv(mine, rank - core, FOLD)
-        return
-    if rank + core < n:
-        comm.Recv(incoming, rank + core, FOLD)
-        mine += incoming
-    # before each round the sum is over 1, 2, 4 … of the core ranks, with the ranks folded into them
-    for distance in distances(core):
-        partner = rank ^ distance  # the two ranks differ in one bit
-        comm.Sendrecv(mine, partner, DOUBLING, incoming, partner, DOUBLING)
-        mine += incoming
-    if rank + core < n:
-        comm.Send(mine, rank + core, FOLD)
+    """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005)."""
+    allreduce.doubling(comm, flat(buffer), DOUBLING)
 
 
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:

@@ -23,7 +23,6 @@ Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communicati
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -188,36 +187,6 @@ def dissemination_barrier_cost(ranks: int, nbytes: float = 0) -> Cost:
     _others(ranks, nbytes)
     rounds = _doublings(ranks)
     return Cost((Step(rounds, 0),), Traffic(rounds, 0), Traffic(rounds * ranks, 0))
-
-
-# ------------------------------------------------------------------ which is faster
-
-
-def crossover_nbytes(
-    ranks: int,
-    machine: Hockney,
-    small: Callable[[int, float], Cost] = recursive_doubling_allreduce_cost,
-    large: Callable[[int, float], Cost] = ring_allreduce_cost,
-) -> float:
-    """The bytes from which `large` is the faster: 0 when it always is, infinity when it never is.
-
-    On one Hockney line both times are lines too, a + bm, and cross at most once.
-    """
-    (alpha_small, beta_small), (alpha_large, beta_large) = (
-        _line(cost, ranks, machine) for cost in (small, large)
-    )
-    later, saved = alpha_large - alpha_small, beta_small - beta_large
-    if math.isclose(beta_small, beta_large, rel_tol=1e-9):
-        saved = 0.0
-    if later <= 0 <= saved:
-        return 0.0
-    return later / saved if later > 0 < saved else math.inf
-
-
-def _line(cost: Callable[[int, float], Cost], ranks: int, machine: Hockney) -> tuple[float, float]:
-    """Seconds of 0 bytes, and of each byte more."""
-    start, far = predict_seconds(cost(ranks, 0), machine), 2.0**40
-    return start, (predict_seconds(cost(ranks, far), machine) - start) / far
 
 
 def _others(ranks: int, nbytes: float) -> int:

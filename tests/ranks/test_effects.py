@@ -5,7 +5,9 @@ Times are those of the test's own clock, which only `sleep` moves, so they are e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from mpi4py import MPI
 
 from course_lib import effects
 from course_lib.comm.collectives import ring_allreduce
-from course_lib.effects import STATUS, memory_limit, slow_messages, straggler
+from course_lib.effects import STATUS, memory_limit, run_slowly, slow_messages, straggler
 
 DELAY = 0.5
 Work = Callable[[MPI.Intracomm], object]
@@ -216,3 +218,18 @@ def test_more_memory_than_the_limit_is_refused_and_later_allowed() -> None:
         with pytest.raises(MemoryError):
             np.empty(64 * 2**20)
     np.empty(64 * 2**20)
+
+
+def test_a_whole_program_runs_with_slow_messages(
+    comm: MPI.Intracomm, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nimport numpy as np\nfrom mpi4py import MPI\n"
+        "if __name__ == '__main__' and sys.argv[1:] == ['now']:\n"
+        "    MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, np.zeros(125))\n"
+    )
+    monkeypatch.setattr(MPI, "COMM_WORLD", comm)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    run_slowly("0.5", "0.001", str(program), "now")
+    assert clock.now == pytest.approx(100.0 + (0.508 if comm.size > 1 else 0))  # 1,000 bytes at 1 Mbit/s

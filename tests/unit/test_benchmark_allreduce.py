@@ -7,15 +7,6 @@ import sys
 import pytest
 
 from benchmarks.allreduce import BETWEEN, COSTS, FITTED, PAIRS, SIZES, label, model_rows, say_bytes, size_rows
-from course.lessons.l04_collectives.reference import (
-    Reference,
-    all_reduces,
-    misses,
-    ratios,
-    say_alike,
-    say_closest,
-    table,
-)
 from course.paths import ROOT
 from mpi_classroom.launch import available_cores
 
@@ -63,39 +54,3 @@ def test_the_benchmark_prints_json_alone_on_standard_output():
     crowded = [row for row in rows if row["ranks"] > available_cores()]
     assert all(row["case"].endswith("oversubscribed") for row in crowded)
     assert sum("median of what it is off by" in row["case"] for row in rows) == 2
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("peer", ["the model's prediction", "MPI_Allreduce, in place"])
-def test_lesson_04_finds_its_rows_in_the_committed_results(ranks, peer):
-    times = all_reduces(ranks, peer)
-    first = min(times["ring"])
-    assert ratios(times)[first] == times["doubling"][first].ours / times["ring"][first].ours
-    lines = table("a title", times, [first], "peer").splitlines()
-    assert lines[0] == "a title" and lines[1].split() == ["µs", "ring", "(peer)", "doubling", "(peer)"]
-    assert lines[2].startswith(f"{label('', 1, first).removeprefix(', '):>8}") and len(lines) == 3
-
-
-TIMES = {
-    "ring": {4: Reference(10.0, 5.0), 16: Reference(20.0, 20.0)},
-    "doubling": {4: Reference(5.0, 5.0), 16: Reference(22.0, 11.0)},
-}
-
-
-def test_a_table_without_a_peer_has_the_ratio_of_the_two():
-    lines = table("a title", TIMES, [4, 16]).splitlines()
-    assert [line.split() for line in lines[1:]] == [
-        ["µs", "ring", "doubling", "ratio"],
-        ["4", "B", "10", "5", "0.50"],
-        ["16", "B", "20", "22", "1.10"],
-    ]
-    assert len({len(line) for line in lines[1:]}) == 1
-
-
-def test_where_the_two_are_closest_and_how_far_each_is_off():
-    assert say_closest(TIMES) == "closest at 16 B, ring 20 µs and doubling 22 µs"
-    assert misses(TIMES) == {"ring": {4: 2.0, 16: 1.0}, "doubling": {4: 1.0, 16: 2.0}}
-
-
-def test_at_how_many_sizes_the_two_take_nearly_the_same_time():
-    assert say_alike(TIMES) == "ring and doubling differ by less than 15% at 1 of 2 sizes"

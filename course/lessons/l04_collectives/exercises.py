@@ -1,174 +1,19 @@
-"""Exercises of lesson 04, collectives: half a ring, a tree to put in order, a program with two mistakes."""
+"""Exercises, questions and predictions of lesson 04: what each rank sends, a tree, two mistakes."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from course.lessons.l04_collectives.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l04_collectives.quiz import QUESTIONS
 from mpi_classroom.exercises import (
     Exercise,
-    Wrong,
+    Option,
+    Prediction,
+    Question,
     WrongAnswer,
     changed,
     expect,
     expect_array,
-    missing_ranks,
-)
-
-# -------------------------------------------------------------------- 04.1 the second half of the ring
-
-
-def _check_ring_all_gather(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    size, rank = comm.size, comm.rank
-    cuts = np.cumsum(lengths[: size - 1])
-    complete = [_sum_of(chunk, range(size), lengths[chunk]) for chunk in range(size)]
-    # what the first half leaves here: in a chunk, the numbers of the ranks that it has passed
-    passed = [[(chunk + k) % size for k in range((rank - chunk) % size + 1)] for chunk in range(size)]
-    array = np.concatenate([_sum_of(chunk, passed[chunk], lengths[chunk]) for chunk in range(size)])
-    start, chunks = np.split(array.copy(), cuts), np.split(array, cuts)
-    sends: list[str] = []
-    answer.ring_all_gather(_counting(comm, sends), chunks)
-    wrong = dict[bool, str]()
-    for chunk, found in enumerate(np.split(array, cuts)):
-        if not np.array_equal(found, complete[chunk]):
-            same = np.array_equal(found, start[chunk])
-            if same and np.array_equal(chunks[chunk], complete[chunk]):
-                raise Wrong(
-                    "put a new array into the list; `chunks[into]` is part of the array: write into it."
-                )
-            words = "as it was after the first half: which complete chunk should have come in its place?"
-            wrong[same] = f"chunk {chunk} is {words}" if same else _about_chunk(chunk, float(found[0]), size)
-    for same in (False, True):  # what was written wrongly says more
-        expect(same not in wrong, wrong.get(same, ""))
-    expect(len(sends) < size, f"sent {len(sends)} messages; size − 1 = {size - 1} are enough.")
-
-
-def _counting(comm: Any, sends: list[str]) -> Any:
-    """The same communicator; `sends` gets the name of each call that sends, and buffers must not overlap."""
-
-    def noting(name: str) -> Any:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            sends.append(name)
-            buffers = [each for each in (*args, *kwargs.values()) if isinstance(each, np.ndarray)]
-            if len(buffers) == 2 and np.shares_memory(buffers[0], buffers[1]):
-                raise Wrong(
-                    "the chunk that goes out is the one that comes in. Which one is complete in step 0?"
-                )
-            return getattr(comm, name)(*args, **kwargs)
-
-        return call
-
-    names = ("Send", "Ssend", "Isend", "Issend", "Sendrecv", "send", "isend", "sendrecv")
-    return type("Counting", (type(comm),), {name: noting(name) for name in names})(comm)
-
-
-_OF_CHUNK = 2.0**-10  # in the fraction of a number, which holds no more than 1023 of them
-
-
-def _sum_of(chunk: int, ranks: Sequence[int], length: int) -> np.ndarray:
-    """The sum of these ranks' numbers for a chunk: its digits tell the ranks, its fraction the chunk."""
-    return np.full(length, sum(10.0**rank for rank in ranks) + len(ranks) * (chunk + 1) * _OF_CHUNK)
-
-
-def _about_chunk(chunk: int, value: float, size: int) -> str:
-    """What the first number of a wrong chunk says of the mistake."""
-    digits, chunks = int(value), (value % 1) / _OF_CHUNK
-    if digits == int("1" * size) and chunks % size == 0:
-        return f"the sum of chunk {int(chunks) // size - 1} was received into chunk {chunk}."
-    if digits > int("1" * size):
-        return f"a complete chunk was added to chunk {chunk}; copy it: nothing has to be added any more."
-    where = "an incomplete chunk was passed on. Which one is complete on the rank that sends?"
-    return f"in chunk {chunk}, {missing_ranks(digits, size)}: {where}"
-
-
-_RING = '''\
-def ring_all_gather(comm, chunks):
-    """Copy the complete chunks round the ring, in place, until every rank has all of them."""
-    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    for step in range(comm.size - 1):
-        out, into = (comm.rank + 1 - step) % comm.size, (comm.rank - step) % comm.size
-        comm.Sendrecv(chunks[out], dest=right, recvbuf=chunks[into], source=left)
-'''
-_SENDRECV = "        comm.Sendrecv(chunks[out], dest=right, recvbuf=chunks[into], source=left)\n"
-_OUT, _INTO = "(comm.rank + 1 - step)", "(comm.rank - step)"
-
-RING_ALL_GATHER = Exercise(
-    id="04.1",
-    objectives=(2,),
-    title="Once more round the ring",
-    task="Write the second half. Rank r now holds the complete chunk r+1; the last rank holds chunk 0. In "
-    "each of size − 1 steps every rank sends a complete chunk to the right and receives a different one from "
-    "the left, directly into its place. Nothing is added any more. Two lines are enough.",
-    stub='''\
-def ring_all_gather(comm, chunks):
-    """Copy the complete chunks round the ring, in place, until every rank has all of them."""
-    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    for step in range(comm.size - 1):
-        ...  # which chunk goes out, and which one comes in? Then the exchange.
-''',
-    hints=(
-        "In step 0, rank 0 sends chunk 1, which is complete. Its left neighbour is the last rank: which "
-        "chunk is complete there? In step 1, each rank passes on what it has just received.",
-        "four ranks   step 0            step 1            step 2\n"
-        "rank 0       out 1, into 0     out 0, into 3     out 3, into 2\n"
-        "rank 1       out 2, into 1     out 1, into 0     out 0, into 3",
-        "out, into = (comm.rank + … - step) % comm.size, (comm.rank - …) % comm.size",
-    ),
-    solution=_RING,
-    check=_check_ring_all_gather,
-    cases=((2, 2, 2, 2), (3, 2, 2, 1), (250_000, 250_000, 250_000, 250_000)),
-    describe=lambda lengths: (
-        "chunks of " + ", ".join(f"{length:,}" for length in lengths[:2]) + ", … numbers"
-    ),
-    sizes=(3, 2, 4, 1),
-    wrong=(
-        WrongAnswer(changed(_RING, (_OUT, "(comm.rank - step)")), "is the one that comes in"),
-        WrongAnswer(changed(_RING, (_OUT, "(comm.rank - 1 - step)")), "an incomplete chunk was passed on"),
-        WrongAnswer(changed(_RING, (_INTO, "(comm.rank - step - 1)")), "was received into chunk"),
-        WrongAnswer(
-            changed(
-                _RING,
-                (
-                    _SENDRECV,
-                    "        incoming = np.empty_like(chunks[into])\n"
-                    "        comm.Sendrecv(chunks[out], dest=right, recvbuf=incoming, source=left)\n"
-                    "        chunks[into] += incoming\n",
-                ),
-            ),
-            "nothing has to be added any more",
-        ),
-        WrongAnswer(
-            changed(
-                _RING,
-                (
-                    _SENDRECV,
-                    "        comm.Send(chunks[out], dest=right)\n"
-                    "        comm.Recv(chunks[into], source=left)\n",
-                ),
-            ),
-            "circle of waiting",
-        ),
-        WrongAnswer(
-            changed(
-                _RING,
-                (
-                    _SENDRECV,
-                    "        incoming = np.empty_like(chunks[into])\n"
-                    "        comm.Sendrecv(chunks[out], dest=right, recvbuf=incoming, source=left)\n"
-                    "        chunks[into] = incoming\n",
-                ),
-            ),
-            "put a new array into the list",
-        ),
-        WrongAnswer(
-            changed(_RING, ("range(comm.size - 1)", "range(comm.size - 2)")), "as it was after the first half"
-        ),
-        WrongAnswer(changed(_RING, ("range(comm.size - 1)", "range(comm.size)")), "are enough"),
-    ),
-    why="each rank sends n − 1 chunks in each half. How many arrays is that for n = 4, and for n = 100?",
 )
 
 # -------------------------------------------------------------------- 04.2 put the tree together
@@ -188,7 +33,7 @@ def _check_tree(answer: SimpleNamespace, comm: Any, length: int) -> None:
 
 TREE = Exercise(
     id="04.2",
-    objectives=(5,),
+    objectives=(4,),
     title="Put in order: a broadcast along a tree",
     task="Which lines, in which order, finish this function? Two of the seven are not needed.",
     stub='order("")\n',
@@ -261,7 +106,7 @@ def centred(comm, mine, scale):
 
 CENTRED = Exercise(
     id="04.3",
-    objectives=(7,),
+    objectives=(5,),
     targets=("only-root-calls", "reduce-fills-every-rank"),
     title="Spot the bugs",
     task="Every rank should return its own numbers minus the mean over all ranks, scaled as rank 0 says. The "
@@ -313,4 +158,156 @@ def centred(comm, mine, scale):
     why="the program with both mistakes ran to its end. Why is that worse than a program that hangs?",
 )
 
-EXERCISES = (RING_ALL_GATHER, *QUESTIONS, TREE, CENTRED)
+# -------------------------------------------------------------------- 04.4 count
+
+
+def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
+    steps, both = int(np.log2(n)), 2 * (n - 1)
+    try:
+        pairs = np.array(answer.counts(n), float)
+    except (TypeError, ValueError):
+        pairs = np.zeros(0)
+    expect(pairs.shape == (2, 2), "returned something else than (messages, arrays), (messages, arrays).")
+    ring, doubling = pairs
+    typical: dict[str, tuple[float, float]] = {
+        "in the ring, a message holds one chunk, not an array: 1/n of it.": (both, both),
+        "that is one half of the ring. Chunks are added up, then copied.": (n - 1, (n - 1) / n),
+        "a chunk meets n ranks in the ring. The first has it already: how many messages?": (2 * n, 2),
+    }
+    _right("ring", n, ring, (both, both / n), typical)
+    typical = {
+        "by doubling, a message holds the whole array.": (steps, steps / n),
+        "by doubling, partners are 1, 2, 4 … away. How many of these numbers are below n?": (n - 1, n - 1),
+        "how often can you double 1 until you have n?": (n / 2, n / 2),
+    }
+    _right("doubling", n, doubling, (steps, steps), typical)
+
+
+def _right(way: str, n: int, got: np.ndarray, expected: tuple[float, float], typical: dict[str, Any]) -> None:
+    """Compare one pair; what was filmed on four ranks is typical of both."""
+    filmed = {"ring": (6, 1.5), "doubling": (2, 2)}[way]
+    known = {words: np.array(pair) for words, pair in typical.items() if not np.allclose(pair, expected)}
+    if n != 4:
+        known[f"{way}: these are the numbers for four ranks; how do they depend on n?"] = np.array(filmed)
+    expect_array(got, np.array(expected), known)
+
+
+_COUNTS = '''\
+def counts(n):
+    """(messages, arrays) that each of n = 2, 4, 8 … ranks sends in the ring, and by doubling."""
+    return (2 * (n - 1), 2 * (n - 1) / n), (n.bit_length() - 1, n.bit_length() - 1)
+'''
+
+COUNTS = Exercise(
+    id="04.4",
+    title="What does each rank send?",
+    task="The film counted it for four ranks. Write it for n ranks, n = 2, 4, 8 …",
+    objectives=(2, 3),
+    targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
+    stub='''\
+def counts(n):
+    """(messages, arrays) that each of n = 2, 4, 8 … ranks sends in the ring, and by doubling."""
+    return (6, 1.5), (2, 2)
+''',
+    hints=(
+        "Look at the loops of `ring` and `doubling`. How often does each run? How large is what goes out?",
+        "ring       4 ranks: 3 + 3 messages of ¼      8 ranks: 7 + 7 messages of …\n"
+        "doubling   4 ranks: partners 1, 2 away       8 ranks: partners 1, 2, … away",
+        "return (2 * (…), 2 * (…) / n), (np.log2(…), …)",
+    ),
+    solution=_COUNTS,
+    check=_check_counts,
+    cases=(2, 8, 4, 2048),
+    describe=lambda n: f"n = {n}",
+    save="04_allreduce.py",
+    wrong=(
+        WrongAnswer(changed(_COUNTS, ("2 * (n - 1) / n)", "2 * (n - 1))")), "1/n of it"),
+        WrongAnswer(changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(n - 1, (n - 1) / n)")), "one half"),
+        WrongAnswer(changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(2 * n, 2)")), "has it already"),
+        WrongAnswer(
+            changed(_COUNTS, ("(n.bit_length() - 1, n.bit_length() - 1)", "(n.bit_length() - 1, 1)")), "got"
+        ),
+        WrongAnswer(
+            changed(_COUNTS, ("(n.bit_length() - 1, n.bit_length() - 1)", "(n - 1, n - 1)")), "below n"
+        ),
+        WrongAnswer(
+            changed(_COUNTS, ("n.bit_length() - 1)\n", "(n.bit_length() - 1) / n)\n")),
+            "holds the whole array",
+        ),
+        WrongAnswer(
+            changed(_COUNTS, ("(n.bit_length() - 1, n.bit_length() - 1)", "(n / 2, n / 2)")), "double 1"
+        ),
+        WrongAnswer(
+            changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(6, 1.5)")), "numbers for four ranks"
+        ),
+        WrongAnswer("def counts(n):\n    return 2 * (n - 1), n.bit_length() - 1\n", "something else than"),
+    ),
+    why="a rank sends less than two arrays in the ring, on however many ranks. What grows instead?",
+)
+
+# -------------------------------------------------------------------- questions
+
+LOG_THE_LOSS = Question(
+    id="04.q4",
+    question="In every step, four ranks call `comm.Allreduce` for the gradients. You add: every hundred "
+    "steps, under `if comm.rank == 0:`, one more `comm.Allreduce`, of the losses, for the log. What happens "
+    "at step 100?",
+    options=(
+        Option(
+            "rank 0 logs the sum of the four losses",
+            reply="Then MPI would have to read the losses of ranks 1 to 3 without being asked. They take "
+            "part in a collective only when they call it.",
+            belief="only-root-calls",
+        ),
+        Option(
+            "rank 0's call meets the others' next call",
+            reply="The first call of one rank goes with the first of the others, whatever it was meant for. "
+            "Losses meet gradients: a hang, an error, or wrong numbers.",
+            right=True,
+        ),
+        Option(
+            "rank 0 logs its own loss, as if it were alone",
+            reply="That would mean a sum over those who have come. An all-reduce is over all ranks of the "
+            "communicator: it waits for them.",
+            belief="sum-of-those-who-call",
+        ),
+    ),
+    objectives=(1,),
+)
+
+AFTER_REDUCE = Question(
+    id="04.q5",
+    question="Eight GPUs call `dist.reduce(loss, dst=0)`; then each GPU decides by `loss` whether to stop. "
+    "What do GPUs 1 to 7 decide by?",
+    options=(
+        Option(
+            "the sum over all eight",
+            reply="That is what `all_reduce` leaves. `reduce` promises the sum on GPU 0 only.",
+            belief="reduce-fills-every-rank",
+        ),
+        Option(
+            "whatever their backend left there",
+            reply="Nothing is promised for them: perhaps partial sums, perhaps their own. Some GPUs may "
+            "stop, and others wait for them.",
+            right=True,
+        ),
+        Option(
+            "the loss that each of them had before",
+            reply="That is what you saw on two ranks. On four, Gloo used the tensors of other ranks for "
+            "partial products.",
+            belief="others-stay-as-they-were",
+        ),
+    ),
+    objectives=(5,),
+)
+
+EXERCISES = (COUNTS, LOG_THE_LOSS, TREE, AFTER_REDUCE, CENTRED)
+
+PREDICTIONS = (
+    Prediction(
+        id="04.p3",
+        question="How many kB does the ring send between the two nodes, all ranks together?",
+        objectives=(4,),
+        targets=("placement-does-not-matter",),
+    ),
+)

@@ -30,7 +30,6 @@ TERMS = (
         "A way to run a collective in which each rank sends only to its right neighbour and receives only "
         "from its left one.",
     ),
-    Term("communication volume", "The bytes that a rank sends."),
     Term(
         "recursive doubling",
         "A way to run a collective in rounds: each rank exchanges with a partner 1 away, then 2, 4, 8 …",

@@ -13,7 +13,6 @@ from course_lib.theory.cost_model import (
     MeasuredMachine,
     Traffic,
     amdahl_speedup,
-    crossover_nbytes,
     dissemination_barrier_cost,
     gather_cost,
     karp_flatt_fraction,
@@ -189,37 +188,6 @@ def test_the_call_and_local_copies_are_added_once():
     assert predict_seconds(tree_broadcast_cost(4, 8), machine) == 2
     assert predict_seconds(scatter_allgather_broadcast_cost(2, 8), machine) == 2
     assert predict_seconds(scatter_allgather_broadcast_cost(3, 9), machine) == 2 + 2 * 10
-
-
-# ---------------------------------------------------------------- crossover
-
-
-@given(st.integers(2, 70), machines)
-@settings(max_examples=200)
-def test_at_the_crossover_both_take_equally_long_and_beyond_it_the_ring_is_faster(
-    ranks: int, machine: Hockney
-):
-    at = crossover_nbytes(ranks, machine)
-
-    def both(nbytes: float) -> tuple[float, float]:
-        doubling = predict_seconds(recursive_doubling_allreduce_cost(ranks, nbytes), machine)
-        return doubling, predict_seconds(ring_allreduce_cost(ranks, nbytes), machine)
-
-    if 0 < at < 2**40:
-        assert both(at)[0] == pytest.approx(both(at)[1], rel=1e-6)
-        assert both(2 * at)[0] > both(2 * at)[1]
-        assert both(at / 2)[0] < both(at / 2)[1]
-
-
-def test_on_two_ranks_they_cross_where_latency_buys_half_a_sum():
-    assert crossover_nbytes(2, Hockney(1e-6, 1e-10, 1e-10)) == pytest.approx(2 * 1e-6 / 1e-10)
-    assert crossover_nbytes(2, Hockney(1e-6, 1e-10)) == math.inf
-
-
-def test_a_tree_and_its_rival_cross_on_many_ranks():
-    at = crossover_nbytes(8, Hockney(1e-6, 1e-9), tree_broadcast_cost, scatter_allgather_broadcast_cost)
-    assert at == pytest.approx((3 + 7 - 3) * 1e-6 / (3 * 1e-9 - 14 / 8 * 1e-9))
-    assert crossover_nbytes(1, Hockney(1e-6, 1e-9)) == 0
 
 
 @pytest.mark.parametrize("name", COSTS)

@@ -1,0 +1,54 @@
+"""Two ways to add up an array over all ranks: in small pieces, or all of it at once.
+
+    ring        2(n-1) messages of 1/n of the array    each rank sends to its right neighbour only
+    doubling    log2(n) messages of all of it          with the ranks 1, 2, 4 … away
+
+Arrays have one dimension and are contiguous; `tag` is that of the messages. `comm/collectives.py` takes any
+shape and checks what it is given. `theory/cost_model.py` predicts what each costs.
+
+Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009);
+Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).
+"""
+
+import numpy as np
+from mpi4py import MPI
+
+
+def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
+    """Sum `array` over `comm`, in place, in n chunks that travel round a ring of n ranks."""
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = np.array_split(array, n)  # views: writing to them writes to array
+    incoming = np.empty_like(chunks[0])  # the first chunk is the longest
+    for step in range(n - 1):  # add what comes in; at the end, chunk rank+1 is complete here
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        comm.Sendrecv(out, right, tag, incoming[: into.size], left, tag)
+        into += incoming[: into.size]
+    for step in range(n - 1):  # copy what comes in
+        out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
+        comm.Sendrecv(out, right, tag, into, left, tag)
+
+
+def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
+    """Sum `array` over `comm`, in place: exchange all of it with the ranks 1, 2, 4 … away.
+
+    That needs 2, 4, 8 … ranks. Each rank beyond gives its array to another before, and gets the sum after.
+    """
+    n, rank = comm.size, comm.rank
+    core = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
+    incoming = np.empty_like(array)
+    if rank >= core:
+        comm.Send(array, rank - core, tag)
+        comm.Recv(array, rank - core, tag)
+        return
+    if rank + core < n:
+        comm.Recv(incoming, rank + core, tag)
+        array += incoming
+    distance = 1
+    while distance < core:
+        partner = rank ^ distance  # the two numbers differ in one bit
+        comm.Sendrecv(array, partner, tag, incoming, partner, tag)
+        array += incoming
+        distance *= 2
+    if rank + core < n:
+        comm.Send(array, rank + core, tag)

@@ -1,0 +1,94 @@
+"""All-reduce by hand: adds up arrays over all ranks in a ring and by doubling, and times both.
+
+Start it with one of these:
+
+    mpiexec -n 4 python code/04_allreduce.py                     on this machine
+    mpiexec -n 8 --hostfile hosts python code/04_allreduce.py    on the hosts that a file lists, over ssh
+    sbatch -n 8 --wrap "mpiexec python code/04_allreduce.py"     under Slurm
+"""
+
+# %%
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+
+
+# %%
+def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
+    """Sum `array` over `comm`, in place, in n chunks that travel round a ring of n ranks."""
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = np.array_split(array, n)  # views: writing to them writes to array
+    incoming = np.empty_like(chunks[0])  # the first chunk is the longest
+    for step in range(n - 1):  # add what comes in; at the end, chunk rank+1 is complete here
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        comm.Sendrecv(out, right, tag, incoming[: into.size], left, tag)
+        into += incoming[: into.size]
+    for step in range(n - 1):  # copy what comes in
+        out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
+        comm.Sendrecv(out, right, tag, into, left, tag)
+
+
+# %%
+def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
+    """Sum `array` over `comm`, in place: exchange all of it with the ranks 1, 2, 4 … away.
+
+    That needs 2, 4, 8 … ranks. Each rank beyond gives its array to another before, and gets the sum after.
+    """
+    n, rank = comm.size, comm.rank
+    core = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
+    incoming = np.empty_like(array)
+    if rank >= core:
+        comm.Send(array, rank - core, tag)
+        comm.Recv(array, rank - core, tag)
+        return
+    if rank + core < n:
+        comm.Recv(incoming, rank + core, tag)
+        array += incoming
+    distance = 1
+    while distance < core:
+        partner = rank ^ distance  # the two numbers differ in one bit
+        comm.Sendrecv(array, partner, tag, incoming, partner, tag)
+        array += incoming
+        distance *= 2
+    if rank + core < n:
+        comm.Send(array, rank + core, tag)
+
+
+# %%
+def seconds(way, nbytes):
+    """Seconds in which `way` adds up arrays of so many bytes, on the slowest rank."""
+    array = np.ones(nbytes // 8)
+    way(comm, array)
+    assert (array == comm.size).all(), f"{way.__name__} adds wrongly"
+    comm.Barrier()
+    began = MPI.Wtime()
+    way(comm, array)
+    return comm.allreduce(MPI.Wtime() - began, op=MPI.MAX)
+
+
+def main():
+    for kib in 1, 64, 4096:
+        times = [1000 * seconds(way, 1024 * kib) for way in (ring, doubling)]
+        if comm.rank == 0:
+            print(f"ranks: {comm.size}, {kib:4} KiB, ring {times[0]:8.2f} ms, doubling {times[1]:8.2f} ms")
+
+
+if __name__ == "__main__":
+    main()
+
+
+# %%
+# The course's solution of exercise 04.4: yours takes its place when it is right.
+def counts(n):
+    """(messages, arrays) that each of n = 2, 4, 8 … ranks sends in the ring, and by doubling."""
+    return (2 * (n - 1), 2 * (n - 1) / n), (n.bit_length() - 1, n.bit_length() - 1)
+
+
+# %%
+if comm.rank == 0:
+    print("predicted   ms for 1 MiB: ring, doubling   for 1 GiB: ring, doubling")
+    for n in 2, 4, 64, 2048:
+        ms = [1e3 * (2e-6 * count + size * m / 25e9) for m in (2**20, 2**30) for count, size in counts(n)]
+        print(f"n = {n:4} {ms[0]:20.3f} {ms[1]:10.3f} {ms[2]:19.3f} {ms[3]:10.3f}")
