@@ -51,10 +51,10 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "05": {
         "mean-of-means": "the mean of the means is the mean",
-        "bigger-batch-is-free": "a bigger batch is free",
-        "short-batches-do-not-count": "a batch that is shorter than the others may be left out",
-        "small-steps-are-safe": "a small learning rate costs nothing but time",
+        "every-norm-looks-around": "whatever computes a norm looks at the other samples",
+        "a-piece-is-a-step": "every micro-batch is a step of the optimizer",
         "exact-gradient-better-training": "a more exact gradient makes better training",
+        "divergence-is-rounding": "a training diverges because its numbers have too few bits",
         "falling-loss-right-gradient": "when the loss falls, the gradient is right",
         "float32-checks-gradients": "float32 is fine enough to check a gradient",
         "n-threads-n-times": "n threads are n times as fast",
