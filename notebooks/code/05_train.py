@@ -41,11 +41,10 @@ def shuffled_batches(samples: int, batch_size: int, *, seed: int, epoch: int = 0
 # %%
 def network(*after_first):
     torch.manual_seed(0)
-    first = nn.Linear(64, 128), *after_first, nn.Tanh()
-    model = nn.Sequential(*first, nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10))
-    with torch.no_grad():
-        for weights in model.parameters():
-            weights *= 3  # PyTorch's first weights are small for tanh
+    first, second, last = nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 10)
+    model = nn.Sequential(first, *after_first, nn.Tanh(), second, nn.Tanh(), last)
+    for weights in model.parameters():
+        weights.data *= 3  # PyTorch's first weights are small for tanh
     return model
 
 
@@ -71,9 +70,9 @@ def sweep(trainings, *after_first):
     mine = range(comm.rank, len(trainings), comm.size)
     done = comm.allgather({n: train(network(*after_first), *trainings[n]) for n in mine})
     scores = [done[n % comm.size][n] for n in range(len(trainings))]
-    for (size, piece, rate, *_), ended in zip(trainings, scores) if comm.rank == 0 else ():
-        end = f"loss {ended[-1][0]:.6f}, {ended[-1][1]} of 297 right"
-        print(f"batch {size:3}, at most {piece:3} at once, rate {rate:.2f}: {end}")
+    for (size, piece, rate, *_), [*_, (loss, right)] in zip(trainings, scores, strict=True):
+        if comm.rank == 0:
+            print(f"{size:3} ({piece:3} at once), rate {rate:.2f}: loss {loss:.6f}, {right} of 297 right")
     return scores
 
 
@@ -92,17 +91,8 @@ def accumulate(model, inputs, targets, piece):
 
 
 # %%
-TRAININGS = [  # images per batch, at once, rate, steps of warm-up
-    (16, 16, 0.05),
-    (256, 256, 0.05),
-    (256, 256, 0.8),
-    (256, 256, 0.8, 20),
-]
-
-
 def main():
     sweep(CUTS)
-    sweep(TRAININGS)
 
 
 if __name__ == "__main__":

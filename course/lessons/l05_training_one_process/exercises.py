@@ -19,7 +19,8 @@ Numbers = NDArray[np.float64]
 
 
 def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    """A batch in pieces of `lengths[0]` images, the last maybe shorter; the oracle is torch's mean of it all."""
+    """A batch in pieces of `lengths[0]` images, the last maybe shorter; the oracle is torch's mean "
+    "of it all."""
     import torch
     from torch.nn import functional as F
 
@@ -56,10 +57,14 @@ def _compare(got: Numbers, sums: Sequence[Numbers], lengths: Sequence[int]) -> N
     """`got` against the sum of the pieces' summed gradients over the batch, and against known mistakes."""
     if np.allclose(got, sum(sums) / sum(lengths), rtol=1e-9, atol=1e-12):
         return
-    expect(abs(got).max() < STALE / 2, "the gradients of an earlier step are still included. What clears them?")
+    expect(
+        abs(got).max() < STALE / 2, "the gradients of an earlier step are still included. What clears them?"
+    )
     for words, value in _lookalikes(sums, lengths).items():
         expect(not np.allclose(got, value, rtol=1e-9, atol=1e-12), words)
-    expect(False, f"got gradients of length {np.linalg.norm(got):.4g}, expected {_length(sums, lengths):.4g}.")
+    expect(
+        False, f"got gradients of length {np.linalg.norm(got):.4g}, expected {_length(sums, lengths):.4g}."
+    )
 
 
 def _length(sums: Sequence[Numbers], lengths: Sequence[int]) -> float:
@@ -84,7 +89,7 @@ def _lookalikes(sums: Sequence[Numbers], lengths: Sequence[int]) -> Mapping[str,
 
 _ACCUMULATE = '''\
 def accumulate(model, inputs, targets, piece):
-    """Leave the gradient of the batch's mean loss in .grad, computed from at most `piece` images at once."""
+    """Leave the gradient of the batch's mean loss in .grad, from at most `piece` images at once."""
     model.zero_grad()
     pieces = inputs.split(piece)
     for x, y in zip(pieces, targets.split(piece), strict=True):
@@ -101,13 +106,15 @@ def _with(loss: str) -> str:
 
 ACCUMULATE = Exercise(
     id="05.1",
-    title="A batch in pieces",
-    task="Leave the gradient of the mean loss over the *whole* batch in `.grad`, whatever the sizes of the pieces.",
+    title="Spot the bug",
+    task="Make it right for pieces of *any* sizes, such as 100 and 28: `.grad` is to hold the gradient of "
+    "the mean loss over the whole batch.",
     objectives=(1,),
     targets=("mean-of-means",),
     stub=_with("F.cross_entropy(model(x), y) / len(pieces)"),
     hints=(
-        "The loop and backward are right. `cross_entropy` averages over the images of *its* piece. Can it also add?",
+        "The loop and backward are right. `cross_entropy` averages over the images of *its* piece. "
+        "Can it also add?",
         "mean of five losses = (a + b + c + d + e) / 5\n"
         "first piece adds    (a + b + c) / 5\n"
         "second piece adds   (d + e) / 5",
@@ -115,14 +122,14 @@ ACCUMULATE = Exercise(
     ),
     solution=_ACCUMULATE,
     check=_check_accumulate,
-    cases=((2, 2), (3, 1), (100, 28)),
+    cases=((3, 3), (3, 1), (100, 28)),
     describe=lambda lengths: f"pieces of {' + '.join(map(str, lengths))} images",
     imports="import torch\nfrom torch.nn import functional as F",
     save="05_train.py",
     wrong=(
         WrongAnswer(_with("F.cross_entropy(model(x), y) / len(pieces) * 1.0"), "got the mean of the means"),
         WrongAnswer(_with("F.cross_entropy(model(x), y)"), "got the sum of 2 means"),
-        WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum")'), "4 times too large"),
+        WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum")'), "6 times too large"),
         WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum") / len(pieces)'), "by 2 pieces"),
         WrongAnswer(_with("F.cross_entropy(model(x), y) / len(inputs)"), "divided twice"),
         WrongAnswer(
@@ -138,7 +145,8 @@ ACCUMULATE = Exercise(
             "gradients of an earlier step are still included",
         ),
     ),
-    why="while all pieces have the same size, the tutorial's line is right too. When does that go wrong without "
+    why="while all pieces have the same size, the tutorial's line is right too. When does that go "
+    "wrong without "
     "anybody noticing?",
 )
 
@@ -146,24 +154,28 @@ ACCUMULATE = Exercise(
 
 WHOLE_BATCH_ONLY = Question(
     id="05.q4",
-    question="A network with layer norm trains on batches of 512, which no longer fit into memory. Which of these "
-    "would change if you computed the gradient in four pieces?",
+    question="Batches of 512 no longer fit into memory. Which of these would change the training if "
+    "you computed "
+    "each gradient in four pieces?",
     options=(
         Option(
             "a loss that compares each image with all others of its batch",
-            reply="In a piece, each image meets 127 others, not 511. Such *contrastive* losses need the outputs of "
+            reply="In a piece, each image meets 127 others, not 511. Such *contrastive* losses need "
+            "the outputs of "
             "all pieces before the loss: more work than a division.",
             right=True,
         ),
         Option(
             "a limit on the norm of the gradient, set before the step",
-            reply="The norm is taken of the gradient that has been added up, and that is the one of the whole "
+            reply="The norm is taken of the gradient that has been added up, and that is the one of "
+            "the whole "
             "batch. (Limiting each *piece's* gradient would change it.)",
             belief="every-norm-looks-around",
         ),
         Option(
             "an optimizer that remembers the gradients of earlier steps",
-            reply="It is called once per batch, with the gradient of the batch. What it remembers is the same.",
+            reply="It is called once per batch, with the gradient of the batch. What it remembers is "
+            "the same.",
             belief="a-piece-is-a-step",
         ),
     ),
@@ -172,12 +184,14 @@ WHOLE_BATCH_ONLY = Question(
 
 NOT_A_NUMBER = Question(
     id="05.q5",
-    question="On one GPU, batches of 256 with a rate of 0.1 trained well. On 32 GPUs with 256 images each, and a "
+    question="On one GPU, batches of 256 with a rate of 0.1 trained well. On 32 GPUs with 256 images "
+    "each, and a "
     "rate of 3.2, the loss is nan after 40 steps. What do you try first?",
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
-            reply="An exact gradient is still only the direction at the present weights. With 32 times fewer steps "
+            reply="An exact gradient is still only the direction at the present weights. With 32 "
+            "times fewer steps "
             "of the old length, the network gets less far, as in section 4.",
             belief="exact-gradient-better-training",
         ),
@@ -216,7 +230,8 @@ FALLING_LOSS = Question(
         ),
         Option(
             "by central differences, computed in float32",
-            reply="Two digits are all that float32 has left for a difference of losses. A gradient that is wrong "
+            reply="Two digits are all that float32 has left for a difference of losses. A gradient "
+            "that is wrong "
             "by half a percent could pass. In float64 nine or ten digits agree.",
             belief="float32-checks-gradients",
         ),
@@ -227,6 +242,12 @@ FALLING_LOSS = Question(
 EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
 
 PREDICTIONS = (
+    Prediction(
+        id="05.p7",
+        question="Right of 297 at 16 times the rate, no warm-up?",
+        objectives=(3,),
+        targets=("longer-steps-get-further",),
+    ),
     Prediction(
         id="05.p4",
         question="Speed-up of the CNN with threads?",

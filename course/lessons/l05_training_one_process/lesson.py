@@ -11,7 +11,7 @@
 #   - estimate the memory of a training step, and know what an estimate leaves out
 # before: >-
 #   {00}; a training loop in PyTorch. Helpful: {04}
-# minutes: {core: 20, more: 17}
+# minutes: {core: 20, more: 14}
 # ranks: 4
 # warm-up:
 #   - ask: Where does a cell that begins with `%%px` run, and where one without it?
@@ -25,16 +25,14 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# One step of training looks at a batch and moves the weights once. If the batch does not fit into memory, compute the gradients of its pieces,
-# the **micro-batches**, one after another. `backward()` *adds* to the gradients that are there, so the step can wait for the last piece. This is
-# **gradient accumulation**.
+# If a **mini-batch** (batch for short) does not fit into memory, compute the gradients of its pieces, the **micro-batches**, one after another: `backward()` *adds* to the gradients
+# that are there. This is **gradient accumulation**.
 #
-# Cells marked `--save` also fill a program, `code/05_train.py`; `__file__` is its path. It learns handwritten digits, 8 × 8 pixels, and reads
-# 297 new ones.
+# Cells marked `--save` also fill a program, `code/05_train.py`; `__file__` is its path. It learns handwritten digits and reads 297 new ones.
 
 # %%
 # %%px --save 05_train.py
-"""Which trainings are the same? Pieces, batches and rates, on data/digits.npz, which lies beside this file."""
+"""Which trainings are the same? Learns data/digits.npz, which lies beside this file."""
 
 from pathlib import Path
 
@@ -61,23 +59,22 @@ labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part
 # %%px --save 05_train.py
 
 # %% [markdown] tags=["subslide"]
-# Three layers, and the loop that you know. New are `piece`, the most images at once, and `warm_up`, which waits for section 3.
+# The usual loop. New are `piece`, the most images at once, and `warm_up`, for section 4.
 
 
 # %%
 # %%px --save 05_train.py
 def network(*after_first):
     torch.manual_seed(0)
-    first = nn.Linear(64, 128), *after_first, nn.Tanh()
-    model = nn.Sequential(*first, nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10))
-    with torch.no_grad():
-        for weights in model.parameters():
-            weights *= 3  # PyTorch's first weights are small for tanh
+    first, second, last = nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 10)
+    model = nn.Sequential(first, *after_first, nn.Tanh(), second, nn.Tanh(), last)
+    for weights in model.parameters():
+        weights.data *= 3  # PyTorch's first weights are small for tanh
     return model
 
 
 def train(model, size, piece, rate, warm_up=0):
-    """Train for 8 epochs; after each, the loss on the new images and how many of them are read correctly."""
+    """Train for 8 epochs; after each, the loss on the new images, and how many are read correctly."""
     optimizer, steps, scores = torch.optim.SGD(model.parameters(), lr=rate), 0, []
     for epoch in range(8):
         for batch in shuffled_batches(len(images), size, seed=0, epoch=epoch)[: len(images) // size]:
@@ -93,7 +90,7 @@ def train(model, size, piece, rate, warm_up=0):
 
 
 # %% [markdown] tags=["subslide"]
-# Trainings that need nothing from each other are the easiest work for ranks: each takes some, and trains alone.
+# Trainings that need nothing from each other are easy work for ranks: each takes some, and trains alone.
 
 
 # %%
@@ -103,24 +100,23 @@ def sweep(trainings, *after_first):
     mine = range(comm.rank, len(trainings), comm.size)
     done = comm.allgather({n: train(network(*after_first), *trainings[n]) for n in mine})
     scores = [done[n % comm.size][n] for n in range(len(trainings))]
-    for (size, piece, rate, *_), ended in zip(trainings, scores) if comm.rank == 0 else ():
-        end = f"loss {ended[-1][0]:.6f}, {ended[-1][1]} of 297 right"
-        print(f"batch {size:3}, at most {piece:3} at once, rate {rate:.2f}: {end}")
+    for (size, piece, rate, *_), [*_, (loss, right)] in zip(trainings, scores, strict=True):
+        if comm.rank == 0:
+            print(f"{size:3} ({piece:3} at once), rate {rate:.2f}: loss {loss:.6f}, {right} of 297 right")
     return scores
 
 
 CUTS = [(128, piece, 0.4) for piece in (128, 64, 100, 127)]
 
 # %% [markdown]
-# `accumulate` is missing. Let us take the line of many tutorials, which divides each loss by the number of pieces. The batches of 128 are cut into
-# 64 + 64, 100 + 28, and 127 + 1 images. **Vote** first: who ends with the weights of an uncut training? (a) all three, (b) 64 + 64
-# alone, (c) none.
+# `accumulate` is missing. Many tutorials divide each loss by the number of pieces. Batches of 128 are cut into 64 + 64, 100 + 28, and 127 + 1
+# images. **Vote** first: which end with the weights of an uncut training? (a) All three, (b) 64 + 64 alone, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 def accumulate(model, inputs, targets, piece):
-    """Leave the gradient of the batch's mean loss in .grad, computed from at most `piece` images at once."""
+    """Leave the gradient of the batch's mean loss in .grad, from at most `piece` images at once."""
     model.zero_grad()
     pieces = inputs.split(piece)
     for x, y in zip(pieces, targets.split(piece), strict=True):
@@ -128,14 +124,13 @@ def accumulate(model, inputs, targets, piece):
         loss.backward()  # adds to the gradients that are there
 
 
-tutorial = sweep(CUTS)
+scores = sweep(CUTS)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). With 127 + 1, the network only guesses: chance gets 30 of 297. It averages two means, so one image weighs as much as 127 together, and each
-# step half follows that one image. With 100 + 28 the loss differs as well, but the network reads as many digits as the uncut one.
-# Would you have noticed?
+# (b). With 127 + 1 the network guesses: chance gets 30 right. In the average of two means, one image weighs as much as 127 together, and every step half follows
+# that image. With 100 + 28 the loss differs, too, but as many digits are right as uncut. Would you notice?
 #
 # </details>
 
@@ -148,18 +143,27 @@ tutorial = sweep(CUTS)
 # Eight minutes up to here, six for the exercise. Who multiplies the mean by `len(x) / len(inputs)` is right, too: a sum, divided once.
 
 # %% [markdown] tags=["subslide"]
-# The same trainings with your function. **Predict:** how many digits of the loss do all four share?
+# One more cell makes a program, and runs it with your function. **Predict:** how many digits of the loss will all four share?
+
 
 # %%
-# %%px
-cuts = sweep(CUTS)
+# %%px --save 05_train.py
+def main():
+    sweep(CUTS)
+
+
+if __name__ == "__main__":
+    main()
+
+# %%
+# !mpiexec -n 3 python code/05_train.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after you have run the cells</summary>
 #
-# All. A mean over the batch is a *sum* over images, divided once, and a sum may be cut anywhere. So this course has one convention: **sum the losses
-# over images, divide by the size of the whole batch before backward, add the gradients**. Nobody asks who computes a piece, or when: ranks can,
-# at the same time (lesson 06), or the stages of a pipeline, one after another (lesson 08).
+# All, on any number of ranks. A mean over the batch is a *sum*, divided once, and a sum may be cut anywhere. So this course has one convention: **sum the losses, divide by
+# the size of the whole batch before backward, add the gradients**. Who computes a piece, and when, does not matter: ranks at the same time (lesson 06), or
+# stages of a pipeline (lesson 08).
 #
 # </details>
 
@@ -167,109 +171,89 @@ cuts = sweep(CUTS)
 # ## 3 · One more layer
 #
 # In training, **batch norm** shifts and scales each feature by its mean and spread over the images at hand. **Predict:** which of 64, 16 and 2
-# images at once end where whole batches end?
+# images at once end like whole batches?
 
 # %%
 # %%px
-normed = sweep([(128, piece, 0.4) for piece in (128, 64, 16, 2)], nn.BatchNorm1d(128))
+scores = sweep([(128, piece, 0.4) for piece in (128, 64, 16, 2)], nn.BatchNorm1d(128))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. What the network says about an image now depends on the others in its piece, and no division repairs that. *Layer* norm looks at one image
-# at a time and may be cut. **Dropout** switches off random units. Pieces that follow each other in one process can draw the same random numbers as the
-# batch; ranks with seeds of their own draw others, and agree on average only.
+# None. What the network says about an image depends on the others in its piece; no division repairs that. *Layer* norm looks at one image at a time and may be
+# cut. **Dropout** switches off random units: pieces in one process can draw the batch's random numbers; ranks with seeds of their own agree
+# on average only.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# Sixteen GPUs take 16 images each: batches of 256, and 16 times fewer steps per epoch. To get as far, each step has to be longer. The **linear scaling
-# rule** says: k times the batch, k times the **learning rate**. Or the rate may start small and grow for the first 20 steps, a **warm-up**. All of
-# these see 8 epochs:
+# Sixteen GPUs with 16 images each make batches of 256, and 16 times fewer steps per epoch. The **linear scaling rule** says: k times the batch, k times the
+# **learning rate**. Or the rate grows to that in the first 20 steps, a **warm-up**.
 
 # %%
-# %%px --save 05_train.py
-TRAININGS = [  # images per batch, at once, rate, steps of warm-up
-    (16, 16, 0.05),
-    (256, 256, 0.05),
-    (256, 256, 0.8),
-    (256, 256, 0.8, 20),
-]
-
-
-def main():
-    sweep(CUTS)
-    sweep(TRAININGS)
-
-
-if __name__ == "__main__":
-    main()
-
-# %% [markdown]
-# **Vote** first: which of the last three comes nearest to batches of 16? Then run it here, and as on a cluster:
+predict("Right of 297 at 16 times the rate, no warm-up?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
-names = "batch 16", "256, same rate", "256, 16 × the rate", "256, 16 × the rate, warm-up"
+trainings = {  # images per batch, at once, rate, steps of warm-up
+    "batch 16": (16, 16, 0.05),
+    "256, same rate": (256, 256, 0.05),
+    "256, 16 × the rate": (256, 256, 0.8),
+    "256, 16 × the rate, warm-up": (256, 256, 0.8, 20),
+}
 rows = [
     {"labels": {"epoch": n, "training": name}, "value": right, "unit": "of 297", "kind": "counted"}
-    for name, scores in zip(names, sweep(TRAININGS))
+    for name, scores in zip(trainings, sweep([*trainings.values()]), strict=True)
     for n, (_, right) in enumerate(scores, 1)
 ]
 
 # %% tags=["nbval-ignore-output"]
+ends = [row["value"] for row in cluster["rows"][0] if row["labels"]["epoch"] == 8]
+outcome("Right of 297 at 16 times the rate, no warm-up?", ends[2], word="counted")
 show(cluster["rows"], x="epoch", y="new images read correctly", by="training")
-
-# %% tags=["nbval-ignore-output"]
-# !mpiexec -n 4 python code/05_train.py
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# The one with warm-up. At the same rate, an epoch of 5 steps gets less far than one of 93. At 16 times the rate, the first long steps throw the weights to
-# where every tanh is flat, and they never come back: the training **diverges**. Short first steps lead to a place where long ones are safe. There is
-# an end: with batches of 512 and a rate of 1.6, this network guesses even after a warm-up. From there on more GPUs save no steps.
+# It guesses: long first steps throw the weights to where every tanh is flat, and they never come back. The training **diverges**. After short first steps, long
+# ones are safe. At the old rate, 5 steps per epoch get less far than 93. Batches of 1 are
+# **stochastic gradient descent** proper. There is an end: with batches of 512 and a rate of
+# 1.6, this network guesses even after a warm-up.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Ask of every library who divides, and by what:
-#
-# | | divides | unequal pieces |
+# | library | divides | unequal pieces |
 # |---|---|---|
-# | this course | the sum by the whole batch | right |
-# | Keras, `gradient_accumulation_steps` | means, by the number of pieces | wrong |
-# | DeepSpeed | means, by the number of pieces, then of ranks | wrong |
-# | PyTorch's DDP, FSDP | your gradients, by the number of ranks | yours to weight |
-# | Megatron-LM | as DeepSpeed; with `--calculate-per-token-loss` as here, per token | wrong; right |
-# | Hugging Face `Trainer` | as here, per token; until October 2024 as DeepSpeed | right |
+# | Keras: `gradient_accumulation_steps` | means, by the number of pieces | wrong |
+# | DeepSpeed (lesson 12) | means, by the number of pieces; then by ranks | wrong |
+# | DDP (lesson 07), FSDP (lesson 11) | gradients, by ranks | yours to weight |
+# | Megatron-LM | like Keras; `--calculate-per-token-loss`: sum, by all tokens | wrong; right |
+# | Hugging Face `Trainer` | sum, by all tokens; until October 2024 like Keras | right |
 #
-# With equal pieces all agree. Texts are never equally long.
+# Equal pieces hide it; texts are never equally long.
 
 # %% tags=["exercise: 05.q4", "subslide"]
-
-# %% tags=["exercise: 05.q5"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, divide once by the whole batch, add the gradients: then any cut is the same training, as long as the network treats each image by itself,
-#   without chance.
-# - A wrong weight raises no error, and may not even cost accuracy. Compare the loss with an uncut run.
+# - Sum the losses, divide once by the whole batch, add the gradients: any cut is the same training, if the network treats
+#   each image by itself, without chance. Mistakes raise no error: compare with an uncut run.
 # - A larger batch needs a larger rate, and that a warm-up. Beyond some size, neither helps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your run on 64 GPUs is 2 percentage points worse than the old one on 4, each time with 32 images per GPU. You may try one thing overnight: (a) a larger rate
-# with a warm-up, (b) smaller batches per GPU, (c) more epochs. Which one, and what would make you wrong?
+# On 64 GPUs your run is 2 percentage points worse than on 4, with 32 images per GPU each time. You may try one thing overnight: (a) a larger rate and
+# a warm-up, (b) fewer images per GPU, (c) more epochs. Which, and what would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs nothing, and is wrong if a batch of 2,048 is beyond the limit. (b) is right then, but leaves GPUs idle, and
-# spoils batch norm. (c) gives back the time that 64 GPUs saved.</details>
+# <details><summary>What to listen for</summary>(a) costs nothing, and fails if 2,048 is beyond the limit. Then (b), with idle GPUs. (c) gives back the time that 64 GPUs
+# saved.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -277,6 +261,11 @@ show(cluster["rows"], x="epoch", y="new images read correctly", by="training")
 # %% [markdown] tags=["more"]
 # ## More
 #
+# First a question about section 4.
+
+# %% tags=["exercise: 05.q5"]
+
+# %% [markdown]
 # In section 2 an uncut run was the judge. What if there is none, as for a backward pass of your own? The gradient says how fast the loss grows with a
 # weight. So change the weight a little, in both directions, and look:
 
@@ -294,18 +283,21 @@ def disagreement(dtype):
     model, x, y = network().to(dtype), images[:128].to(dtype), labels[:128]
     accumulate(model, x, y, CUTS[comm.rank][1])
     weights = model[0].weight
-    slope = central_difference(
-        lambda: F.cross_entropy(model(x), y).item(), weights.detach().numpy(), (3, 20)
-    )
+    numbers = weights.detach().numpy()
+    slope = central_difference(lambda: F.cross_entropy(model(x), y).item(), numbers, (3, 20))
     return abs(weights.grad[3, 20].item() / slope - 1)
 
 
 fine, coarse = disagreement(torch.float64), disagreement(torch.float32)
-print(f"at most {CUTS[comm.rank][1]} at once: right to 1e-6 in float64 {fine < 1e-6}, in float32 {coarse < 1e-6}")
+print(f"right to 1e-6: in float64 {fine < 1e-6}, in float32 {coarse < 1e-6}")
 
 # %% [markdown]
-# The two losses differ in the last digits only, and float32 has few of them. So a **gradient check** computes in float64. Without it, the falling loss of
+# <details><summary>Open after you have run the cell</summary>
+#
+# The two losses differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without it, the loss of
 # 100 + 28 would have convinced everybody.
+#
+# </details>
 
 # %% tags=["exercise: 05.q3"]
 
@@ -313,7 +305,7 @@ print(f"at most {CUTS[comm.rank][1]} at once: right to 1e-6 in float64 {fine < 1
 # ### Threads or ranks?
 #
 # One process can use all cores of a machine without any message: its **threads** share the work inside each operation. So why train with ranks? We measure a step
-# of a small CNN on 128 images, first with one thread, then with one per core, at most four.
+# of a small CNN on 128 images.
 
 # %%
 predict("Speed-up of the CNN with threads?", None)
@@ -356,14 +348,14 @@ outcome("Speed-up of the CNN with threads?", one / threads)
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two cores, threads and ranks end close together. Jakovac and Pichler found something else on eight: there MPI and Gloo beat eight threads clearly. Who
+# On two free cores, threads and ranks end close together. Jakovac and Pichler found something else on eight: there MPI and Gloo beat eight threads clearly. Who
 # is right? Say that an epoch takes a seconds that threads do not share, and b seconds that n threads share: a + b/n. Two of the published times give a and b,
 # and the third is the test.
 
 # %%
 from course_lib.rows import predicted, published
 
-epoch = {1: 65, 4: 37, 8: 30}  # seconds on so many threads
+epoch = {1: 65, 4: 37, 8: 30}  # published seconds, by threads
 b = (epoch[1] - epoch[8]) / (1 - 1 / 8)
 a = epoch[1] - b
 print(f"{a:.0f} s + {b:.0f} s / threads; on 4 threads {a + b / 4:.0f} s")
@@ -415,9 +407,7 @@ def needed_by_backward(model, x):
         return model(x), sum(kept.values())
 
 
-convolutions = [
-    layer for maps in (3, 16, 16) for layer in (nn.Conv2d(maps, 16, 3, padding=1), nn.ReLU())
-]
+convolutions = [layer for maps in (3, 16, 16) for layer in (nn.Conv2d(maps, 16, 3, padding=1), nn.ReLU())]
 convnet = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)).float()
 edge = (128, 256, 512, 1024)[comm.rank]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -427,6 +417,9 @@ grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)  # 
 
 # %%
 outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2, word="counted")
+
+# %% [markdown]
+# Beside the count we set how much the process grew while it computed:
 
 # %% tags=["nbval-ignore-output"]
 memory = [
@@ -439,7 +432,7 @@ show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
 # 3 colours and 3 times 16 maps, of 4 bytes: 204 bytes per pixel, and a few for the weights. Twice the edge is four times the memory. But the *process* of the
-# largest image grew by about twice as much. What did we not count? The gradients of activations, two or three of which exist during backward. The
+# largest image grew by about twice as much. (The smallest fit into memory that their ranks had freed before.) What did we not count? The gradients of activations, two or three of which exist during backward. The
 # workspace that a convolution uses inside. Memory that the allocator keeps for later. On a GPU, the CUDA context and the buffers of NCCL. In larger networks,
 # the state of the optimizer. So an estimate is a lower bound: measure before you buy.
 #

@@ -53,6 +53,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "mean-of-means": "the mean of the means is the mean",
         "every-norm-looks-around": "whatever computes a norm looks at the other samples",
         "a-piece-is-a-step": "every micro-batch is a step of the optimizer",
+        "longer-steps-get-further": "steps that are k times as long get k times as far",
         "exact-gradient-better-training": "a more exact gradient makes better training",
         "divergence-is-rounding": "a training diverges because its numbers have too few bits",
         "falling-loss-right-gradient": "when the loss falls, the gradient is right",
