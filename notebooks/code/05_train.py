@@ -1,4 +1,4 @@
-"""Which trainings are the same? Pieces, batches and rates, on data/digits.npz, which lies beside this file.
+"""Which trainings are the same? Learns data/digits.npz, which lies beside this file.
 
 Start it with one of these:
 
@@ -30,7 +30,7 @@ labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part
 # %%
 from numpy.typing import NDArray
 
-def shuffled_batches(samples: int, batch_size: int, *, seed: int, epoch: int = 0) -> list[NDArray[np.int64]]:
+def shuffled_batches(samples: int, batch_size: int, seed: int, epoch: int = 0) -> list[NDArray[np.int64]]:
     """range(samples) in the order of (`seed`, `epoch`), cut into batches; the last may be shorter."""
     if batch_size < 1:
         raise ValueError(f"a batch of {batch_size} samples cannot be trained on; use at least 1")
@@ -49,7 +49,7 @@ def network(*after_first):
 
 
 def train(model, size, piece, rate, warm_up=0):
-    """Train for 8 epochs; after each, the loss on the new images and how many of them are read correctly."""
+    """Train for 8 epochs; after each, the loss on the new images, and how many are read correctly."""
     optimizer, steps, scores = torch.optim.SGD(model.parameters(), lr=rate), 0, []
     for epoch in range(8):
         for batch in shuffled_batches(len(images), size, seed=0, epoch=epoch)[: len(images) // size]:
@@ -82,7 +82,7 @@ CUTS = [(128, piece, 0.4) for piece in (128, 64, 100, 127)]
 # %%
 # The course's solution of exercise 05.1: yours takes its place when it is right.
 def accumulate(model, inputs, targets, piece):
-    """Leave the gradient of the batch's mean loss in .grad, computed from at most `piece` images at once."""
+    """Leave the gradient of the batch's mean loss in .grad, from at most `piece` images at once."""
     model.zero_grad()
     pieces = inputs.split(piece)
     for x, y in zip(pieces, targets.split(piece), strict=True):

@@ -90,7 +90,7 @@ def train(model, size, piece, rate, warm_up=0):
 
 
 # %% [markdown] tags=["subslide"]
-# Trainings that need nothing from each other are easy work for ranks: each takes some, and trains alone.
+# Trainings that need nothing from each other are easy work: each rank takes some, and trains alone.
 
 
 # %%
@@ -109,8 +109,7 @@ def sweep(trainings, *after_first):
 CUTS = [(128, piece, 0.4) for piece in (128, 64, 100, 127)]
 
 # %% [markdown]
-# `accumulate` is missing. Many tutorials divide each loss by the number of pieces. Batches of 128 are cut into 64 + 64, 100 + 28, and 127 + 1
-# images. **Vote** first: which end with the weights of an uncut training? (a) All three, (b) 64 + 64 alone, (c) none.
+# `accumulate` is missing. Many tutorials divide each loss by the number of pieces. We cut 128 images into 64 + 64, 100 + 28, and 127 + 1. **Vote** first: which end with the weights of an uncut training? (a) All three, (b) 64 + 64 alone, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -129,8 +128,7 @@ scores = sweep(CUTS)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). With 127 + 1 the network guesses: chance gets 30 right. In the average of two means, one image weighs as much as 127 together, and every step half follows
-# that image. With 100 + 28 the loss differs, too, but as many digits are right as uncut. Would you notice?
+# (b). With 127 + 1 the network guesses: chance gets 30 right. In the average of two means, one image weighs as much as 127. With 100 + 28 the loss differs, too, but as many digits are right as uncut. Would you notice?
 #
 # </details>
 
@@ -180,7 +178,7 @@ scores = sweep([(128, piece, 0.4) for piece in (128, 64, 16, 2)], nn.BatchNorm1d
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. What the network says about an image depends on the others in its piece; no division repairs that. *Layer* norm looks at one image at a time and may be
+# None. What the network says about an image depends on the others in its piece; no division repairs it. *Layer* norm looks at one image at a time and may be
 # cut. **Dropout** switches off random units: pieces in one process can draw the batch's random numbers; ranks with seeds of their own agree
 # on average only.
 #
@@ -217,7 +215,7 @@ show(cluster["rows"], x="epoch", y="new images read correctly", by="training")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It guesses: long first steps throw the weights to where every tanh is flat, and they never come back. The training **diverges**. After short first steps, long
+# It guesses: long first steps throw the weights to where tanh is flat, and they stay there. The training **diverges**. After short first steps, long
 # ones are safe. At the old rate, 5 steps per epoch get less far than 93. Batches of 1 are
 # **stochastic gradient descent** proper. There is an end: with batches of 512 and a rate of
 # 1.6, this network guesses even after a warm-up.
@@ -348,7 +346,7 @@ outcome("Speed-up of the CNN with threads?", one / threads)
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two free cores, threads and ranks end close together. Jakovac and Pichler found something else on eight: there MPI and Gloo beat eight threads clearly. Who
+# On two free cores, threads and ranks end close together. (On busy cores threads lose most: they wait for each other after every operation.) Jakovac and Pichler found something else on eight: there MPI and Gloo beat eight threads clearly. Who
 # is right? Say that an epoch takes a seconds that threads do not share, and b seconds that n threads share: a + b/n. Two of the published times give a and b,
 # and the third is the test.
 
@@ -360,10 +358,10 @@ b = (epoch[1] - epoch[8]) / (1 - 1 / 8)
 a = epoch[1] - b
 print(f"{a:.0f} s + {b:.0f} s / threads; on 4 threads {a + b / 4:.0f} s")
 
-source = "Jakovac and Pichler, 2025"
+source = "slides, 2025"
 theirs = [published(s, source=source, workers=n, way="threads") for n, s in epoch.items()]
-theirs += [published(17, source=source, workers=8, way="ranks over Gloo")]
-theirs += [published(19, source=source, workers=8, way="ranks over MPI")]
+theirs += [published(17, source=source, workers=8, way="ranks, Gloo")]
+theirs += [published(19, source=source, workers=8, way="ranks, MPI")]
 theirs += [predicted(a + b / n, workers=n, way="threads") for n in (1, 2, 4, 8, 16, 64)]
 
 # %%
@@ -409,7 +407,7 @@ def needed_by_backward(model, x):
 
 convolutions = [layer for maps in (3, 16, 16) for layer in (nn.Conv2d(maps, 16, 3, padding=1), nn.ReLU())]
 convnet = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)).float()
-edge = (128, 256, 512, 1024)[comm.rank]
+edge = (512, 640, 768, 1024)[comm.rank]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 output, counted = needed_by_backward(convnet, torch.rand(1, 3, edge, edge, dtype=torch.float32))
 output.sum().backward()
@@ -424,15 +422,17 @@ outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2
 # %% tags=["nbval-ignore-output"]
 memory = [
     {"labels": {"edge of the image": edge, "what": what}, "value": nbytes, "unit": "bytes", "kind": kind}
-    for what, kind in (("counted", "counted"), ("grown", "measured"))
-    for edge, nbytes in zip(cluster["edge"], cluster[what], strict=True)
-    if nbytes > 0
+    for what, name, kind in (
+        ("kept for backward", "counted", "counted"),
+        ("growth of the process", "grown", "measured"),
+    )
+    for edge, nbytes in zip(cluster["edge"], cluster[name], strict=True)
 ]
 show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
 # 3 colours and 3 times 16 maps, of 4 bytes: 204 bytes per pixel, and a few for the weights. Twice the edge is four times the memory. But the *process* of the
-# largest image grew by about twice as much. (The smallest fit into memory that their ranks had freed before.) What did we not count? The gradients of activations, two or three of which exist during backward. The
+# largest image grew by about twice as much. What did we not count? The gradients of activations, two or three of which exist during backward. The
 # workspace that a convolution uses inside. Memory that the allocator keeps for later. On a GPU, the CUDA context and the buffers of NCCL. In larger networks,
 # the state of the optimizer. So an estimate is a lower bound: measure before you buy.
 #
