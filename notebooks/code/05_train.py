@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
@@ -28,8 +29,6 @@ labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part
 
 
 # %%
-from numpy.typing import NDArray
-
 def shuffled_batches(samples: int, batch_size: int, seed: int, epoch: int = 0) -> list[NDArray[np.int64]]:
     """range(samples) in the order of (`seed`, `epoch`), cut into batches; the last may be shorter."""
     if batch_size < 1:

@@ -39,6 +39,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
@@ -369,11 +370,11 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 
 # %% [markdown]
 # On 4 threads a + b/n says 35 s, published are 37: the formula holds. In it, 25 of 65 s are not shared: small operations, and all that runs between them. No number
-# of threads gets below 25 s. Eight ranks took 17 and 19 s, for ranks share *everything* but the sum of the gradients. So both findings stand: with two workers
-# a + b/2 is 45 s, little more than half of 65, and ranks cannot win by much.
+# of threads gets below 25 s. Eight ranks took 17 and 19 s: what threads do not share runs side by side in ranks, too. So both findings stand. With two
+# workers a + b/2 is 45 s, and ranks have less to win than with eight.
 #
 # One doubt remains. The slides do not say whether 128 images were a batch of all ranks or of each. If of each, eight ranks took eight times fewer steps, and
-# trained something else: their accuracy fell from 99.1 to 98.7 %. Lesson 07 tells the two apart.
+# trained something else. Their accuracy fell from 99.1 to 98.7 %. Lesson 07 tells the two apart.
 #
 # What decides in practice: threads end where the machine ends, ranks do not. Large machines run a few threads in each of many ranks.
 
