@@ -225,6 +225,6 @@ def equal_trainable_parameters(comm: MPI.Intracomm, model: nn.Module, **settings
         found = ", ".join(sorted(map(str, dtypes)))
         raise ValueError(
             f"trainable parameters of {found}; use float32 or float64 for all of them, and "
-            "`in_bfloat16(model)` to compute in 16 bits"
+            "torch.autocast to compute in 16 bits"
         )
     return list(named.values())

@@ -144,7 +144,7 @@ def evaluate(model: nn.Module, loss_fn: SummedLoss, batches: Iterable[Batch]) ->
     return score
 
 
-def shuffled_batches(samples: int, batch_size: int, *, seed: int, epoch: int = 0) -> list[NDArray[np.int64]]:
+def shuffled_batches(samples: int, batch_size: int, seed: int, epoch: int = 0) -> list[NDArray[np.int64]]:
     """range(samples) in the order of (`seed`, `epoch`), cut into batches; the last may be shorter."""
     if batch_size < 1:
         raise ValueError(f"a batch of {batch_size} samples cannot be trained on; use at least 1")

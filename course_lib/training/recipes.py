@@ -12,22 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-import numpy as np
 from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-
-from course_lib.data.dataset import Dataset
-from course_lib.training.loop import (
-    EVALUATION_BATCH,
-    evaluate,
-    fit,
-    image_batches,
-    make_step,
-    shuffled_batches,
-    summed_cross_entropy,
-)
-from course_lib.training.metrics import Report, Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +50,3 @@ def decay_learning_rate(optimizer: Optimizer, steps: int) -> LambdaLR:
     scheduler = LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
     optimizer.register_step_post_hook(lambda *_: scheduler.step())
     return scheduler
-
-
-def train(model: nn.Module, recipe: Recipe, data: Dataset, *, seed: int) -> list[Report]:
-    """Train `model` as `recipe` says, in this process; a report of each epoch, with its test score."""
-    optimizer = recipe.make_optimizer(model.parameters(), len(data.train_labels))
-    step, reports = make_step(model, summed_cross_entropy, optimizer), []
-    for epoch in range(recipe.epochs):
-        order = shuffled_batches(len(data.train_labels), recipe.batch_size, seed=seed, epoch=epoch)
-        done = fit(step, image_batches(data.train_images, data.train_labels, order))
-        reports.append(Report(1, done.losses, done.samples, done.seconds, score_on_tests(model, data)))
-    return reports
-
-
-def score_on_tests(model: nn.Module, data: Dataset) -> Score:
-    """The score of `model` on all test images of `data`."""
-    samples = len(data.test_labels)
-    batches = np.array_split(np.arange(samples), ceil(samples / EVALUATION_BATCH) or 1)
-    return evaluate(model, summed_cross_entropy, image_batches(data.test_images, data.test_labels, batches))

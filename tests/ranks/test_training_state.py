@@ -6,10 +6,8 @@ import pytest
 import torch
 from mpi4py import MPI
 from torch import nn
-from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer
 
-from course.lessons.l05_training_one_process.mixed_precision import in_bfloat16
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
@@ -143,44 +141,3 @@ def test_an_epoch_ends_with_the_same_buffers_everywhere(comm: MPI.Intracomm) -> 
     few = Dataset("noise", False, IMAGES[:16], LABELS[:16], FEW.test_images, FEW.test_labels)
     train_epoch(comm, model, sgd(model), few, batch_size=8, seed=0)
     assert replicas_agree(comm, model)
-
-
-# ---------------------------------------------------------------- mixed precision
-
-
-def mixed(comm: MPI.Intracomm, engine: str) -> tuple[nn.Module, list[torch.Tensor]]:
-    """Train in bfloat16 on all ranks of `comm`: the model and the gradients of each step."""
-    inner, gradients = build("mlp", seed=0), []
-    model = in_bfloat16(inner)
-    summed = ENGINES[engine](comm, model)
-
-    def synchronize() -> None:
-        summed()
-        assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
-        gradients.append(flatten([parameter.grad for parameter in model.parameters()]))
-
-    step = make_step(model, summed_cross_entropy, sgd(model), synchronize)
-    for batch in shard_batches(comm, IMAGES, LABELS, STEPS):
-        step(batch)
-    return inner, gradients
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_in_mixed_precision_gradients_are_summed_in_float32(comm: MPI.Intracomm, engine: str) -> None:
-    model, gradients = mixed(comm, engine)
-    assert replicas_agree(comm, model)
-    single = one_process("mlp", torch.float32, sgd).gradients[0]
-    assert 1e-3 < (gradients[0] - single).norm() / single.norm() < 0.2  # it did compute in 16 bits
-    alone, expected = mixed(MPI.COMM_SELF, engine)
-    for ours, theirs in zip(gradients, expected, strict=True):  # a shard's products are rounded once more
-        assert (ours - theirs).norm() < 1e-2 * theirs.norm()
-    difference = flatten(list(model.parameters())) - flatten(list(alone.parameters()))
-    assert difference.norm() < 5e-3 * flatten(list(alone.parameters())).norm()
-
-
-def test_the_products_are_computed_in_bfloat16_and_come_back_in_float32(comm: MPI.Intracomm) -> None:
-    inner, seen = nn.Linear(4, 2), []
-    inner.register_forward_hook(lambda _, __, outputs: seen.append(outputs.dtype))
-    assert in_bfloat16(inner)(torch.ones(1, 4)).dtype == torch.float32
-    assert seen == [torch.bfloat16]
-    assert F.cross_entropy(in_bfloat16(inner)(torch.ones(1, 4)), torch.zeros(1).long()).dtype == torch.float32

@@ -89,38 +89,3 @@ def test_the_first_steps_on_1_to_4_ranks_end_with_the_weights_of_one_process() -
     real, apart = json.loads(done.stdout)
     assert real, "COURSE_DATA holds no MNIST"
     assert len(apart) == 4 and max(apart) < 1e-5
-
-
-# ------------------------------------------------------------------ five epochs in one process
-
-RECIPE = """
-import json, sys
-import torch
-from course_lib.data.mnist import load_mnist
-from course_lib.training.models import build
-from course_lib.training.recipes import RECIPES, train
-
-torch.set_num_threads(1)
-name, seed, data = sys.argv[1], int(sys.argv[2]), load_mnist()
-last = train(build(name, seed=seed), RECIPES[name], data, seed=seed)[-1]
-print(json.dumps([data.real, last.score.samples, last.score.accuracy]))
-"""
-
-
-@pytest.mark.timeout(1500)
-@pytest.mark.parametrize(
-    ("name", "seed", "least"),
-    [
-        pytest.param("mlp", 0, 0.978, marks=pytest.mark.slow),
-        pytest.param("mlp", 1, 0.978, marks=pytest.mark.release),
-        pytest.param("mlp", 2, 0.978, marks=pytest.mark.release),
-        pytest.param("cnn", 0, 0.986, marks=pytest.mark.release),  # four minutes; the study's results have it
-    ],
-)
-def test_five_epochs_by_recipe_reach_their_accuracy(name: str, seed: int, least: float) -> None:
-    done = run_ranks(1, ["-c", RECIPE, name, str(seed)], timeout=1400)
-    assert done.returncode == 0, done.stderr
-    real, tested, accuracy = json.loads(done.stdout)
-    assert real, "COURSE_DATA holds no MNIST"
-    assert tested == 10_000
-    assert accuracy >= least

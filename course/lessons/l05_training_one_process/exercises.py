@@ -1,4 +1,4 @@
-"""Exercises of lesson 05, training in one process: a batch in pieces, and a backward pass with a bug.
+"""Exercises, questions and predictions of lesson 05: a batch in pieces, what cannot be cut, a larger batch.
 
 torch is imported only where a check needs it: exercises without it are checked sooner.
 """
@@ -8,156 +8,256 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from course.lessons.l05_training_one_process.exercise_backward import FIND_THE_BUG
-from course.lessons.l05_training_one_process.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l05_training_one_process.quiz import QUESTIONS
-from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
+from mpi_classroom.exercises import Exercise, Option, Prediction, Question, WrongAnswer, changed, expect
 
-TORCH = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F"
 STALE = 1000.0  # a gradient left over from an earlier step
+Numbers = NDArray[np.float64]
 
 # -------------------------------------------------------------------- 05.1 a batch in pieces
 
 
 def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    _check_one_weight(answer, lengths)
-    _check_network(answer, lengths, seed=comm.rank)
-
-
-def _check_one_weight(answer: SimpleNamespace, lengths: Sequence[int]) -> None:
-    """One weight. Each image of micro-batch i has the gradient 10**i, so the sum says what was computed."""
-    import torch
-
-    model = torch.nn.Linear(1, 1, bias=False, dtype=torch.float64)
-    before = model.weight.item()
-    model.weight.grad = torch.full_like(model.weight, STALE)
-    parts = [torch.full((length, 1), 10.0**i, dtype=torch.float64) for i, length in enumerate(lengths)]
-    microbatches = [(part, torch.zeros(len(part))) for part in parts]
-    answer.accumulate(model, lambda outputs, _: outputs.mean(), microbatches, sum(lengths))
-    expect(
-        model.weight.item() == before,
-        "changed the weights. Leave the update to the optimizer: only gradients are asked for.",
-    )
-    if model.weight.grad is None:
-        raise Wrong("there is no gradient afterwards. Was backward called?")
-    got, right = model.weight.grad.item(), sum(part.sum().item() for part in parts) / sum(lengths)
-    if np.isclose(got, right):
-        return
-    expect(abs(got) < STALE, "the gradients of an earlier step are still included. What clears them?")
-    for words, value in _lookalikes(lengths).items():
-        expect(not np.isclose(got, value), words)
-    raise Wrong(f"got the gradient {got:g}, expected {right:g}.")
-
-
-def _lookalikes(lengths: Sequence[int]) -> Mapping[str, float]:
-    """The gradients that known mistakes give, with the reply to each. Micro-batch i has the mean 10**i."""
-    means, total = [10.0**i for i in range(len(lengths))], sum(lengths)
-    sums = [length * mean for length, mean in zip(lengths, means, strict=True)]
-    pieces = len(lengths)
-    return {
-        "got the mean of the means: a micro-batch with one image weighs as much as one with many.": sum(means)
-        / pieces,
-        f"got the sum of {pieces} means. What share of the batch does each micro-batch have?": sum(means),
-        f"got gradients {total} times too large. By what is the loss of a batch divided?": sum(sums),
-        "divided twice: `loss_fn` returns a mean, so it has already divided once.": sum(means) / total,
-        "got the last micro-batch only. What does `zero_grad` do, and how often is it called?": sums[-1]
-        / total,
-        "got the first micro-batch only.": sums[0] / total,
-    }
-
-
-def _check_network(answer: SimpleNamespace, lengths: Sequence[int], seed: int) -> None:
-    """A small network. The oracle is the full batch at once, averaged by torch."""
+    """A batch in pieces of `lengths[0]` images, the last maybe shorter; the oracle is torch's mean "
+    "of it all."""
     import torch
     from torch.nn import functional as F
 
-    torch.manual_seed(seed)
+    torch.manual_seed(comm.rank)
     layers = torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)
-    model = torch.nn.Sequential(*layers).double()
-    total = sum(lengths)
-    images, labels = torch.randn(total, 3, dtype=torch.float64), torch.randint(2, (total,))
-    expected = torch.autograd.grad(F.cross_entropy(model(images), labels), list(model.parameters()))
-    microbatches = list(zip(images.split(list(lengths)), labels.split(list(lengths)), strict=True))
-    answer.accumulate(model, F.cross_entropy, microbatches, total)
-    for (name, parameter), gradient in zip(model.named_parameters(), expected, strict=True):
-        right = parameter.grad is not None and torch.allclose(parameter.grad, gradient, rtol=1e-9)
-        expect(right, f"got a wrong gradient of {name}.")
+    model, total = torch.nn.Sequential(*layers).double(), sum(lengths)
+    parameters = list(model.parameters())
+    inputs, targets = torch.randn(total, 3, dtype=torch.float64), torch.arange(total) % 2
+    parts = zip(inputs.split(list(lengths)), targets.split(list(lengths)), strict=True)
+    sums = [
+        _flat(torch.autograd.grad(F.cross_entropy(model(x), y, reduction="sum"), parameters))
+        for x, y in parts
+    ]
+    before = _flat(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, STALE)
+    answer.accumulate(model, inputs, targets, lengths[0])
+    expect(
+        np.array_equal(_flat(parameters), before),
+        "changed the weights. Leave the update to the optimizer: only gradients are asked for.",
+    )
+    expect(
+        all(parameter.grad is not None for parameter in parameters),
+        "there is no gradient afterwards. Was backward called?",
+    )
+    _compare(_flat([parameter.grad for parameter in parameters]), sums, lengths)
 
 
-def _listed(lengths: Sequence[int]) -> str:
-    return f"micro-batches of {' + '.join(map(str, lengths))} images"
+def _flat(tensors: Sequence[Any]) -> Numbers:
+    return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors])
+
+
+def _compare(got: Numbers, sums: Sequence[Numbers], lengths: Sequence[int]) -> None:
+    """`got` against the sum of the pieces' summed gradients over the batch, and against known mistakes."""
+    if np.allclose(got, sum(sums) / sum(lengths), rtol=1e-9, atol=1e-12):
+        return
+    expect(
+        abs(got).max() < STALE / 2, "the gradients of an earlier step are still included. What clears them?"
+    )
+    for words, value in _lookalikes(sums, lengths).items():
+        expect(not np.allclose(got, value, rtol=1e-9, atol=1e-12), words)
+    expect(
+        False, f"got gradients of length {np.linalg.norm(got):.4g}, expected {_length(sums, lengths):.4g}."
+    )
+
+
+def _length(sums: Sequence[Numbers], lengths: Sequence[int]) -> float:
+    return float(np.linalg.norm(sum(sums) / sum(lengths)))
+
+
+def _lookalikes(sums: Sequence[Numbers], lengths: Sequence[int]) -> Mapping[str, Any]:
+    """The gradients that known mistakes give, with the reply to each."""
+    means, total = [one / length for one, length in zip(sums, lengths, strict=True)], sum(lengths)
+    pieces = len(lengths)
+    return {
+        "got the mean of the means: a piece with one image weighs as much as one with many.": sum(means)
+        / pieces,
+        f"got the sum of {pieces} means. What share of the batch does each piece have?": sum(means),
+        f"got gradients {total} times too large. By what is the loss of a batch divided?": sum(sums),
+        f"divided the sum by {pieces} pieces. How many images does the mean run over?": sum(sums) / pieces,
+        "divided twice: `cross_entropy` has already divided by the images of the piece.": sum(means) / total,
+        "got the last piece only. What does `zero_grad` do, and how often is it called?": sums[-1] / total,
+        "got the first piece only.": sums[0] / total,
+    }
 
 
 _ACCUMULATE = '''\
-def accumulate(model, loss_fn, microbatches, batch_size):
-    """Leave in the parameters' .grad the gradients of the mean loss of all `batch_size` images.
-
-    `microbatches` is a list of (inputs, targets); `loss_fn` returns the mean loss of one of them.
-    """
+def accumulate(model, inputs, targets, piece):
+    """Leave the gradient of the batch's mean loss in .grad, from at most `piece` images at once."""
     model.zero_grad()
-    for inputs, targets in microbatches:
-        loss = loss_fn(model(inputs), targets) * len(targets) / batch_size
+    pieces = inputs.split(piece)
+    for x, y in zip(pieces, targets.split(piece), strict=True):
+        loss = F.cross_entropy(model(x), y, reduction="sum") / len(inputs)
         loss.backward()  # adds to the gradients that are there
 '''
+_LOSS = 'F.cross_entropy(model(x), y, reduction="sum") / len(inputs)'
+
+
+def _with(loss: str) -> str:
+    """The solution with another loss."""
+    return changed(_ACCUMULATE, (_LOSS, loss))
+
 
 ACCUMULATE = Exercise(
     id="05.1",
-    title="A batch in pieces",
-    task="Compute the gradient of the *whole* batch, one micro-batch at a time. `loss_fn` returns the *mean* "
-    "loss over the images it is given, as PyTorch's losses do. The micro-batches may differ in size. One "
-    "line "
-    "of the stub is not right yet.",
-    objectives=(3,),
+    title="Spot the bug",
+    task="Make it right for pieces of *any* sizes, such as 100 and 28: `.grad` is to hold the gradient of "
+    "the mean loss over the whole batch.",
+    objectives=(1,),
     targets=("mean-of-means",),
-    stub='''\
-def accumulate(model, loss_fn, microbatches, batch_size):
-    """Leave in the parameters' .grad the gradients of the mean loss of all `batch_size` images.
-
-    `microbatches` is a list of (inputs, targets); `loss_fn` returns the mean loss of one of them.
-    """
-    model.zero_grad()
-    for inputs, targets in microbatches:
-        loss = loss_fn(model(inputs), targets)  # is this its share of the batch's loss?
-        loss.backward()  # adds to the gradients that are there
-''',
+    stub=_with("F.cross_entropy(model(x), y) / len(pieces)"),
     hints=(
-        "The loop and backward are right. Each loss is a mean over *its* micro-batch. What share of the "
-        "batch's mean is that?",
-        "mean of the batch = (a + b + c + d + e) / 5\n"
-        "first piece   (a + b + c) / 3   is 3/5 of it\n"
-        "second piece  (d + e) / 2       is 2/5 of it",
-        "loss = loss_fn(model(inputs), targets) * … / …",
+        "The loop and backward are right. `cross_entropy` averages over the images of *its* piece. "
+        "Can it also add?",
+        "mean of five losses = (a + b + c + d + e) / 5\n"
+        "first piece adds    (a + b + c) / 5\n"
+        "second piece adds   (d + e) / 5",
+        'loss = F.cross_entropy(model(x), y, reduction="…") / …',
     ),
     solution=_ACCUMULATE,
     check=_check_accumulate,
-    cases=((2, 2), (3, 1), (4, 3, 1)),
-    describe=_listed,
-    imports=TORCH,
+    cases=((3, 3), (3, 1), (100, 28)),
+    describe=lambda lengths: f"pieces of {' + '.join(map(str, lengths))} images",
+    imports="import torch\nfrom torch.nn import functional as F",
+    save="05_train.py",
     wrong=(
-        WrongAnswer(
-            changed(_ACCUMULATE, ("* len(targets) / batch_size", "/ len(microbatches)")),
-            "got the mean of the means",
-        ),
-        WrongAnswer(changed(_ACCUMULATE, ("* len(targets) / batch_size", "* 1")), "got the sum of 2 means"),
-        WrongAnswer(changed(_ACCUMULATE, (" / batch_size", "")), "4 times too large"),
-        WrongAnswer(changed(_ACCUMULATE, ("* len(targets) / batch_size", "/ batch_size")), "divided twice"),
+        WrongAnswer(_with("F.cross_entropy(model(x), y) / len(pieces) * 1.0"), "got the mean of the means"),
+        WrongAnswer(_with("F.cross_entropy(model(x), y)"), "got the sum of 2 means"),
+        WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum")'), "6 times too large"),
+        WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum") / len(pieces)'), "by 2 pieces"),
+        WrongAnswer(_with("F.cross_entropy(model(x), y) / len(inputs)"), "divided twice"),
         WrongAnswer(
             changed(
                 _ACCUMULATE,
                 ("    model.zero_grad()\n", ""),
-                ("microbatches:\n", "microbatches:\n        model.zero_grad()\n"),
+                ("strict=True):\n", "strict=True):\n        model.zero_grad()\n"),
             ),
-            "got the last micro-batch only",
+            "got the last piece only",
         ),
         WrongAnswer(
             changed(_ACCUMULATE, ("    model.zero_grad()\n", "")),
             "gradients of an earlier step are still included",
         ),
     ),
-    why="when all micro-batches have the same size, the mean of the means is right too. When does that "
-    "go wrong "
-    "without anybody noticing?",
+    why="while all pieces have the same size, the tutorial's line is right too. When does that go "
+    "wrong without "
+    "anybody noticing?",
 )
 
-EXERCISES = (ACCUMULATE, *QUESTIONS, FIND_THE_BUG)
+# -------------------------------------------------------------------- questions
+
+WHOLE_BATCH_ONLY = Question(
+    id="05.q4",
+    question="Batches of 512 no longer fit into memory. Which of these would change the training if "
+    "you computed "
+    "each gradient in four pieces?",
+    options=(
+        Option(
+            "a loss that compares each image with all others of its batch",
+            reply="In a piece, each image meets 127 others, not 511. Such *contrastive* losses need "
+            "the outputs of "
+            "all pieces before the loss: more work than a division.",
+            right=True,
+        ),
+        Option(
+            "a limit on the norm of the gradient, set before the step",
+            reply="The norm is taken of the gradient that has been added up, and that is the one of "
+            "the whole "
+            "batch. (Limiting each *piece's* gradient would change it.)",
+            belief="every-norm-looks-around",
+        ),
+        Option(
+            "an optimizer that remembers the gradients of earlier steps",
+            reply="It is called once per batch, with the gradient of the batch. What it remembers is "
+            "the same.",
+            belief="a-piece-is-a-step",
+        ),
+    ),
+    objectives=(2,),
+)
+
+NOT_A_NUMBER = Question(
+    id="05.q5",
+    question="On one GPU, batches of 256 with a rate of 0.1 trained well. On 32 GPUs with 256 images "
+    "each, and a "
+    "rate of 3.2, the loss is nan after 40 steps. What do you try first?",
+    options=(
+        Option(
+            "a rate of 0.1 again, as gradients of 8,192 images are exact",
+            reply="An exact gradient is still only the direction at the present weights. With 32 "
+            "times fewer steps "
+            "of the old length, the network gets less far, as in section 4.",
+            belief="exact-gradient-better-training",
+        ),
+        Option(
+            "a rate that grows from 0.1 to 3.2 in the first epochs",
+            reply="The first steps of a new network are where a large rate does harm. If it fails after the "
+            "warm-up as well, 8,192 is too large for this network.",
+            right=True,
+        ),
+        Option(
+            "a loss in float64, as nan comes from too few bits",
+            reply="The numbers grew until they left the range; float64 has a larger one, and is left later. "
+            "Section 4 computed in float64, and diverged.",
+            belief="divergence-is-rounding",
+        ),
+    ),
+    objectives=(3,),
+)
+
+FALLING_LOSS = Question(
+    id="05.q3",
+    question="You wrote a backward pass by hand. In training, the loss falls from 2.3 to 0.4. How do "
+    "you check the gradients?",
+    options=(
+        Option(
+            "not at all, since wrong ones would not lower the loss",
+            reply="Wrong gradients often do lower it: any direction within 90 degrees of the right one leads "
+            "downhill. Half of every gradient would do, or one layer that does not learn at all.",
+            belief="falling-loss-right-gradient",
+        ),
+        Option(
+            "by central differences, computed in float64",
+            reply="Wrong gradients can lower the loss, too. In float64, right ones agree to nine or ten "
+            "digits, so even a small mistake shows.",
+            right=True,
+        ),
+        Option(
+            "by central differences, computed in float32",
+            reply="Two digits are all that float32 has left for a difference of losses. A gradient "
+            "that is wrong "
+            "by half a percent could pass. In float64 nine or ten digits agree.",
+            belief="float32-checks-gradients",
+        ),
+    ),
+    objectives=(4,),
+)
+
+EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
+
+PREDICTIONS = (
+    Prediction(
+        id="05.p7",
+        question="Right of 297 at 16 times the rate, no warm-up?",
+        objectives=(3,),
+        targets=("longer-steps-get-further",),
+    ),
+    Prediction(
+        id="05.p4",
+        question="Speed-up of the CNN with threads?",
+        objectives=(5,),
+        targets=("n-threads-n-times",),
+    ),
+    Prediction(
+        id="05.p6",
+        question="Bytes per pixel that backward needs?",
+        objectives=(6,),
+        targets=("weights-are-all",),
+    ),
+)

@@ -45,7 +45,9 @@ TERMS = (
         "the step.",
     ),
     Term("gradient check", "A comparison of a computed gradient with central differences of the loss."),
-    Term("bfloat16", "A number of 16 bits with the range of float32 and two to three digits.", forms=""),
-    Term("decay", "To lower the learning rate in the course of a training.", forms=""),
-    Term("overfitting", "Learning details of the training samples that do not help on any other sample."),
+    Term(
+        "warm-up",
+        "The first steps of a training, in which the learning rate grows from nearly 0 to its value.",
+        forms="",
+    ),
 )

@@ -1,22 +1,13 @@
-"""A recipe: its steps, its decay, whoever calls the optimizer, and what it comes to."""
+"""A recipe: its steps, and its decay, whoever calls the optimizer."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from course_lib.data.dataset import Dataset
-from course_lib.training.loop import image_batches, make_step, shuffled_batches, summed_cross_entropy
-from course_lib.training.models import MNIST_MODELS, build
-from course_lib.training.recipes import RECIPES, Recipe, decay_learning_rate, score_on_tests, train
-
-
-def random_digits(train: int = 20, test: int = 7) -> Dataset:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (train + test, 28, 28)).astype(np.uint8)
-    labels = rng.integers(0, 10, train + test)
-    return Dataset("random", False, images[:train], labels[:train], images[train:], labels[train:])
+from course_lib.training.loop import shuffled_batches
+from course_lib.training.models import MNIST_MODELS
+from course_lib.training.recipes import RECIPES, Recipe, decay_learning_rate
 
 
 def learning_rates(optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
@@ -71,26 +62,6 @@ def test_a_decay_can_be_resumed_where_it_was() -> None:
 def test_a_decay_over_no_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot decay over 0 steps; give the steps of all epochs"):
         decay_learning_rate(torch.optim.SGD(parameters(), lr=0.1), 0)
-
-
-def test_training_by_recipe_is_the_loop_with_a_rate_for_each_step() -> None:
-    data, recipe = random_digits(), Recipe(0.1, batch_size=8, epochs=2)
-    model, oracle = build("mlp", seed=0), build("mlp", seed=0)
-    reports = train(model, recipe, data, seed=3)
-    optimizer = torch.optim.SGD(oracle.parameters(), lr=0.1, momentum=0.9)
-    step, losses = make_step(oracle, summed_cross_entropy, optimizer), []
-    for epoch in range(2):
-        order = shuffled_batches(20, 8, seed=3, epoch=epoch)
-        for batch in image_batches(data.train_images, data.train_labels, order):
-            optimizer.param_groups[0]["lr"] = 0.1 * (1 - len(losses) / 6)
-            losses.append(step(batch))
-    assert [len(report.losses) for report in reports] == [3, 3]
-    assert np.allclose([*reports[0].losses, *reports[1].losses], losses, rtol=1e-5)
-    for ours, expected in zip(model.parameters(), oracle.parameters(), strict=True):
-        assert torch.allclose(ours, expected, rtol=1e-5, atol=1e-6)
-    assert [report.samples for report in reports] == [20, 20]
-    assert reports[-1].score == score_on_tests(model, data)
-    assert reports[-1].score.samples == 7
 
 
 def test_a_fixed_batch_on_each_of_eight_ranks_takes_an_eighth_of_the_steps() -> None:
