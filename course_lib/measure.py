@@ -19,7 +19,7 @@ from course_lib.rows import Label, Row
 Function = Callable[[], object]
 
 
-def timed(comm: MPI.Comm, function: Function, repeat: int = 10) -> float:
+def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> float:
     """Seconds of `function()` on the slowest rank, the median of `repeat` runs; the same on every rank."""
     seconds = []
     for _ in range(repeat):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from course_lib.pi import (
-    BLOCK,
     Estimate,
     arctan_error,
     arctan_loop,
@@ -137,6 +136,9 @@ MANY = 2**40 + 3  # terms; only one rank of very many adds up its few
 def exact_arctan(terms: int, rank: int, size: int) -> float:
     """The oracle: fractions, rounded once."""
     return float(sum((Fraction((-1) ** k * 4, 2 * k + 1) for k in range(rank, terms, size)), Fraction()))
+
+
+BLOCK = 2**14  # as many numbers as NumPy gets in one call
 
 
 def exact_midpoint(intervals: int, rank: int, size: int) -> float:
