@@ -130,15 +130,6 @@ def sum_on_root(comm: MPI.Intracomm, part: float) -> float | None:
 # ------------------------------------------------------------------ the arctan series
 
 
-def arctan_error(terms: int) -> float:
-    """How far the sum of the first N = `terms` terms is from π, to first order: 1/N.
-
-    Every term carries the sum across π, to about half a term beyond it: above π after an odd number of terms,
-    below after an even number. The next order is 1/(4 N³).
-    """
-    return 1 / terms
-
-
 def arctan_term(k: int) -> float:
     """Term k of π = 4 arctan(1) = 4 - 4/3 + 4/5 - …, counted from 0."""
     return (-1) ** k * 4 / (2 * k + 1)
@@ -171,15 +162,6 @@ def arctan_pi(comm: MPI.Intracomm, terms: int) -> float | None:
 
 
 # ------------------------------------------------------------------ the midpoint rule
-
-
-def midpoint_error(strips: int) -> float:
-    """How far above π the midpoint rule with N = `strips` is, to leading order: 1/(12 N²).
-
-    It is h²/24 · (f'(0) - f'(1)) with f = 4/(1 + x²), f'(0) = 0 and f'(1) = -2. The next order is N⁻⁶:
-    f''' is 0 at both ends.
-    """
-    return 1 / (12 * strips**2)
 
 
 def midpoint_loop(strips: int, rank: int = 0, size: int = 1) -> float:

@@ -13,7 +13,7 @@ from course.tools.parts import LABORATORY
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 RUNNER = ROOT / "tests" / "without_ours.py"
-# What a program prints that depends on the number of ranks or on the clock, as patterns; all else is compared.
+# What a program prints that depends on the ranks or on the clock, as patterns; all else is compared.
 DIFFERS: dict[str, tuple[str, ...]] = {
     "03_quadrature.py": (r"\branks: \d\b", r"-?\d+ µs", r"-?\d+\.\d+ ns"),
     "06_by_hand.py": (r"\branks: \d\b",),

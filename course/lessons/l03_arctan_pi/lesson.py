@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π is the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N, and takes the height of
-# each in its middle. (To compute an area is called **quadrature**.)
+# π is 4 arctan(1), and that is the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N, and takes
+# the height of each in its middle. To compute an area is called **quadrature**.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -36,7 +36,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. `range` with three arguments deals them out, and forgets no remainder:
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. `range` with three arguments distributes them, and no remainder is lost:
 
 # %% tags=["source: course_lib.pi:strided_blocks"]
 # %%px --save 03_quadrature.py
@@ -66,7 +66,7 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown]
-# Ten times the strips come a hundred times closer. Now the time: `timed`, which you know from lesson 01, for a list of jobs.
+# Ten times the strips come a hundred times closer. Now the time. `timed` is that of lesson 01; `sweep` calls it for several jobs.
 
 # %% tags=["source: course_lib.measure:timed", "subslide"]
 # %%px --save 03_quadrature.py
@@ -82,20 +82,21 @@ def sweep(team, jobs):
 jobs = [10**k for k in range(2, 7)]  # from a hundred to a million strips
 
 # %% [markdown] tags=["subslide"]
-# Ranks 0 and 1 share each job; then rank 0 does all jobs alone. How many times as fast are two ranks? (1 means just as fast.)
+# Ranks 0 and 1 share each job; then rank 0 does all jobs alone. (`Split` makes a communicator of the ranks that pass the same value, here
+# True or False. `COMM_SELF` is this rank alone.) How many times as fast are two ranks? 1 means just as fast.
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px
-pair = comm.Split(comm.rank < 2, comm.rank)  # one communicator for ranks 0 and 1, one for 2 and 3
+pair = comm.Split(comm.rank < 2)
 
 
 def one_and_two(jobs):
     """On rank 0: the seconds of one rank and of two, for each job."""
     two = sweep(pair, jobs) if comm.rank < 2 else None
-    one = sweep(MPI.COMM_SELF, jobs) if comm.rank == 0 else None  # COMM_SELF: this rank alone
+    one = sweep(MPI.COMM_SELF, jobs) if comm.rank == 0 else None
     return one, two
 
 
@@ -104,16 +105,16 @@ times = one_and_two(jobs)
 # %% tags=["nbval-ignore-output"]
 one, two = cluster["times"][0]
 outcome("1,000 strips: how many times as fast are two ranks?", one[1_000] / two[1_000])
-alone = [{"labels": {"strips": n, "ranks": 1}, "value": one[n]} for n in one]
-shared = [{"labels": {"strips": n, "ranks": 2}, "value": two[n]} for n in two]
-show(alone + shared, x="strips", y="time", by="ranks")
+rows = [{"labels": {"strips": n, "ranks": 1}, "value": one[n]} for n in one]
+rows += [{"labels": {"strips": n, "ranks": 2}, "value": two[n]} for n in two]
+show(rows, x="strips", y="time", by="ranks")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With 1,000 strips, two ranks are *slower* than one. With a million, they come near 2. On the left, ten times the strips hardly take
-# longer: there, the time goes into calls of NumPy, which both ranks make, and on two ranks into a message. Half of the strips saves next to
-# nothing, and the message comes on top.
+# With 1,000 strips, two ranks are *slower* than one. With a million they are nearly twice as fast, if each has a core to itself. On the left, ten
+# times the strips hardly take longer: there, the time goes into calls of NumPy, which both ranks make, and on two ranks into a message. Half of the strips
+# saves next to nothing, and the message comes on top.
 #
 # </details>
 
@@ -169,13 +170,13 @@ cluster["around"] = [crossing // 10, crossing, 10 * crossing]
 
 # %%
 # %%px
-times = one_and_two(around)
+times_around = one_and_two(around)
 
 # %% tags=["nbval-ignore-output"]
 outcome("From how many strips on do two ranks pay?", crossing)
-alone, shared = cluster["times"][0]
-for strips in alone:
-    print(f"{strips:9,} strips: two ranks are {alone[strips] / shared[strips]:.2f} times as fast")
+one_around, two_around = cluster["times_around"][0]
+for n in one_around:
+    print(f"{n:9,} strips: two ranks are {one_around[n] / two_around[n]:.2f} times as fast")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -197,19 +198,21 @@ predict("Two million strips on two ranks: how many times as long?", None)
 
 # %%
 # %%px
-times = one_and_two([1_000_000, 2_000_000])
+times_grown = one_and_two([1_000_000, 2_000_000])
 
 # %% [markdown]
 # We also draw what the line says of more ranks, *if a stayed as it is on two*. Which of the two jobs will be flat?
 
 # %% tags=["nbval-ignore-output"]
-alone, shared = cluster["times"][0]
-outcome("Two million strips on two ranks: how many times as long?", shared[2_000_000] / alone[1_000_000])
+one_grown, two_grown = cluster["times_grown"][0]
+outcome(
+    "Two million strips on two ranks: how many times as long?", two_grown[2_000_000] / one_grown[1_000_000]
+)
 scaling = []
 for p in (2, 4, 16, 64, 256):
-    for job, strips in (("the same million", 1e6), ("a million per rank", 1e6 * p)):
+    for job, n in (("the same million", 1e6), ("a million per rank", 1e6 * p)):
         labels = {"ranks": p, "job": job}
-        scaling.append({"labels": labels, "value": a_two + b * strips / p, "kind": "predicted"})
+        scaling.append({"labels": labels, "value": a_two + b * n / p, "kind": "predicted"})
 show(scaling, x="ranks", y="time", by="job")
 
 # %% [markdown]
@@ -226,9 +229,9 @@ show(scaling, x="ranks", y="time", by="job")
 #
 # | | what changes |
 # |---|---|
-# | a | A message between machines takes some 2 µs with InfiniBand, some 30 µs with Ethernet. `Reduce` usually sends along a tree: with 1,024 ranks, 10 messages in a row. And somebody is always late |
-# | b | Cores of one machine share its memory: b grows with p where arrays do not fit the cache. Ours do |
-# | training | Each step adds up one number per weight. That takes milliseconds; a part of it can overlap with computing (lesson 06) |
+# | a | A message between machines takes some 2 µs with InfiniBand, some 30 µs with Ethernet. `Reduce` usually sends along a tree: with 1,024 ranks, 10 messages in a row. And somebody is always late. So a grows with p, and beyond some p the same job gets slower again |
+# | b | Cores of one machine share its memory: where arrays do not fit the cache, b grows with the ranks per machine |
+# | training | Each step adds up one number per weight: a is bytes over the network's rate, milliseconds. A part of it can overlap with computing (lesson 06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -243,10 +246,10 @@ show(scaling, x="ranks", y="time", by="job")
 # ## Discuss
 #
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of these GPUs, and you need it in a minute.
-# What do you ask first? (a) Which network? (b) Did the job grow? (c) Who measured?
+# What do you ask first? (a) Which network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). If it grew, each GPU kept its share of the work. Yours would have 1/128 of it, and a may
-# be all that is left.</details>
+# <details><summary>What to listen for</summary>(b). If it grew, each GPU kept its share of the work. Yours is the same job on at least 480 GPUs, with
+# 1/60 of the work for each: a may be all that is left. (a) changes a, (c) changes b; they come next.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -316,11 +319,11 @@ team.Disconnect()
 print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
 
 # %% [markdown]
-# **Predict:** will two workers be faster than one process, with a thousand strips and with ten million? (The loop is pure Python: b is some 100 ns.)
+# **Predict:** will two workers be faster than one process, with a thousand strips and with thirty million? (The loop is pure Python: b is some 100 ns.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 60 -n 1 python code/spawn_pi.py 2 1000
-# !mpiexec --timeout 60 -n 1 python code/spawn_pi.py 2 10000000
+# !mpiexec --timeout 60 -n 1 python code/spawn_pi.py 2 30000000
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
