@@ -62,8 +62,7 @@ _A = "seconds[small] - b * small / ranks"
 FIT = Exercise(
     id="03.4",
     title="A line through two jobs",
-    task="The smallest and the largest job are two points of the line. Find b, then a. The next cells "
-    "compute from them.",
+    task="The smallest and the largest job are two points of the line. Find b, then a.",
     objectives=(1,),
     stub=changed(
         _FIT,
@@ -98,13 +97,13 @@ FIT = Exercise(
 # -------------------------------------------------------------------- 03.2 rank 0 alone knows how many
 
 
-def _check_from_root(answer: SimpleNamespace, comm: Any, intervals: int) -> None:
-    got = answer.pi_from_root(comm, intervals if comm.rank == 0 else None)
+def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
+    got = answer.pi_from_root(comm, strips if comm.rank == 0 else None)
     if comm.rank > 0:
         expect(got is None, f"returned {got}; only rank 0 has π, the others return None.")
         return
     expect(isinstance(got, float), f"returned {got}, expected a number.")
-    whole, own = midpoint_part(intervals), midpoint_part(intervals, 0, comm.size)
+    whole, own = midpoint_part(strips), midpoint_part(strips, 0, comm.size)
     if abs(got - whole) < 1e-9:
         return
     expect(got != 0, "got 0: nothing was added up.")
@@ -120,16 +119,16 @@ FROM_ROOT = Exercise(
     objectives=(3,),
     stub='order("")\n',
     opening='''\
-def pi_from_root(comm, intervals):
-    """Return π on rank 0, the only rank that knows how many `intervals`; None elsewhere."""''',
+def pi_from_root(comm, strips):
+    """Return π on rank 0, the only rank that knows how many `strips`; None elsewhere."""''',
     blocks={
         "A": "    part = np.array(midpoint_part(int(n), comm.rank, comm.size))",
         "B": "    return float(total) if comm.rank == 0 else None",
-        "C": '    n = np.array(intervals or 0, dtype="int64")',
+        "C": '    n = np.array(strips or 0, dtype="int64")',
         "D": "    comm.Bcast(n, root=0)  # copies n from rank 0 to all ranks (lesson 04)",
         "E": "    total = np.zeros_like(part)",
         "F": "    comm.Reduce(part, total, root=0)",
-        "G": '    n = np.array(intervals, dtype="int64")',
+        "G": '    n = np.array(strips, dtype="int64")',
     },
     hints=(
         "Which ranks need n, and when? No rank can add up its part before it has n.",
@@ -141,7 +140,7 @@ def pi_from_root(comm, intervals):
     solution='order("C D A E F B")\n',
     check=_check_from_root,
     cases=(5, 1000),
-    describe=lambda intervals: f"{intervals} intervals",
+    describe=lambda strips: f"{strips} strips",
     sizes=(2, 3, 4, 1),
     imports="from course_lib.pi import midpoint_part",
     wrong=(
@@ -278,19 +277,19 @@ LAST_DIGITS = Question(
         Option(
             "a bug, because correct sums agree in every digit",
             reply="That would make the sums above wrong, too. They are correct, and differ from about the "
-            "14th digit on, because the order of the additions differs. The 4th digit is far from there.",
+            "15th digit on, because the order of the additions differs. The 4th digit is far from there.",
             belief="other-digits-are-a-bug",
         ),
         Option(
             "a bug, because rounding shows in the last digits",
-            reply="Above, rounding changed about the 14th digit. Terms that are missing or counted twice "
+            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice "
             "change larger ones: look there first.",
             right=True,
         ),
         Option(
             "rounding, because four ranks add in a different order",
-            reply="Above, a different order changed about the 14th digit. To reach the 4th digit, rounding "
-            "would have to be ten billion times as large.",
+            reply="Above, a different order changed about the 15th digit. To reach the 4th digit, rounding "
+            "would have to be a hundred billion times as large.",
             belief="rounding-explains-it",
         ),
     ),
@@ -314,7 +313,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p7",
-        question="Two million strips on two ranks: how many times as long?",
+        question="Two ranks, two million strips: times as long?",
         objectives=(2,),
         targets=("weak-is-strong",),
     ),

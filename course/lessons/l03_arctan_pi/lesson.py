@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π is 4 arctan(1), and that is the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N, and takes
-# the height of each in its middle. To compute an area is called **quadrature**.
+# π is 4 arctan(1), the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N, each as high as the
+# curve in its middle. (To compute an area is called **quadrature**.)
 
 # %%
 # %%px --save 03_quadrature.py
@@ -36,7 +36,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. `range` with three arguments distributes them, and no remainder is lost:
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. That is a `range` with three arguments:
 
 # %% tags=["source: course_lib.pi:strided_blocks"]
 # %%px --save 03_quadrature.py
@@ -66,7 +66,7 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown]
-# Ten times the strips come a hundred times closer. Now the time. `timed` is that of lesson 01; `sweep` calls it for several jobs.
+# Ten times the strips come a hundred times closer. Now the time. `timed` is that of lesson 01.
 
 # %% tags=["source: course_lib.measure:timed", "subslide"]
 # %%px --save 03_quadrature.py
@@ -82,8 +82,8 @@ def sweep(team, jobs):
 jobs = [10**k for k in range(2, 7)]  # from a hundred to a million strips
 
 # %% [markdown] tags=["subslide"]
-# Ranks 0 and 1 share each job; then rank 0 does all jobs alone. (`Split` makes a communicator of the ranks that pass the same value, here
-# True or False. `COMM_SELF` is this rank alone.) How many times as fast are two ranks? 1 means just as fast.
+# Ranks 0 and 1 share each job; then rank 0 does it alone. (`Split` makes a communicator of the ranks that pass the same value; `COMM_SELF` is
+# one rank alone.) How many times as fast are two ranks?
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
@@ -105,16 +105,15 @@ times = one_and_two(jobs)
 # %% tags=["nbval-ignore-output"]
 one, two = cluster["times"][0]
 outcome("1,000 strips: how many times as fast are two ranks?", one[1_000] / two[1_000])
-rows = [{"labels": {"strips": n, "ranks": 1}, "value": one[n]} for n in one]
-rows += [{"labels": {"strips": n, "ranks": 2}, "value": two[n]} for n in two]
-show(rows, x="strips", y="time", by="ranks")
+rows = [{"labels": {"strips": n, "on": "one rank"}, "value": one[n]} for n in one]
+rows += [{"labels": {"strips": n, "on": "two ranks"}, "value": two[n]} for n in two]
+show(rows, x="strips", y="time", by="on")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With 1,000 strips, two ranks are *slower* than one. With a million they are nearly twice as fast, if each has a core to itself. On the left, ten
-# times the strips hardly take longer: there, the time goes into calls of NumPy, which both ranks make, and on two ranks into a message. Half of the strips
-# saves next to nothing, and the message comes on top.
+# With 1,000 strips, two ranks are *slower*. With a million they are nearly twice as fast, if each has a core to itself. On the left, the time
+# goes into calls of NumPy, which both ranks make, and into a message. Half of the strips saves next to nothing, and the message comes on top.
 #
 # </details>
 
@@ -133,8 +132,7 @@ show(rows, x="strips", y="time", by="ranks")
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# The rest of the program finds the line of any machine. (Its first output is that of the cluster's four ranks. If they share cores, their b is too
-# large.)
+# The rest of the program finds the line of any machine. (First the cluster's four ranks run it. Where they share cores, b comes out too large.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -154,14 +152,14 @@ if __name__ == "__main__":
 # !mpiexec -n 2 python code/03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# On one rank and on two, b should be about the same: a strip does not know how many ranks there are. Set the two lines equal, with one b, and solve for
-# N. **Predict:** from how many strips on do two ranks pay?
+# b should be about the same on one rank and on two: a strip does not know who adds it up. Set the two lines equal, with one b, and solve for N.
+# **Predict:** from how many strips on do two ranks pay?
 
 # %%
 predict("From how many strips on do two ranks pay?", None)
 
 # %% [markdown] tags=["subslide"]
-# We do the same with the times of section 1, and measure three jobs around the crossing.
+# We do so with the times of section 1, and measure three jobs around the crossing.
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -181,20 +179,19 @@ for n in one_around:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b. Two ranks *cost* a₂ − a₁ more, for the message and for waiting, and *save* half of b N. They pay
-# when they save more than they cost. The three numbers should be below 1, near 1 and above 1. If not, look at your `fit` first, then at
-# what else the cores are doing.
+# a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b. Two ranks *cost* a₂ − a₁ more, for message and waiting, and *save* half of b N. The three
+# numbers should be below, near and above 1. If not, look at your `fit` first.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# Two ranks can finish a million strips sooner. Or each takes a million, and together they do two million. **Predict:** how many times as long as
-# one rank with one million?
+# Two ranks can finish a million strips sooner. Or each takes a million of its own. **Predict:** how many times as long does that take as one rank with
+# one million?
 
 # %%
-predict("Two million strips on two ranks: how many times as long?", None)
+predict("Two ranks, two million strips: times as long?", None)
 
 # %%
 # %%px
@@ -205,11 +202,9 @@ times_grown = one_and_two([1_000_000, 2_000_000])
 
 # %% tags=["nbval-ignore-output"]
 one_grown, two_grown = cluster["times_grown"][0]
-outcome(
-    "Two million strips on two ranks: how many times as long?", two_grown[2_000_000] / one_grown[1_000_000]
-)
+outcome("Two ranks, two million strips: times as long?", two_grown[2_000_000] / one_grown[1_000_000])
 scaling = []
-for p in (2, 4, 16, 64, 256):
+for p in (2, 16, 128, 1024):
     for job, n in (("the same million", 1e6), ("a million per rank", 1e6 * p)):
         labels = {"ranks": p, "job": job}
         scaling.append({"labels": labels, "value": a_two + b * n / p, "kind": "predicted"})
@@ -218,9 +213,8 @@ show(scaling, x="ranks", y="time", by="job")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# **Weak scaling** asks how t changes when the job grows with the ranks: N/p stays, so t stays. **Strong scaling** asks about the *same* job: N/p
-# shrinks, but a does not. Once b N/p is as small as a, more ranks can at most halve t. The speed-up divided by p, the
-# **efficiency**, falls all along the lower curve.
+# **Weak scaling** lets the job grow with the ranks: N/p stays, so t stays. **Strong scaling** keeps the job: N/p shrinks, a does not. Once b N/p is as small
+# as a, more ranks can at most halve t. The **efficiency**, the speed-up divided by p, falls all along the lower curve.
 #
 # </details>
 
@@ -229,9 +223,9 @@ show(scaling, x="ranks", y="time", by="job")
 #
 # | | what changes |
 # |---|---|
-# | a | A message between machines takes some 2 µs with InfiniBand, some 30 µs with Ethernet. `Reduce` usually sends along a tree: with 1,024 ranks, 10 messages in a row. And somebody is always late. So a grows with p, and beyond some p the same job gets slower again |
-# | b | Cores of one machine share its memory: where arrays do not fit the cache, b grows with the ranks per machine |
-# | training | Each step adds up one number per weight: a is bytes over the network's rate, milliseconds. A part of it can overlap with computing (lesson 06) |
+# | a | some 2 µs per message with InfiniBand, 30 µs with Ethernet; in a tree of 1,024 ranks, 10 messages in a row. So a grows with p, and beyond some p the same job gets slower again |
+# | b | grows with the ranks per machine, where their arrays do not fit the cache |
+# | training | a step adds up one number per weight: a is bytes over the network's rate, less what overlaps with computing (lesson 06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -239,17 +233,17 @@ show(scaling, x="ranks", y="time", by="job")
 # ## Key points
 #
 # - `range(rank, N, size)` distributes N items over any number of ranks.
-# - t = a + b · N / p. Ranks pay when they save more of b · N than they add to a. Measure both on *your* machine.
+# - t = a + b · N / p. More ranks pay when they save more of b · N than they add to a.
 # - Strong scaling: the same job, until a is left. Weak scaling: the job grows with the ranks.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of these GPUs, and you need it in a minute.
-# What do you ask first? (a) Which network? (b) Did the job grow? (c) Which precision?
+# A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of them, and you need it in a minute. What do you ask first? (a) Which
+# network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). If it grew, each GPU kept its share of the work. Yours is the same job on at least 480 GPUs, with
-# 1/60 of the work for each: a may be all that is left. (a) changes a, (c) changes b; they come next.</details>
+# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours gives each of 480 GPUs a sixtieth of the work: a may be all
+# that is left. (a) and (c) come next.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -369,7 +363,8 @@ else:
 # %% [markdown]
 # ### Which digits may differ?
 #
-# We add up the same 100,000 strips on 1, 2, 3 and 4 ranks. `midpoint_loop` is `midpoint_part` without NumPy; `allreduce` adds up numbers, on all ranks.
+# We add up the same 100,000 strips on 1, 2, 3 and 4 ranks. `midpoint_loop` is `midpoint_part` without NumPy; `allreduce` adds up numbers and gives
+# the sum to all ranks.
 
 # %%
 predict("How many different sums on 1, 2, 3 and 4 ranks?", None)
@@ -380,7 +375,7 @@ from course_lib.pi import midpoint_loop
 
 sums = []
 for n in (1, 2, 3, 4):
-    team = comm.Split(comm.rank < n, comm.rank)  # the first n ranks, and the rest
+    team = comm.Split(comm.rank < n)  # the first n ranks, and the rest
     sums.append(team.allreduce(midpoint_loop(100_000, team.rank, team.size)))
 
 # %%
@@ -392,7 +387,7 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # <details><summary>Open after you have run the cell</summary>
 #
 # A computer rounds after every addition. Other numbers of ranks add the same strips in another order, and round at other points. All sums are
-# right, to 12 digits or so. Compare such results with a tolerance, never with `==`.
+# right; they share 14 digits. Compare such results with a tolerance, never with `==`.
 #
 # </details>
 
@@ -440,10 +435,11 @@ for dtype in (torch.float32, torch.float64):
 # <details><summary>Open after you have run the cell</summary>
 #
 # In step 1 the float32 losses share about seven digits. Then every step computes from weights that differ a little, and where the learning rate
-# (lesson 05) is large, the differences *grow*: after 300 steps no digit need be left. Nothing is wrong, and both networks learn. In float64 it starts at the 16th digit, so ten digits survive.
+# (lesson 05) is large, the differences *grow*: after 300 steps no digit need be left. Nothing is wrong, and both networks learn. In float64 the
+# differences start at the 16th digit, and about ten digits survive.
 #
-# So a loss in step 300 proves nothing, either way. To check a parallel program against one process, compare the *first* steps, in float64, without
-# dropout and batch norm; there a difference in the third digit is a bug. Later, compare what training is for: accuracy, over several seeds.
+# So a different loss in step 300 proves nothing. To check a parallel program against one process, compare the *first* steps, in float64, without
+# dropout and batch norm: there, a difference in the first ten digits is a bug. Later, compare what training is for: accuracy, over several seeds.
 #
 # </details>
 
