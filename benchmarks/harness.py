@@ -101,17 +101,14 @@ def time_alternately(
     return {str(row["contender"]): Timing(row.value, row.high - row.low) for row in rows}
 
 
-def on_ranks(
-    size: int, function: Callable[..., Any], *, timeout: float = 300, connects: bool = False, **arguments: Any
-) -> Any:
+def on_ranks(size: int, function: Callable[..., Any], *, timeout: float = 300, **arguments: Any) -> Any:
     """`function(comm, **arguments)` on `size` ranks; what rank 0 returns, passed on as JSON.
 
-    `connects`: the job connects to another one, as `Spawn` does. `function` stands at the top of a module, so
-    that the ranks, which search where we do, can import it.
+    `function` stands at the top of a module, so that the ranks, which search where we do, can import it.
     """
     environment = {**os.environ, **_search_path()}
     call = _rank_call(function, arguments)
-    done = run_ranks(size, call, timeout=timeout, environment=environment, connects=connects)
+    done = run_ranks(size, call, timeout=timeout, environment=environment)
     return _result(done, function, size)
 
 

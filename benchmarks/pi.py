@@ -1,14 +1,10 @@
-"""By how much NumPy, ranks and a better formula speed π up, and what spawning costs.
+"""By how much NumPy, ranks and a better formula speed π up.
 
 Darts: the article's loop of pure Python against NumPy, one rank against two. The loop takes most of a minute
 for 10⁸ darts, so it throws 10⁷ and its time is scaled by 10 (with `--quick` 10⁶ and 100); it is linear in the
 darts. Everything else is measured at the size that its row says.
 
 Terms and strips: the loops against NumPy (scaled likewise), and one rank against two with NumPy.
-
-Spawn: the article's worker, which is pure Python. Its peers run the *same* loop: one process, and two ranks
-that were there already. Spawned workers are timed from before `Spawn` to after `Disconnect`, by a parent that
-is started and warm.
 
     python -m benchmarks.pi [--quick] [--json FILE]
 """
@@ -19,7 +15,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row, time_alternately
-from course.lessons.l03_arctan_pi.spawn import spawn_pi
 from course_lib.pi import (
     arctan_loop,
     arctan_part,
@@ -72,7 +67,7 @@ def race(comm: MPI.Intracomm, loop_darts: int, loop_terms: int, repetitions: int
 
 
 def persistent(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
-    """The loop of the spawned workers, by rank 0 alone and by all ranks of `comm`, which wait to be used."""
+    """The loop over strips in pure Python, by rank 0 alone and by all ranks of `comm`."""
     contenders = {
         "serial": only_on_root(comm, lambda: midpoint_loop(strips)),
         "persistent": lambda: sum_on_root(comm, midpoint_loop(strips, comm.rank, comm.size)),
@@ -81,24 +76,13 @@ def persistent(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
     return {name: (timing.median, timing.spread) for name, timing in timings.items()}
 
 
-def spawned(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
-    """The same by `RANKS` workers that one parent spawns, all in all, and with next to nothing to do."""
-    contenders = {
-        "spawned": lambda: spawn_pi(RANKS, strips),
-        "starting": lambda: spawn_pi(RANKS, 1),
-    }
-    timings = time_alternately(comm, contenders, repetitions=repetitions)
-    return {name: (timing.median, timing.spread) for name, timing in timings.items()}
-
-
 def measure(quick: bool) -> list[Row]:
-    """NumPy's share, the ranks' share and both together, of each way to π; then what spawning costs."""
+    """NumPy's share, the ranks' share and both together, of each way to π; then loops on ranks."""
     loop_darts, loop_terms, repetitions = (10**6, 10**6, 3) if quick else (10**7, 10**7, 5)
     sizes: dict[str, Any] = {"loop_darts": loop_darts, "loop_terms": loop_terms, "repetitions": repetitions}
     alone = on_ranks(RANKS, race, timeout=600, **sizes)
     strips = STRIPS // 10 if quick else STRIPS
     others = on_ranks(RANKS, persistent, strips=strips, repetitions=repetitions)
-    others |= on_ranks(1, spawned, connects=True, strips=strips, repetitions=repetitions)
     time = {name: Timing(*values) for name, values in {**alone, **others}.items()}
     scales = {"darts": DARTS / loop_darts, "arctan": TERMS / loop_terms, "midpoint": TERMS / loop_terms}
     loops = {"darts": "the article's loop", "arctan": "the loop", "midpoint": "the loop"}
@@ -113,17 +97,12 @@ def measure(quick: bool) -> list[Row]:
             row(f"{way}, both: NumPy on {RANKS} ranks for the loop", RANKS, together, loop, scaled),
         ]
     what = f"{strips:,} strips, pure Python"
-    serial, resident, whole = (time[name] for name in ("serial", "persistent", "spawned"))
+    serial, resident = time["serial"], time["persistent"]
     return [
         *rows,
         row(f"{what}: {RANKS} ranks for 1", RANKS, resident, serial, "the same loop, 1 process"),
-        row(
-            f"{what}: {RANKS} spawned workers for 1 process", RANKS, whole, serial, "the same loop, 1 process"
-        ),
-        row(f"{what}: {RANKS} spawned workers for {RANKS} ranks", RANKS, whole, resident, "ranks that wait"),
-        row(f"1 strip: {RANKS} spawned workers", RANKS, time["starting"], whole, f"for {strips:,} strips"),
     ]
 
 
 if __name__ == "__main__":
-    main("π from 10⁸ darts, terms and strips: the speed-ups of NumPy, ranks and spawned workers", measure)
+    main("π from 10⁸ darts, terms and strips: the speed-ups of NumPy and ranks", measure)

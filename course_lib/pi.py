@@ -32,9 +32,6 @@ import numpy as np
 if TYPE_CHECKING:  # importing mpi4py.MPI starts MPI, and one process can do without it
     from mpi4py import MPI
 
-BLOCK = 2**14  # numbers that NumPy handles in one call: few enough for the cache, enough to forget the call
-
-
 # ------------------------------------------------------------------ darts
 
 
@@ -113,13 +110,13 @@ def estimate_pi(comm: MPI.Intracomm, samples: int, *, seed: int) -> Estimate | N
 # ------------------------------------------------------------------ terms in strides
 
 
-def strided_blocks(total: int, rank: int = 0, size: int = 1) -> Iterator[np.ndarray]:
-    """This rank's numbers below `total`: rank, rank + size, rank + 2·size, …
+def strided_blocks(total: int, rank: int, size: int, block: int = 2**14) -> Iterator[np.ndarray]:
+    """Yield this rank's numbers below `total`, which are rank, rank + size, rank + 2·size and so on.
 
-    Yields them in order, in int64 arrays of at most 2¹⁴ numbers; yields nothing for a rank past the end.
+    They come in arrays of at most `block` numbers, so that NumPy's results stay in the core's cache.
     """
-    for first in range(rank, total, size * BLOCK):
-        yield np.arange(first, min(first + size * BLOCK, total), size, dtype=np.int64)
+    for first in range(rank, total, size * block):
+        yield np.arange(first, min(first + size * block, total), size, dtype=np.int64)
 
 
 def sum_on_root(comm: MPI.Intracomm, part: float) -> float | None:
@@ -131,15 +128,6 @@ def sum_on_root(comm: MPI.Intracomm, part: float) -> float | None:
 
 
 # ------------------------------------------------------------------ the arctan series
-
-
-def arctan_error(terms: int) -> float:
-    """How far the sum of the first N = `terms` terms is from π, to first order: 1/N.
-
-    Every term carries the sum across π, to about half a term beyond it: above π after an odd number of terms,
-    below after an even number. The next order is 1/(4 N³).
-    """
-    return 1 / terms
 
 
 def arctan_term(k: int) -> float:
@@ -176,40 +164,31 @@ def arctan_pi(comm: MPI.Intracomm, terms: int) -> float | None:
 # ------------------------------------------------------------------ the midpoint rule
 
 
-def midpoint_error(intervals: int) -> float:
-    """How far above π the midpoint rule with N = `intervals` strips is, to leading order: 1/(12 N²).
-
-    It is h²/24 · (f'(0) - f'(1)) with f = 4/(1 + x²), f'(0) = 0 and f'(1) = -2. The next order is N⁻⁶:
-    f''' is 0 at both ends.
-    """
-    return 1 / (12 * intervals**2)
-
-
-def midpoint_loop(intervals: int, rank: int = 0, size: int = 1) -> float:
+def midpoint_loop(strips: int, rank: int = 0, size: int = 1) -> float:
     """Add up the strips of rank `rank` of `size` under 4/(1 + x²), one by one; by default all of them."""
-    h, s = 1.0 / intervals, 0.0
-    for i in range(rank, intervals, size):
+    h, s = 1.0 / strips, 0.0
+    for i in range(rank, strips, size):
         x = h * (i + 0.5)
         s += 4.0 / (1.0 + x**2)
     return s * h
 
 
-def midpoint_part(intervals: int, rank: int = 0, size: int = 1) -> float:
-    """Add up the strips of rank `rank` of `size` with NumPy; by default all of them, which gives π."""
-    h, s = 1.0 / intervals, 0.0
-    for i in strided_blocks(intervals, rank, size):
-        x = h * (i + 0.5)
-        s += float(np.sum(4.0 / (1.0 + x * x)))
-    return s * h
+def midpoint_part(strips: int, rank: int = 0, size: int = 1) -> float:
+    """This rank's part of the area under 4/(1 + x²) from 0 to 1; the parts of all ranks add up to π."""
+    h, area = 1.0 / strips, 0.0
+    for i in strided_blocks(strips, rank, size):
+        x = h * (i + 0.5)  # the middle of strip i
+        area += h * float(np.sum(4.0 / (1.0 + x * x)))
+    return area
 
 
-def midpoint_pi(comm: MPI.Intracomm, intervals: int) -> float | None:
-    """π from `intervals` strips, distributed over `comm`: on rank 0, None elsewhere.
+def midpoint_pi(comm: MPI.Intracomm, strips: int) -> float | None:
+    """π from `strips` strips, distributed over `comm`: on rank 0, None elsewhere.
 
     Raises ValueError for fewer than one strip.
     """
-    _at_least_one(intervals, "intervals")
-    return sum_on_root(comm, midpoint_part(intervals, comm.rank, comm.size))
+    _at_least_one(strips, "strips")
+    return sum_on_root(comm, midpoint_part(strips, comm.rank, comm.size))
 
 
 def _at_least_one(number: int, of_what: str) -> None:

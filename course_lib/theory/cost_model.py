@@ -31,9 +31,7 @@ from course_lib.theory.hockney import MeasuredMachine as MeasuredMachine
 from course_lib.theory.hockney import fit_hockney as fit_hockney
 from course_lib.theory.hockney import fit_piecewise as fit_piecewise
 from course_lib.theory.scaling import amdahl_speedup as amdahl_speedup
-from course_lib.theory.scaling import gustafson_speedup as gustafson_speedup
 from course_lib.theory.scaling import karp_flatt_fraction as karp_flatt_fraction
-from course_lib.theory.scaling import parallel_efficiency as parallel_efficiency
 
 WHOLE = math.inf  # no message is cut
 

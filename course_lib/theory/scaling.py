@@ -2,8 +2,7 @@
 
 A job has a serial part, which only one rank can do, and a parallel part, which all ranks do together. Amdahl
 (1967) fixes the job: with a serial fraction s, the speed-up on n ranks is at most 1 / (s + (1-s)/n), and
-never more than 1/s. Gustafson (1988) fixes the time: more ranks take a larger job, and with a serial fraction
-s of that time they do n - s(n-1) times as much. The first is strong scaling, the second weak scaling.
+never more than 1/s. That is strong scaling; weak scaling lets the job grow with the ranks (Gustafson 1988).
 """
 
 
@@ -18,28 +17,11 @@ def amdahl_speedup(serial_fraction: float, ranks: int) -> float:
     return 1 / (serial_fraction + (1 - serial_fraction) / ranks)
 
 
-def gustafson_speedup(serial_fraction: float, ranks: int) -> float:
-    """How many times as much `ranks` ranks do in the same time, when the job grows with them.
-
-    `serial_fraction` is the fraction of the time on `ranks` ranks, from 0 to 1, in which only one works; the
-    result has no unit. Gustafson (1988), "Reevaluating Amdahl's law".
-    """
-    _check_share(serial_fraction, ranks)
-    return ranks - serial_fraction * (ranks - 1)
-
-
 def _check_share(serial_fraction: float, ranks: int) -> None:
     if not 0 <= serial_fraction <= 1 or ranks < 1:
         raise ValueError(
             f"{serial_fraction} of the work on {ranks} ranks; give a fraction from 0 to 1, and 1 rank or more"
         )
-
-
-def parallel_efficiency(speedup: float, ranks: int) -> float:
-    """The speed-up per rank: 1 when n ranks are n times as fast as one. No unit."""
-    if ranks < 1:
-        raise ValueError(f"{ranks} ranks do no work; give 1 or more")
-    return speedup / ranks
 
 
 def karp_flatt_fraction(speedup: float, ranks: int) -> float:

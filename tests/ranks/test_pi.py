@@ -129,7 +129,7 @@ def test_wrong_ways_to_deal_terms_are_seen(comm: MPI.Intracomm, wrong: Shared):
 @pytest.mark.parametrize("number", [0, -1])
 @pytest.mark.parametrize("shared", [arctan_pi, midpoint_pi])
 def test_nothing_to_add_up_is_refused_on_every_rank(comm: MPI.Intracomm, shared: Shared, number: int):
-    with pytest.raises(ValueError, match=f"{number} (terms|intervals) give no estimate"):
+    with pytest.raises(ValueError, match=f"{number} (terms|strips) give no estimate"):
         shared(comm, number)
 
 

@@ -16,6 +16,7 @@ RUNNER = ROOT / "tests" / "without_ours.py"
 # What depends on the number of ranks or on the clock, as patterns; all else that is printed is compared.
 DIFFERS: dict[str, tuple[str, ...]] = {
     "01_ring.py": (r"^\d ranks", r"limit \d+ B", r"\d+ µs"),
+    "03_quadrature.py": (r"\branks: \d\b", r"-?\d+ µs", r"-?\d+\.\d+ ns"),
     "04_allreduce.py": (r"\branks: \d\b", r"ring +[\d.]+ ms, doubling +[\d.]+ ms"),
     "05_train.py": (),
     "06_by_hand.py": (r"\branks: \d\b",),

@@ -1,143 +1,109 @@
-"""Exercises of lesson 03, arctan π and quadrature: strips in strides, one rank's number, terms far out."""
+"""Exercises, questions, predictions of lesson 03: a line through times, one rank's number, terms far out."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from course.lessons.l03_arctan_pi.quiz import LAST_DIGITS, WEAK
-from course.lessons.l03_arctan_pi.quiz import PREDICTIONS as PREDICTIONS
 from course_lib.pi import midpoint_part
-from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    Wrong,
+    WrongAnswer,
+    changed,
+    expect,
+)
 
-# -------------------------------------------------------------------- 03.1 the area under a curve
-
-
-def _check_area(answer: SimpleNamespace, comm: Any, strips: int) -> None:
-    asked: list[float] = []
-
-    def f(x: Any) -> Any:
-        """Strip i has the area 10**i: the digits of the result tell how often each strip was counted."""
-        asked.extend(np.ravel(x).tolist())
-        return strips * 10.0 ** np.round(x * strips - 0.5)
-
-    got = answer.area(comm, f, strips)
-    for x in asked:
-        _expect_middle(x, strips)
-    if comm.rank == 0:
-        expect(isinstance(got, int | float | np.number | np.ndarray), f"returned {got}, expected the area.")
-        expect(np.size(got) == 1, f"returned {np.size(got)} numbers, expected one.")
-        _expect_each_once(float(np.ravel(got)[0]), strips, comm.size)
-    else:
-        expect(got is None, f"returned {got}; only rank 0 has the area, the others return None.")
-    few, many = strips // comm.size, -(-strips // comm.size)
-    each = f"{few}" if few == many else f"{few} or {many}"
-    words = f"took {len(asked)} of {strips} strips; divided among {comm.size} ranks, that is {each} each."
-    expect(len(asked) in (few, many), words)
+# -------------------------------------------------------------------- 03.4 the line through two times
 
 
-def _expect_middle(x: float, strips: int) -> None:
-    number = x * strips - 0.5
-    expect(
-        abs(number - round(number)) < 1e-6,
-        f"took the height at x = {x:g}; with {strips} strips the middles are "
-        f"{', '.join(f'{(i + 0.5) / strips:g}' for i in range(min(strips, 3)))}, …",
-    )
-    expect(-1e-6 < number < strips - 0.5, f"took a strip at x = {x:g}, which is not between 0 and 1.")
+def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
+    a, b, small, large = 16e-6, 4e-9, 2_000, 1_000_000
+    seconds = {n: a + b * n / ranks for n in (small, 50_000, large)}
+    got = answer.fit(seconds, ranks)
+    expect(isinstance(got, tuple) and len(got) == 2, f"returned {got!r}, expected a and b.")
+    for name, found, right in (("b", got[1], b), ("a", got[0], a)):
+        expect(isinstance(found, int | float), f"{name} is {found!r}, expected a number.")
+        if abs(found - right) <= 1e-6 * right:
+            continue
+        lookalikes = {
+            "b": {
+                f"a rank has N / {ranks} strips, so your b is the time of 1/{ranks} strip.": b / ranks,
+                "b has a part of a in it: what do the two times have in common?": seconds[large]
+                / large
+                * ranks,
+                "that is a. Which of the two is returned first?": a,
+            },
+            "a": {
+                "the time of the smallest job has its strips in it, too.": seconds[small],
+                f"you took off the time of {small:,} strips; a rank has fewer.": seconds[small] - b * small,
+                "it is what is left when you take the strips off, so it is positive.": -a,
+            },
+        }[name]
+        for words, value in lookalikes.items():
+            expect(abs(found - value) > 1e-6 * abs(value), f"{name} = {found:.3g} s: {words}")
+        raise Wrong(f"{name} = {found:.3g} s, expected {right:.3g} s.")
 
 
-def _expect_each_once(got: float, strips: int, size: int) -> None:
-    """The digits of the sum: 1 for a strip that was counted once."""
-    off = abs(got - round(got)) > 1e-3 or got < 0 or got >= 10 ** (strips + 1)
-    counts = [] if off else [round(got) // 10**i % 10 for i in range(strips)]
-    if counts == [1] * strips:
-        return
-    expect(got != 0, "got 0: no rank's strips have arrived on rank 0.")
-    if counts and counts == [size] * strips:
-        raise Wrong(f"got {size} times the area: does every rank add up the strips of all?")
-    for times, words in ((0, "missing"), (2, "counted twice")):
-        those = [i for i, count in enumerate(counts) if count == times]
-        expect(not those, f"got an area in which {_strips(those)} {words}.")
-    raise Wrong(f"got {got:g}, expected {int('1' * strips):g}.")
-
-
-def _strips(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"strip {numbers[0]} is"
-    return f"strips {', '.join(map(str, numbers[:-1]))} and {numbers[-1]} are"
-
-
-_AREA = '''\
-def area(comm, f, strips):
-    """Return the area under f from 0 to 1 on rank 0, None elsewhere."""
-    h = 1 / strips
-    part = 0.0
-    for i in range(comm.rank, strips, comm.size):
-        part += h * f(h * (i + 0.5))
-    mine = np.array(part)
-    total = np.zeros_like(mine)
-    comm.Reduce(mine, total, root=0)
-    return total if comm.rank == 0 else None
+_FIT = '''\
+def fit(seconds, ranks):
+    """a and b of t = a + b · N / p, from the smallest and the largest of the jobs {N: t}."""
+    small, large = min(seconds), max(seconds)
+    b = (seconds[large] - seconds[small]) / (large - small) * ranks
+    a = seconds[small] - b * small / ranks
+    return a, b
 '''
-_LOOP = "range(comm.rank, strips, comm.size)"
-_BLOCK = "range(comm.rank * (strips // comm.size), (comm.rank + 1) * (strips // comm.size))"
-_SUM = "    comm.Reduce(mine, total, root=0)\n"
-_RETURN = "return total if comm.rank == 0 else None"
+_B = "(seconds[large] - seconds[small]) / (large - small) * ranks"
+_A = "seconds[small] - b * small / ranks"
 
-AREA = Exercise(
-    id="03.1",
-    title="The area under a curve, on all ranks",
-    task="This function adds up all strips on every rank. Fill the two gaps: each rank takes its strips, in "
-    "strides, and rank 0 returns the whole area. The next two sections time your function.",
+FIT = Exercise(
+    id="03.4",
+    title="A line through two jobs",
+    task="The smallest and the largest job are two points of the line. Find b, then a.",
     objectives=(1,),
     stub=changed(
-        _AREA,
-        (f"in {_LOOP}:", "in range(strips):  # gap 1: only the strips of this rank"),
-        (_SUM, ""),
-        (_RETURN, "return None  # gap 2: the sum of all parts, on rank 0 only"),
+        _FIT,
+        (f"b = {_B}", "b = 1e-9  # gap 1: seconds per strip"),
+        (f"a = {_A}", "a = 0.0  # gap 2: the seconds that are left without strips"),
     ),
     hints=(
-        "Section 2 distributes terms; strips go the same way. And which call adds up the parts?",
-        "strip    0  1  2  3  4  5  6  7\nrank     0  1  2  3  0  1  2  3     on four ranks: start at your "
-        "rank, continue in strides of size",
-        "for i in range(comm.rank, …, …):   and then   comm.Reduce(mine, …, root=0)",
+        "Subtract one time from the other: what happens to a?",
+        "t_large = a + b · N_large / p\n"
+        "t_small = a + b · N_small / p\n"
+        "difference =  b · (N_large − N_small) / p      now solve for b",
+        "b = (seconds[large] - …) / (large - …) * …   and   a = seconds[small] - …",
     ),
-    solution=_AREA,
-    check=_check_area,
-    cases=(4, 7, 2),
-    describe=lambda strips: f"{strips} strips",
+    solution=_FIT,
+    check=_check_fit,
+    cases=(1, 2, 64),
+    describe=lambda ranks: f"times of {ranks} rank{'s' * (ranks > 1)}",
     sizes=(2, 3, 4, 1),
+    save="03_quadrature.py",
     wrong=(
-        WrongAnswer(changed(_AREA, (_LOOP, "range(strips)")), "does every rank add up the strips of all?"),
-        WrongAnswer(changed(_AREA, (_LOOP, _BLOCK)), "in which strip 6 is missing"),
-        WrongAnswer(
-            changed(_AREA, ("i + 0.5", "i")), "took the height at x = 0; with 4 strips the middles are"
-        ),
-        WrongAnswer(changed(_AREA, (_LOOP, "range(comm.rank + 1, strips + 1, comm.size)")), "not between 0"),
-        WrongAnswer(changed(_AREA, (_SUM, "")), "no rank's strips have arrived on rank 0"),
-        WrongAnswer(
-            changed(_AREA, (_SUM, ""), ("return total", "return mine")), "strips 1 and 3 are missing"
-        ),
-        WrongAnswer(changed(_AREA, (" if comm.rank == 0 else None", "")), "only rank 0 has the area"),
-        WrongAnswer(
-            changed(_AREA, (_LOOP, "range(0 if comm.rank == 0 else strips, strips)")),
-            "took 4 of 4 strips",
-        ),
+        WrongAnswer(changed(_FIT, (" * ranks", "")), "your b is the time of 1/2 strip"),
+        WrongAnswer(changed(_FIT, (_B, "seconds[large] / large * ranks")), "b has a part of a in it"),
+        WrongAnswer(changed(_FIT, (_A, "seconds[small]")), "has its strips in it, too"),
+        WrongAnswer(changed(_FIT, (" / ranks", "")), "you took off the time of 2,000 strips"),
+        WrongAnswer(changed(_FIT, ("return a, b", "return b, a")), "Which of the two is returned first?"),
+        WrongAnswer(changed(_FIT, (_A, "b * small / ranks - seconds[small]")), "so it is positive"),
+        WrongAnswer(changed(_FIT, ("return a, b", "return a")), "expected a and b"),
     ),
-    why="`range(strips)` on every rank raises no error, and the area is wrong. On how many ranks not?",
+    why="two points always fit a line. How could you find out whether the three jobs between them lie on it?",
 )
 
 # -------------------------------------------------------------------- 03.2 rank 0 alone knows how many
 
 
-def _check_from_root(answer: SimpleNamespace, comm: Any, intervals: int) -> None:
-    got = answer.pi_from_root(comm, intervals if comm.rank == 0 else None)
+def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
+    got = answer.pi_from_root(comm, strips if comm.rank == 0 else None)
     if comm.rank > 0:
         expect(got is None, f"returned {got}; only rank 0 has π, the others return None.")
         return
     expect(isinstance(got, float), f"returned {got}, expected a number.")
-    whole, own = midpoint_part(intervals), midpoint_part(intervals, 0, comm.size)
+    whole, own = midpoint_part(strips), midpoint_part(strips, 0, comm.size)
     if abs(got - whole) < 1e-9:
         return
     expect(got != 0, "got 0: nothing was added up.")
@@ -150,19 +116,19 @@ FROM_ROOT = Exercise(
     title="Put in order: one rank knows how many",
     task="Put the lines in order. Two of them have the same purpose, but only one of these two works: leave "
     "the other out.",
-    objectives=(4,),
+    objectives=(3,),
     stub='order("")\n',
     opening='''\
-def pi_from_root(comm, intervals):
-    """Return π on rank 0, the only rank that knows how many `intervals`; None elsewhere."""''',
+def pi_from_root(comm, strips):
+    """Return π on rank 0, the only rank that knows how many `strips`; None elsewhere."""''',
     blocks={
         "A": "    part = np.array(midpoint_part(int(n), comm.rank, comm.size))",
         "B": "    return float(total) if comm.rank == 0 else None",
-        "C": '    n = np.array(intervals or 0, dtype="int64")',
+        "C": '    n = np.array(strips or 0, dtype="int64")',
         "D": "    comm.Bcast(n, root=0)  # copies n from rank 0 to all ranks (lesson 04)",
         "E": "    total = np.zeros_like(part)",
         "F": "    comm.Reduce(part, total, root=0)",
-        "G": '    n = np.array(intervals, dtype="int64")',
+        "G": '    n = np.array(strips, dtype="int64")',
     },
     hints=(
         "Which ranks need n, and when? No rank can add up its part before it has n.",
@@ -174,7 +140,7 @@ def pi_from_root(comm, intervals):
     solution='order("C D A E F B")\n',
     check=_check_from_root,
     cases=(5, 1000),
-    describe=lambda intervals: f"{intervals} intervals",
+    describe=lambda strips: f"{strips} strips",
     sizes=(2, 3, 4, 1),
     imports="from course_lib.pi import midpoint_part",
     wrong=(
@@ -242,7 +208,7 @@ TERMS_FROM = Exercise(
     title="Spot the bug",
     task="This function adds up `count` terms of the series, from term `first` on. It does not always return "
     "the right sum. Find out when it goes wrong, and repair it.",
-    objectives=(1,),
+    objectives=(3,),
     targets=("counts-fit-32-bits",),
     stub=changed(_TERMS, ("int64", "i")),
     hints=(
@@ -275,4 +241,86 @@ TERMS_FROM = Exercise(
     why="k was still below 2³¹ when the terms went wrong. Which number in the formula was not?",
 )
 
-EXERCISES = (AREA, WEAK, LAST_DIGITS, FROM_ROOT, TERMS_FROM)
+# -------------------------------------------------------------------- questions
+
+SIXTEEN_GPUS = Question(
+    id="03.q3",
+    question="A training step takes 80 ms on one GPU, and 20 ms on 8 GPUs that share its batch. What do you "
+    "expect on 16, if adding up gradients takes as long as on 8, and nothing overlaps?",
+    options=(
+        Option(
+            "10 ms",
+            reply="That would mean all of the 20 ms is computing. But an eighth of 80 ms is 10 ms: the other "
+            "10 ms are a, and a stays.",
+            belief="n-ranks-n-times",
+        ),
+        Option(
+            "20 ms",
+            reply="That would mean computing has stopped to shrink. Of 8 GPUs each computes for 10 ms, of 16 "
+            "for 5 ms. Only adding up stays as it was.",
+            belief="efficiency-is-a-wall",
+        ),
+        Option(
+            "15 ms",
+            reply="20 = a + 80/8, so a is 10 ms, and 10 + 80/16 is 15. The efficiency falls from 50 to 33 %.",
+            right=True,
+        ),
+    ),
+    objectives=(1, 2),
+)
+
+LAST_DIGITS = Question(
+    id="03.q2",
+    question="A colleague adds up the same million terms in float64, on one rank and on four. The sums "
+    "differ in the 4th digit. Rounding, or a bug?",
+    options=(
+        Option(
+            "a bug, because correct sums agree in every digit",
+            reply="That would make the sums above wrong, too. They are correct, and differ from about the "
+            "15th digit on, because the order of the additions differs. The 4th digit is far from there.",
+            belief="other-digits-are-a-bug",
+        ),
+        Option(
+            "a bug, because rounding shows in the last digits",
+            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice "
+            "change larger ones: look there first.",
+            right=True,
+        ),
+        Option(
+            "rounding, because four ranks add in a different order",
+            reply="Above, a different order changed about the 15th digit. To reach the 4th digit, rounding "
+            "would have to be a hundred billion times as large.",
+            belief="rounding-explains-it",
+        ),
+    ),
+    objectives=(4,),
+)
+
+EXERCISES = (FIT, SIXTEEN_GPUS, FROM_ROOT, TERMS_FROM, LAST_DIGITS)
+
+PREDICTIONS = (
+    Prediction(
+        id="03.p4",
+        question="1,000 strips: how many times as fast are two ranks?",
+        objectives=(1,),
+        targets=("n-ranks-n-times",),
+    ),
+    Prediction(
+        id="03.p6",
+        question="From how many strips on do two ranks pay?",
+        objectives=(1,),
+        targets=("n-ranks-n-times",),
+    ),
+    Prediction(
+        id="03.p7",
+        question="Two ranks, two million strips: times as long?",
+        objectives=(2,),
+        targets=("weak-is-strong",),
+    ),
+    Prediction(
+        id="03.p3",
+        question="How many different sums on 1, 2, 3 and 4 ranks?",
+        objectives=(4,),
+        targets=("sums-are-bitwise-equal",),
+    ),
+)

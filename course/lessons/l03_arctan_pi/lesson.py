@@ -1,407 +1,456 @@
 # ---
 # title: arctan π and quadrature
-# goal: >-
-#   Distribute a long sum over any number of ranks, and measure what more ranks bring: the same job sooner, or a
-#   larger job.
+# goal: Share one sum among ranks, and find out when that pays.
 # able:
-#   - distribute a sum over any number of ranks
-#   - tell strong scaling from weak scaling, and measure both
+#   - fit a line to a program's times, and predict from it when more ranks pay
+#   - tell strong scaling from weak scaling
 # more:
-#   - say which digits of a parallel sum to trust
-#   - start workers from a running program
+#   - start workers from a running program, and count in 64 bits
+#   - say which digits of a parallel result to compare, and when
 # before: >-
-#   {02}
-# minutes: {core: 20, more: 28}
+#   {01}, {02}
+# minutes: {core: 20, more: 25}
 # ranks: 4
 # warm-up:
-#   - ask: Every rank calls `Reduce` with one number. Where is the sum?
-#     answer: On the root, here rank 0, and only there.
+#   - ask: Why does `timed` take the time of the slowest rank?
+#     answer: The job is done when the last rank is done.
 #   - ask: You want an estimate from darts that is ten times better. How many darts does that take?
-#     answer: >-
-#       A hundred times as many: the standard error is 1.64/√N.
-#   - ask: What does `seconds_on` return?
-#     answer: The median of five times, each until the slowest rank is done.
+#     answer: A hundred times as many. The error is 1.64/√N.
+#   - ask: On rank 2 of 4 ranks, which numbers does `range(rank, 12, size)` give?
+#     answer: 2, 6 and 10.
 # ---
 
+# %% [markdown] tags=["slide"]
+# ## 1 · Half of the strips each
+#
+# π is 4 arctan(1), the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N, each as high as the
+# curve in its middle. (To compute an area is called **quadrature**.)
+
 # %%
-# %%px --setup
+# %%px --save 03_quadrature.py
+"""Quadrature of π on any number of ranks, and how its time depends on the number of strips."""
+
 import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
-rank, size = comm.rank, comm.size
 
-# %% [markdown] tags=["slide"]
-# ## 1 · One term per rank
-#
-# π = 4 · arctan(1), and arctan(1) is an infinite sum. So π = 4 − 4/3 + 4/5 − 4/7 + … Here is a parallel program for it.
-# Rank r computes term r, and `Reduce` adds up the terms.
+# %% [markdown] tags=["subslide"]
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. That is a `range` with three arguments:
+
+# %% tags=["source: course_lib.pi:strided_blocks"]
+# %%px --save 03_quadrature.py
+
+# %% tags=["source: course_lib.pi:midpoint_part"]
+# %%px --save 03_quadrature.py
+
+# %% [markdown] tags=["subslide"]
+# `Reduce` adds up the parts on rank 0. How close do few strips come to π?
+
+
+# %%
+# %%px --save 03_quadrature.py
+def pi(team, strips):
+    """π on rank 0 of the communicator `team`, whose ranks share the strips."""
+    part = np.array(midpoint_part(strips, team.rank, team.size))
+    total = np.zeros_like(part)
+    team.Reduce(part, total)
+    return float(total)
+
 
 # %%
 # %%px
-term = np.array((-1) ** rank * 4 / (2 * rank + 1))
-total = np.zeros_like(term)
-comm.Reduce(term, total, root=0)
-print(f"rank {rank}: term {term:+.4f}, sum {total:.4f}")
+for strips in (10, 100, 1_000):
+    estimate = pi(comm, strips)
+    if comm.rank == 0:
+        print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown]
-# Four terms are a poor π. After N terms the sum is about 1/N away from π, so six digits would take a million ranks. We
-# need a program in which the number of terms does not depend on the number of ranks.
+# Ten times the strips come a hundred times closer. Now the time. `timed` is that of lesson 01.
 
-# %% [markdown] tags=["slide"]
-# ## 2 · Terms in strides
-#
-# Rank r starts at term r and continues in strides of `size`. That is a `range` with three arguments:
+# %% tags=["source: course_lib.measure:timed", "subslide"]
+# %%px --save 03_quadrature.py
 
-# %% tags=["source: course_lib.pi:arctan_loop"]
-# %%px
+
+# %%
+# %%px --save 03_quadrature.py
+def sweep(team, jobs):
+    """For each job, which is a number of strips, the seconds on the ranks of `team`."""
+    return {strips: timed(team, lambda n=strips: pi(team, n), repeat=30) for strips in jobs}
+
+
+jobs = [10**k for k in range(2, 7)]  # from a hundred to a million strips
+
+# %% [markdown] tags=["subslide"]
+# Ranks 0 and 1 share each job; then rank 0 does it alone. (`Split` makes a communicator of the ranks that pass the same value; `COMM_SELF` is
+# one rank alone.) How many times as fast are two ranks?
+
+# %%
+predict("1,000 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px
-part = np.array(arctan_loop(100_000, rank, size))
-comm.Reduce(part, total, root=0)
-mine = list(range(rank, 42, size))  # for the picture
+pair = comm.Split(comm.rank < 2)
+
+
+def one_and_two(jobs):
+    """On rank 0: the seconds of one rank and of two, for each job."""
+    two = sweep(pair, jobs) if comm.rank < 2 else None
+    one = sweep(MPI.COMM_SELF, jobs) if comm.rank == 0 else None
+    return one, two
+
+
+times = one_and_two(jobs)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.shares import owner_map
-
-print(f"π ≈ {float(cluster['total'][0]):.6f} from 100 000 terms")
-owner = {term: rank for rank, terms in enumerate(cluster["mine"]) for term in terms}
-owner_map([owner[term] for term in range(42)])
+one, two = cluster["times"][0]
+outcome("1,000 strips: how many times as fast are two ranks?", one[1_000] / two[1_000])
+rows = [{"labels": {"strips": n, "on": "one rank"}, "value": one[n]} for n in one]
+rows += [{"labels": {"strips": n, "on": "two ranks"}, "value": two[n]} for n in two]
+show(rows, x="strips", y="time", by="on")
 
 # %% [markdown]
-# The picture shows 42 terms. 42 is not a multiple of 4, yet the code needs no special case: the ranks' counts differ by
-# at most one. If there are more ranks than terms, the extra ranks add up nothing.
+# <details><summary>Open after you have run the cell</summary>
+#
+# With 1,000 strips, two ranks are *slower*. With a million they are nearly twice as fast, if each has a core to itself. On the left, the time
+# goes into calls of NumPy, which both ranks make, and into a message. Half of the strips saves next to nothing, and the message comes on top.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 2 · A line
+#
+# Both curves are flat on the left and rise with N on the right. The simplest formula that does so is
+#
+# **t = a + b · N / p**
+#
+# for N strips on p ranks. b is the time of one strip. a is what a run costs even without strips; it depends on p.
+
+# %% tags=["exercise: 03.4"]
 
 # %% [markdown] tags=["notes"]
-# Ask: what would `N // size` terms per rank do to the remainder? Lost, without an error. One minute.
+# Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
-# %% [markdown] tags=["slide"]
-# ## 3 · A better sum
-#
-# Before we use more ranks, let us look for a better sum. π is also an area: the one under 4/(1 + x²) from 0 to 1. Computing
-# an area is called **quadrature**. The **midpoint rule** cuts it into N strips of width h = 1/N. The height of strip i
-# is that of the curve at the middle of the strip, x = h·(i + ½). How close do both sums come to π?
+# %% [markdown] tags=["subslide"]
+# The rest of the program finds the line of any machine. (First the cluster's four ranks run it. Where they share cores, b comes out too large.)
+
 
 # %% tags=["nbval-ignore-output"]
-import math
-
-from course.lessons.shared.figures.pi import error_against_terms
-from course_lib.pi import arctan_error, arctan_loop, midpoint_error, midpoint_loop
-
-counts = [10, 100, 1_000, 10_000, 100_000]
-sums = {"series": (arctan_loop, arctan_error), "midpoint": (midpoint_loop, midpoint_error)}
-measured = {name: {n: add_up(n) - math.pi for n in counts} for name, (add_up, _) in sums.items()}
-predicted = {name: {n: error(n) for n in counts} for name, (_, error) in sums.items()}
-error_against_terms(measured, predicted, count="terms or strips N")
-
-# %% [markdown]
-# The series is 1/N away from π, the midpoint rule 1/(12 N²). A hundred strips are closer than a hundred thousand terms. To
-# come as close as 100 000 strips, the series needs 1.2 · 10¹¹ terms. So we distribute the better formula.
-
-# %% [markdown] tags=["slide"]
-# ## 4 · Your turn
-
-# %% tags=["exercise: 03.1"]
-
-# %% [markdown] tags=["notes"]
-# Six minutes. Most forget one of the two gaps: with `range(strips)` left, the reply says "4 times the area". Whoever is done
-# early tries blocks in place of strides, and sees which strips the reply calls missing.
-
-# %% [markdown] tags=["slide"]
-# ## 5 · The same job, sooner
-#
-# There are two reasons to want more ranks: to finish the same job sooner, or to do a larger job. How the time of the
-# *same* job changes with more ranks is its **strong scaling**: ideally, n ranks take 1/n of the time. We time half a
-# million strips on one rank, on one rank per core, and on all four. The library's `one_rank_per_core` makes the
-# communicators that you made with `Split` in lesson 02.
-
-# %%
-continue_with("03.1")
-predict("Speed-up of four ranks, same job?", None)
-
-# %%
-# %%px
-from course_lib.comm.timing import one_rank_per_core, seconds_on
+# %%px --save 03_quadrature.py
+def main():
+    seconds, estimate = sweep(comm, jobs), pi(comm, jobs[-1])
+    a, b = fit(seconds, comm.size)
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, π ≈ {estimate:.12f}, t = {1e6 * a:.0f} µs + {1e9 * b:.2f} ns · N / p")
 
 
-def curve(x):
-    return 4 / (1 + x * x)
-
-
-alone = one_rank_per_core(comm, cores=1)  # rank 0 only
-team = one_rank_per_core(comm)
-on_one = seconds_on(alone, lambda: area(alone, curve, 500_000))
-
-# %%
-# %%px
-on_team = seconds_on(team, lambda: area(team, curve, 500_000))
-
-# %% [markdown]
-# Ranks that are not in `team` sat out. Now all four take part:
-
-# %%
-# %%px
-on_four = seconds_on(comm, lambda: area(comm, curve, 500_000))
+if __name__ == "__main__":
+    main()
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.shared.explained import why_longer, why_speedup
-from course.lessons.shared.reference import reference
-from mpi_classroom.launch import available_cores
+# !mpiexec -n 1 python code/03_quadrature.py
+# !mpiexec -n 2 python code/03_quadrature.py
 
-cores = min(available_cores(), 4)
-one, on_team, on_four = (cluster[name][0] for name in ("on_one", "on_team", "on_four"))
-same = {cores: on_team, 4: on_four, 1: one}
-for n, seconds in sorted(same.items()):
-    speedup = one / seconds
-    crowded = " (oversubscribed)" * (n > cores)
-    print(
-        f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {speedup:.2f}, "
-        f"efficiency {speedup / n:.0%}{crowded}"
-    )
-outcome("Speed-up of four ranks, same job?", one / on_four, because=why_speedup(one / on_four, 4, cores))
-idle = reference("pi", "10,000,000 strips, pure Python: 2 ranks for 1")
-print(
-    "Reference machine, two otherwise idle cores, such a loop over 10⁷ strips: "
-    f"2 ranks have a speed-up of {idle['ratio']:.2f}."
-)
-
-# %% [markdown]
-# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one. If yours
-# is low with one rank per core, compare it with the last line, measured on two idle cores.
-
-# %% [markdown] tags=["slide"]
-# ## 6 · A larger job
-#
-# The second reason is a larger job: n times the strips on n ranks. How the time then changes is **weak scaling**:
-# ideally, it stays the same. Here every rank gets half a million strips *of its own*.
+# %% [markdown] tags=["subslide"]
+# b should be about the same on one rank and on two: a strip does not know who adds it up. Set the two lines equal, with one b, and solve for N.
+# **Predict:** from how many strips on do two ranks pay?
 
 # %%
-predict("Four ranks, four times the strips: how many times as long as one rank?", None)
+predict("From how many strips on do two ranks pay?", None)
+
+# %% [markdown] tags=["subslide"]
+# We do so with the times of section 1, and measure three jobs around the crossing.
+
+# %%
+(a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
+crossing = max(100, round(2 * (a_two - a_one) / b))
+cluster["around"] = [crossing // 10, crossing, 10 * crossing]
 
 # %%
 # %%px
-on_team = seconds_on(team, lambda: area(team, curve, 500_000 * team.size))
-
-# %%
-# %%px
-on_four = seconds_on(comm, lambda: area(comm, curve, 500_000 * size))
-
-# %% [markdown]
-# Left: strong scaling. Right: weak scaling. The percentage at each point is its efficiency. On the right, that is the time
-# of one rank divided by the time of n.
+times_around = one_and_two(around)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l03_arctan_pi.figures import scaling
-
-grown = {cores: cluster["on_team"][0], 4: cluster["on_four"][0], 1: one}
-ratio = grown[4] / one
-why = why_longer(ratio, 4, cores)
-outcome("Four ranks, four times the strips: how many times as long as one rank?", ratio, because=why)
-scaling(same, grown, cores=cores)
+outcome("From how many strips on do two ranks pay?", crossing)
+one_around, two_around = cluster["times_around"][0]
+for n in one_around:
+    print(f"{n:9,} strips: two ranks are {one_around[n] / two_around[n]:.2f} times as fast")
 
 # %% [markdown]
-# Both ideals end at one rank per core: beyond that, the same job gets no faster, and n times the job takes longer.
-# Four ranks on two cores take at least twice as long.
+# <details><summary>Open after you have run the cell</summary>
 #
-# Strong scaling is the harder of the two. Each rank's part of the job shrinks, but the part that cannot be distributed
-# does not. In our program the latter is one short `Reduce`; in training it can be long. When somebody says "it scales",
-# ask which of the two is meant.
+# a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b. Two ranks *cost* a₂ − a₁ more, for message and waiting, and *save* half of b N. The three
+# numbers should be below, near and above 1. If not, look at your `fit`, then at what else the cores are doing.
+#
+# </details>
 
-# %% [markdown] tags=["notes"]
-# Ask for the numbers of a laptop with two cores and of one with eight. On both the same question: where does the time stop
-# falling on the left, and where does it begin to rise on the right? At the number of cores. Two minutes.
+# %% [markdown] tags=["slide"]
+# ## 3 · Sooner, or more?
+#
+# Two ranks can finish a million strips sooner. Or each takes a million of its own. **Predict:** how many times as long does that take as one rank with
+# one million?
 
-# %% tags=["exercise: 03.q1"]
+# %%
+predict("Two ranks, two million strips: times as long?", None)
+
+# %%
+# %%px
+times_grown = one_and_two([1_000_000, 2_000_000])
+
+# %% [markdown]
+# We also draw what the line says of more ranks, *if a stayed as it is on two*. Which of the two jobs will be flat?
+
+# %% tags=["nbval-ignore-output"]
+one_grown, two_grown = cluster["times_grown"][0]
+outcome("Two ranks, two million strips: times as long?", two_grown[2_000_000] / one_grown[1_000_000])
+scaling = []
+for p in (2, 16, 128, 1024):
+    for job, n in (("the same million", 1e6), ("a million per rank", 1e6 * p)):
+        labels = {"ranks": p, "job": job}
+        scaling.append({"labels": labels, "value": a_two + b * n / p, "kind": "predicted"})
+show(scaling, x="ranks", y="time", by="job")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# **Weak scaling** lets the job grow with the ranks: N/p stays, so t stays. **Strong scaling** keeps the job: N/p shrinks, a does not. Once b N/p is as small
+# as a, more ranks can at most halve t. The **efficiency**, the speed-up divided by p, falls all along the lower curve.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## On a cluster
+#
+# | | what changes |
+# |---|---|
+# | a | some 2 µs per message with InfiniBand, 30 µs with Ethernet; in a tree of 1,024 ranks, 10 messages in a row. So a grows with p, and beyond some p the same job gets slower again |
+# | b | far smaller on a GPU, where starting a computation adds some 5 µs to a. So only larger jobs pay |
+# | training | a step adds up one number per weight: a is bytes over the network's rate, less what overlaps with computing (lesson 06) |
+
+# %% tags=["exercise: 03.q3", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - `range(rank, N, size)` distributes N items over any number of ranks: each item once, and counts that differ by at most
-#   one.
-# - A better formula first, then a faster program, then more ranks.
-# - Strong scaling: the same job in less time. Weak scaling: a larger job in the same time.
-#
+# - `range(rank, N, size)` distributes N items over any number of ranks.
+# - t = a + b · N / p. More ranks pay when they save more of b · N than they add to a.
+# - Strong scaling: the same job, until a is left. Weak scaling: the job grows with the ranks.
+
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A training takes ten hours on one GPU, and you get eight GPUs. Finish the same training sooner, or train on eight times
-# the data in ten hours? Which of the two will scale better, and why? Vote, discuss it in pairs, vote again.
+# A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of them, and you need it in a minute. What do you ask first? (a) Which
+# network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>The first is strong scaling: each GPU has an eighth of the work per step,
-# and the messages do not shrink with it (every step, the GPUs exchange one number per weight). The second is weak scaling,
-# and easier. But is more data what you need?</details>
+# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours gives each of 480 GPUs a sixtieth of the work: a may be all
+# that is left. (a) and (c) come next.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
 
-# %% [markdown] tags=["more", "slide"]
+# %% [markdown] tags=["more"]
 # ## More
 #
-# ### 7 · The last digits
+# ### Who can be a rank?
 #
-# We add up the same million terms of the series on 1, 2, 3 and 4 ranks. `arctan_pi` is section 2 with NumPy instead of the
-# loop. How many different sums will come out?
+# So far `mpiexec` started all ranks, and all of them run Python. Must that be so? Suppose one process finds out how large the job is, and wants help. First the
+# order of events. `Bcast` (lesson 04) copies an array from one rank, the root, to all:
+
+# %% tags=["exercise: 03.2"]
+
+# %% [markdown]
+# `Spawn` starts ranks from a running program. An **intercommunicator** connects the parent with its workers; it has two groups. In a call with a root,
+# the parent passes `root=MPI.ROOT`: "I am the root". The workers pass `root=0`: rank 0 of the other group. `Disconnect` separates the two sides when all
+# messages have arrived. First the worker; `%%writefile` writes a cell to a file:
+
+# %%
+# %%writefile code/cpi.py
+"""A worker of spawn_pi.py: it receives the number of strips, adds up its own, and returns their area."""
+
+import numpy as np
+from mpi4py import MPI
+
+
+def part(strips, rank, size):
+    """The area of one rank's strips, one by one."""
+    h = 1 / strips
+    return h * sum(4 / (1 + (h * (i + 0.5)) ** 2) for i in range(rank, strips, size))
+
+
+if __name__ == "__main__":
+    parent = MPI.Comm.Get_parent()
+    strips = np.zeros((), dtype=np.int64)
+    parent.Bcast(strips, root=0)
+    parent.Reduce(np.array(part(int(strips), parent.rank, parent.size)), None, root=0)
+    parent.Disconnect()
+
+# %% [markdown]
+# The parent does the job alone, too, with the same loop:
+
+# %%
+# %%writefile code/spawn_pi.py
+"""π by workers that this program starts: mpiexec -n 1 python code/spawn_pi.py WORKERS STRIPS."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from cpi import part
+from mpi4py import MPI
+
+workers, strips = int(sys.argv[1]), int(sys.argv[2])
+began = MPI.Wtime()
+part(strips, 0, 1)
+alone = MPI.Wtime() - began
+
+began = MPI.Wtime()
+worker = ["-m", "mpi4py", str(Path(__file__).with_name("cpi.py"))]  # -m mpi4py: an error on one ends all
+team = MPI.COMM_SELF.Spawn(sys.executable, args=worker, maxprocs=workers)
+team.Bcast(np.array(strips, dtype=np.int64), root=MPI.ROOT)
+total = np.zeros(())
+team.Reduce(None, total, root=MPI.ROOT)
+team.Disconnect()
+print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
+
+# %% [markdown]
+# **Predict:** will two workers be faster than one process, with a thousand strips and with twenty million? (The loop is pure Python: b is some 100 ns.)
+
+# %% tags=["nbval-ignore-output"]
+# !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
+# !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 20000000
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# It is the same line, with a large a. Two Pythons start, import NumPy and connect: that takes a good part of a second. So spawning pays for seconds of
+# work, not for milliseconds. The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with
+# 59.8 s for darts: two algorithms. Ours compares one loop with itself.
+#
+# </details>
+#
+# A rank need not run Python, either. MPI sees arrays, whatever language made them. `arctan_pi.c` and `arctan_pi.R` add up π = 4 − 4/3 + 4/5 − 4/7 + …, which is 4
+# arctan(1). First each rank adds one term, then the ranks share a million. After N terms the sum is 1/N off: how many ranks with one term each would six
+# digits take?
+#
+# R's package Rmpi is usually built with the MPI of the operating system. Ranks of different MPIs cannot talk to each other, so `run_r` starts R's with the
+# system's `mpirun`.
+
+# %%
+from course.paths import BUILD, NOTEBOOKS
+
+in_c, in_r = (NOTEBOOKS / "code" / f"arctan_pi.{language}" for language in ("c", "R"))
+print(in_c.read_text(), in_r.read_text(), sep="\n")
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l03_arctan_pi.rmpi import run_r, why_no_r
+from course.lessons.shared.programs import compile_c, run_program, why_no_c
+
+if reason := why_no_c():
+    print("C skipped:", reason)
+else:
+    program = compile_c(in_c, BUILD / "arctan_pi")
+    print(run_program(4, [program]), run_program(4, [program, "1000000"]), sep="\n")
+if reason := why_no_r():
+    print("R skipped:", reason)
+else:
+    print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
+
+# %% [markdown]
+# A million ranks, so we share the terms. Both programs take care that k may be large. Does this one?
+
+# %% tags=["exercise: 03.3"]
+
+# %% [markdown]
+# ### Which digits may differ?
+#
+# We add up the same 100,000 strips on 1, 2, 3 and 4 ranks. `midpoint_loop` is `midpoint_part` without NumPy; `allreduce` adds up numbers and gives
+# the sum to all ranks.
 
 # %%
 predict("How many different sums on 1, 2, 3 and 4 ranks?", None)
 
 # %%
 # %%px
-from course_lib.pi import arctan_pi
+from course_lib.pi import midpoint_loop
 
 sums = []
 for n in (1, 2, 3, 4):
-    first = one_rank_per_core(comm, cores=n)  # the first n ranks
-    if first != MPI.COMM_NULL:
-        sums.append(arctan_pi(first, 1_000_000))
+    team = comm.Split(comm.rank < n)  # the first n ranks, and the rest
+    sums.append(team.allreduce(midpoint_loop(100_000, team.rank, team.size)))
 
-# %% tags=["nbval-ignore-output"]
-from course_lib.pi import arctan_term
-
+# %%
 sums = cluster["sums"][0]
 outcome("How many different sums on 1, 2, 3 and 4 ranks?", len(set(sums)))
-exact = math.fsum(arctan_term(k) for k in range(1_000_000))  # exact additions, one rounding at the end
-for n, total in enumerate(sums, 1):
-    print(f"{n} rank{'s' * (n > 1)}: {total!r:18}  off from the exact sum by {total - exact:+.0e}")
-print(f"π itself: {math.pi!r:17}  off from the exact sum by {math.pi - exact:+.0e}")
+print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), sep="\n")
 
 # %% [markdown]
-# A computer rounds after every addition. With a different number of ranks, the same terms are added in a different order
-# and rounded at different points. All four sums are right: which one comes closest is chance. The terms that we left out
-# (10⁻⁶) matter far more than the rounding (at most about 10⁻¹⁴). So compare parallel results with a tolerance, never with
-# `==`.
+# <details><summary>Open after you have run the cell</summary>
+#
+# A computer rounds after every addition. Other numbers of ranks add the same strips in another order, and round at other points. All sums are
+# right; they share 14 digits. Compare such results with a tolerance, never with `==`.
+#
+# </details>
 
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# You will meet rounding in training, too. In float32, the losses of two runs on different numbers of ranks differ in about
-# the seventh digit after the first step. A difference in the third digit is not rounding. Look for a bug, unless the
-# model has layers that depend on the number of ranks, such as dropout and batch normalisation.
-
-# %% [markdown] tags=["slide"]
-# ### 8 · The law behind weak scaling
-#
-# Amdahl's law (lesson 02) fixes the job: with more and more ranks the serial part is all that is left. Gustafson (1988)
-# replied that people with more cores run larger jobs. Let s be the fraction of the time on n ranks during which only one
-# rank works. Then, by **Gustafson's law**, n ranks do n − s·(n − 1) times the work that one rank does in the same time.
+# Is that so in training, too? Ranks that train together add up gradients (lesson 06), and another number of ranks adds them in another order. We need no ranks to see what
+# that does. We train a network twice, from the same weights, on the same batches, the second time with each batch in reverse order. The loss of a batch is a mean over its images,
+# so their order should not matter. **Predict:** how many digits do the two losses share in step 1, and how many in step 300?
 
 # %%
-from course_lib.theory.scaling import amdahl_speedup, gustafson_speedup
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-for n in (2, 4, 64, 1024):
-    same_job, larger_job = amdahl_speedup(0.05, n), gustafson_speedup(0.05, n)
-    print(f"{n:4} ranks, 5% serial: the same job {same_job:5.2f}×, a larger job {larger_job:6.2f}×")
+torch.set_num_threads(1)
+digits = np.load(NOTEBOOKS / "code" / "data" / "digits.npz")
 
-# %% [markdown]
-# The two do not contradict each other: 5% of the time on *one* rank is not 5% of the time on 1024.
 
-# %% [markdown] tags=["slide"]
-# ### 9 · Workers on demand: `Spawn`
-#
-# So far our ranks were there before the program began. MPI can also start ranks *from* a running program. Then one process
-# knows the size of the job, and has to tell the others: `Bcast` (lesson 04) copies an array from the root to all ranks.
+def losses(dtype, order):
+    """The loss of each of 300 steps on handwritten digits. `order` is 1, or -1 for reversed batches."""
+    torch.manual_seed(0)
+    hidden = [layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    model = nn.Sequential(*hidden, nn.Linear(64, 10)).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    draw, found = np.random.default_rng(0), []
+    for _ in range(300):
+        batch = draw.choice(1500, 128, replace=False)[::order].copy()
+        images = torch.from_numpy(digits["train_images"][batch] / 16).flatten(1).to(dtype)
+        loss = F.cross_entropy(model(images), torch.from_numpy(digits["train_labels"][batch]).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
 
-# %% tags=["exercise: 03.2"]
-
-# %% [markdown]
-# Now the pair of programs from the article, repaired. First a worker, `cpi.py` in the article:
-
-# %% tags=["source: course.lessons.l03_arctan_pi.pi_worker:work"]
-# %%px
-
-# %% [markdown]
-# And the parent, which starts the workers. Parent and workers are connected by an **intercommunicator**, which has two
-# groups. In every call with a root, each side says where the root is. The parent passes `root=MPI.ROOT`: "I am the root."
-# The workers pass `root=0`: rank 0 of the other group.
-
-# %% tags=["source: course.lessons.l03_arctan_pi.spawn:spawn_pi"]
-# %%px
-
-# %% [markdown]
-# `Disconnect` waits until all messages have arrived, and separates the two sides. (The article prints `argos=` where `args=`
-# belongs, and one copy of it lost `Disconnect`.) If a worker dies, its parent may wait for ever. So `spawned_pi` runs the
-# parent in a process of its own, with a deadline. How long do two workers take, and one process with the *same* loop?
 
 # %% tags=["nbval-ignore-output"]
-import time
-
-from course.lessons.l03_arctan_pi.spawn import spawned_pi
-
-began = time.perf_counter()
-midpoint_loop(10_000_000)
-serial = time.perf_counter() - began
-start_up, whole = spawned_pi(2, 1).seconds, spawned_pi(2, 10_000_000).seconds
-print(f"10⁷ strips, 1 process           {serial:5.2f} s")
-print(f"10⁷ strips, 2 spawned workers   {whole:5.2f} s: speed-up {serial / whole:.2f}")
-print(f"of these, start and end         {start_up:5.2f} s (measured with 1 strip)")
-print(f"10⁸ strips, 1 process           {10 * serial:5.1f} s, scaled from 10⁷")
-print("10⁸ strips, 6 spawned workers    9.79 s, published; not run here")
+for dtype in (torch.float32, torch.float64):
+    forward, backward = losses(dtype, 1), losses(dtype, -1)
+    for step in (1, 10, 100, 300):
+        print(f"{dtype}, step {step:3}: {forward[step - 1]:.12f} {backward[step - 1]:.12f}")
 
 # %% [markdown]
-# The article compares its 9.79 s with the 59.8 s of the darts in lesson 02: two algorithms. The fourth line is the same
-# algorithm in one process, but on your machine; the published time is from another. Each spawn costs a fixed time, which
-# the third line shows. Spawning pays off for minutes of work, not for milliseconds.
-
-# %% [markdown] tags=["slide"]
-# ### 10 · The same in C and in R
+# <details><summary>Open after you have run the cell</summary>
 #
-# MPI is not tied to Python. `notebooks/code/arctan_pi.c` is the series in C. We run it with one term per rank, then with a
-# million terms in strides. Without a compiler, the cell says so.
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.shared.programs import compile_c, run_program, why_no_c
-from course.paths import BUILD, NOTEBOOKS
-
-if reason := why_no_c():
-    print("Skipped:", reason)
-else:
-    program = compile_c(NOTEBOOKS / "code" / "arctan_pi.c", BUILD / "arctan_pi")
-    print(run_program(4, [program]))
-    print(run_program(4, [program, "1000000"]))
+# In step 1 the float32 losses share about seven digits. Then every step computes from weights that differ a little, and where the learning rate
+# (lesson 05) is large, the differences *grow*: after 300 steps no digit need be left. Nothing is wrong, and both networks learn. In float64 the
+# differences start at the 16th digit, and about ten digits survive.
+#
+# So a different loss in step 300 proves nothing. To check a parallel program against one process, compare the *first* steps, in float64, without
+# dropout and batch norm: there, a difference in the first ten digits is a bug. Later, compare what training is for: accuracy, over several seeds.
+#
+# </details>
 
 # %% [markdown]
-# And in R, from `notebooks/code/arctan_pi.R`, where the call is `mpi.reduce`. R's package Rmpi is usually built with the MPI
-# of the operating system, which is not the one that our Python uses. Ranks of different MPIs cannot talk to each other,
-# so `run_r` starts R's ranks with the system's `mpirun`.
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l03_arctan_pi.rmpi import run_r, why_no_r
-
-if reason := why_no_r():
-    print("Skipped:", reason)
-else:
-    print(run_r(2, NOTEBOOKS / "code" / "arctan_pi.R", ["1000000"]))
-
-# %% [markdown]
-# Back to Python. Is this program right?
-
-# %% tags=["exercise: 03.3"]
-
-# %% [markdown]
-# ## On GPUs
-#
-# The sum over a block of terms is one call of CuPy or PyTorch, with millions of terms per block. Use float64, which is slow
-# on consumer GPUs. A GPU adds in yet another order. Where its threads add with atomic operations, the order changes from
-# run to run, so even one GPU need not repeat its last digits.
-#
-# ## Pitfalls
-#
-# - The whole range on every rank: the result is `size` times too large. A test on a single rank does not show it.
-# - `N // size` items per rank: the remainder is lost.
-# - Comparing sums from different numbers of ranks with `==`.
-# - Spawning from a process that must not die, or without `Disconnect`.
-#
 # ## References
 #
 # - J. Davis, [Large Scale Deep Learning Using the High-Performance Computing Libraries OpenMPI and
-#   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: the parent, its worker, and the published times.
+#   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: parent, worker and the published times. The article prints `argos=` where
+#   `args=` belongs, and one copy of it lost `Disconnect`.
 # - L. Dalcin and others, [MPI for Python: dynamic process management](https://mpi4py.readthedocs.io/en/stable/tutorial.html#dynamic-process-management).
-# - J. Gustafson, [Reevaluating Amdahl's law](https://doi.org/10.1145/42411.42415), 1988.
-# - D. Goldberg, [What every computer scientist should know about floating-point
-#   arithmetic](https://doi.org/10.1145/103162.103163), 1991.
-#
-# ## Stretch
-#
-# Make the sum of section 7 bitwise equal on 1, 2, 3 and 4 ranks. (The order of additions must not depend on the ranks. Cut
-# the terms into blocks, give whole blocks to ranks, collect one number per block on rank 0, and add those in the order of
-# the blocks. What does it cost?)
+# - G. Amdahl, [Validity of the single processor approach](https://doi.org/10.1145/1465482.1465560), 1967: the same job. J. Gustafson, [Reevaluating Amdahl's
+#   law](https://doi.org/10.1145/42411.42415), 1988: people with more processors run larger jobs.
+# - D. Goldberg, [What every computer scientist should know about floating-point arithmetic](https://doi.org/10.1145/103162.103163), 1991.

@@ -18,12 +18,6 @@ TERMS = (
     ),
     Term("efficiency", "The speed-up divided by the number of ranks: 100% when n ranks are n times as fast."),
     Term(
-        "Gustafson's law",
-        "If only one rank works in a fraction s of the time, n ranks do n − s·(n−1) times the work that one "
-        "rank does in the same time.",
-        forms=r"Gustafson('s)?",
-    ),
-    Term(
         "intercommunicator",
         "A communicator that connects two groups of ranks; each rank communicates with the other group.",
     ),

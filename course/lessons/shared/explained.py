@@ -32,24 +32,6 @@ def why_no_fraction(speedups: tuple[float, float, float], ranks: int, cores: int
     return ""
 
 
-def why_longer(ratio: float, ranks: int, cores: int) -> str:
-    """Why `ranks` times the job on `ranks` ranks takes `ratio` times as long as the job on one rank."""
-    least = max(1.0, ranks / cores)
-    room = f"{number(cores)} core{'s' * (cores != 1)}"
-    free = room.replace(" ", " free ")
-    ideal = "as long" if least == 1 else "twice as long" if least == 2 else f"{least:.3g} times as long"
-    if ratio < least / 1.1:
-        allow = "allow" if cores > 1 else "allows"
-        return f"That is faster than {room} {allow}, so the time on one rank was disturbed. {BUSY}"
-    if ratio > least / NEAR:
-        return f"On {free}, it should take about {ideal}. Here it took longer: {slow(cores)}"
-    if ranks > cores:
-        verb = "have" if cores > 1 else "has"
-        work = f"the work of {number(ranks)} ranks"
-        return f"{room.capitalize()} {verb} to do {work}, which takes about {ideal}."
-    return "Each rank has its own core and does as much work as the single rank did."
-
-
 def slow(cores: int) -> str:
     """What may have kept the ranks from what `cores` free cores allow."""
     if cores == 1:

@@ -37,6 +37,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "other-digits-are-a-bug": "a result with other last digits than yesterday's is wrong",
         "rounding-explains-it": "rounding explains every difference between two parallel sums",
         "weak-is-strong": "weak scaling is strong scaling",
+        "efficiency-is-a-wall": "when the efficiency has fallen to a half, more ranks bring nothing",
     },
     "04": {
         "only-root-calls": "only the root calls Bcast",

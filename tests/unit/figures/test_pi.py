@@ -7,7 +7,6 @@ from course.lessons.shared.figures.pi import (
     amdahl,
     darts_by_rank,
     error_against_samples,
-    error_against_terms,
     seconds_by_program,
 )
 from tests.unit.figures.pictures import check_legible
@@ -126,32 +125,3 @@ def test_amdahl_says_which_machine_was_measured():
 def test_ranks_slower_than_one_are_not_extrapolated():
     with pytest.raises(ValueError, match="fraction from 0 to 1"):
         amdahl((0.9, 1.5, 1.8), 2)
-
-
-COUNTS = [10**k for k in range(1, 6)]
-SERIES = {"arctan": {n: 1 / n for n in COUNTS}, "midpoint": {n: -1 / (12 * n * n) for n in COUNTS}}
-
-
-def test_series_are_compared_by_what_ten_times_the_terms_bring():
-    picture = error_against_terms(SERIES, SERIES)
-    check_legible(picture)
-    assert title(picture) == "10 times N: arctan 10 times closer to π, midpoint 100 times closer to π"
-    assert "arctan: 0.1 from π at 10, 1e-05 from π at 100,000, with the predicted line" in picture.alt
-
-
-def test_errors_that_are_rounding_do_not_bend_the_slope():
-    rounded = {**SERIES["midpoint"], 10**8: 4e-16, 10**9: 4e-16}
-    assert "midpoint 100 times closer" in title(error_against_terms({"midpoint": rounded}))
-
-
-def test_measured_and_predicted_are_labelled():
-    axes = error_against_terms(SERIES, {"arctan": SERIES["arctan"]}).figure.axes[0]
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["arctan: predicted", "arctan: measured", "midpoint: measured"]
-
-
-@pytest.mark.parametrize("errors", [{100: 0.01}, {100: 0.0}])
-def test_one_point_and_an_exact_result_can_be_drawn(errors: dict[int, float]):
-    picture = error_against_terms({"exact": errors})
-    check_legible(picture)
-    assert "With the most terms: exact" in title(picture)

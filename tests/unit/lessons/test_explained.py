@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.lessons.shared.explained import why_longer, why_no_fraction, why_speedup
+from course.lessons.shared.explained import why_no_fraction, why_speedup
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,3 @@ def test_a_measurement_gives_a_serial_fraction_or_the_reason_why_not(
 ) -> None:
     why = why_no_fraction(speedups, ranks, cores)
     assert why.startswith(words) and bool(why) == bool(words)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "cores", "words"),
-    [
-        (1.02, 4, "Each rank has its own core"),
-        (2.05, 2, "Two cores have to do the work of four ranks, which takes about twice as long."),
-        (4.1, 1, "One core has to do the work of four ranks, which takes about 4 times as long."),
-        (3.4, 2, "On two free cores, it should take about twice as long. Here it took longer: other"),
-        (1.6, 4, "On four free cores, it should take about as long."),
-        (1.33, 3, "Three cores have to do the work of four ranks, which takes about 1.33 times as long."),
-        (3.0, 1, "That is faster than one core allows, so"),
-        (1.5, 2, "That is faster than two cores allow, so"),
-    ],
-)
-def test_a_larger_job_is_explained_likewise(ratio: float, cores: int, words: str) -> None:
-    assert words in why_longer(ratio, 4, cores)

@@ -17,7 +17,6 @@ from course_lib.theory.cost_model import (
     gather_cost,
     karp_flatt_fraction,
     pairwise_alltoall_cost,
-    parallel_efficiency,
     predict_seconds,
     recursive_doubling_allreduce_cost,
     ring_allgather_cost,
@@ -67,15 +66,9 @@ def test_a_speedup_above_the_ranks_has_a_negative_serial_fraction():
     assert karp_flatt_fraction(2.2, 2) < 0
 
 
-def test_efficiency_is_one_when_n_ranks_are_n_times_faster():
-    assert [parallel_efficiency(s, n) for s, n in ((1, 1), (4, 4), (2, 4))] == [1, 1, 0.5]
-
-
 def test_impossible_arguments_are_refused_in_a_sentence():
     with pytest.raises(ValueError, match=r"1\.2 of the work on 4 ranks; give a fraction from 0 to 1"):
         amdahl_speedup(1.2, 4)
-    with pytest.raises(ValueError, match="0 ranks do no work"):
-        parallel_efficiency(1, 0)
     with pytest.raises(ValueError, match="1 ranks share nothing; give the speed-up of 2 or more"):
         karp_flatt_fraction(1, 1)
 

@@ -1,0 +1,90 @@
+"""Quadrature of π on any number of ranks, and how its time depends on the number of strips.
+
+Start it with one of these:
+
+    mpiexec -n 4 python code/03_quadrature.py                     on this machine
+    mpiexec -n 8 --hostfile hosts python code/03_quadrature.py    on the hosts that a file lists, over ssh
+    sbatch -n 8 --wrap "mpiexec python code/03_quadrature.py"     under Slurm
+"""
+
+# %%
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+
+
+# %%
+from collections.abc import Iterator
+
+def strided_blocks(total: int, rank: int, size: int, block: int = 2**14) -> Iterator[np.ndarray]:
+    """Yield this rank's numbers below `total`, which are rank, rank + size, rank + 2·size and so on.
+
+    They come in arrays of at most `block` numbers, so that NumPy's results stay in the core's cache.
+    """
+    for first in range(rank, total, size * block):
+        yield np.arange(first, min(first + size * block, total), size, dtype=np.int64)
+
+
+# %%
+def midpoint_part(strips: int, rank: int = 0, size: int = 1) -> float:
+    """This rank's part of the area under 4/(1 + x²) from 0 to 1; the parts of all ranks add up to π."""
+    h, area = 1.0 / strips, 0.0
+    for i in strided_blocks(strips, rank, size):
+        x = h * (i + 0.5)  # the middle of strip i
+        area += h * float(np.sum(4.0 / (1.0 + x * x)))
+    return area
+
+
+# %%
+def pi(team, strips):
+    """π on rank 0 of the communicator `team`, whose ranks share the strips."""
+    part = np.array(midpoint_part(strips, team.rank, team.size))
+    total = np.zeros_like(part)
+    team.Reduce(part, total)
+    return float(total)
+
+
+# %%
+from collections.abc import Callable
+
+def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> float:
+    """Seconds of `function()` on the slowest rank, the median of `repeat` runs; the same on every rank."""
+    seconds = []
+    for _ in range(repeat):
+        comm.Barrier()  # all ranks start together
+        start = MPI.Wtime()
+        function()
+        seconds.append(comm.allreduce(MPI.Wtime() - start, op=MPI.MAX))
+    return float(np.median(seconds))
+
+
+# %%
+def sweep(team, jobs):
+    """For each job, which is a number of strips, the seconds on the ranks of `team`."""
+    return {strips: timed(team, lambda n=strips: pi(team, n), repeat=30) for strips in jobs}
+
+
+jobs = [10**k for k in range(2, 7)]  # from a hundred to a million strips
+
+
+# %%
+# The course's solution of exercise 03.4: yours takes its place when it is right.
+def fit(seconds, ranks):
+    """a and b of t = a + b · N / p, from the smallest and the largest of the jobs {N: t}."""
+    small, large = min(seconds), max(seconds)
+    b = (seconds[large] - seconds[small]) / (large - small) * ranks
+    a = seconds[small] - b * small / ranks
+    return a, b
+
+
+# %%
+def main():
+    seconds, estimate = sweep(comm, jobs), pi(comm, jobs[-1])
+    a, b = fit(seconds, comm.size)
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, π ≈ {estimate:.12f}, t = {1e6 * a:.0f} µs + {1e9 * b:.2f} ns · N / p")
+
+
+if __name__ == "__main__":
+    main()
