@@ -10,10 +10,8 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "00": {
         "kernel-on-ranks": "variables of the kernel exist on the ranks",
         "kernel-is-rank-0": "the kernel is rank 0",
-        "rank-is-core": "a rank is a core",
         "weights-are-all": "training takes as much memory as the weights",
         "rank-0-serves-all-nodes": "what rank 0 of the world puts on its disk, every node has",
-        "memory-grows-with-the-side": "an image with twice the side takes twice the memory",
     },
     "01": {
         "returned-is-received": "Send has returned, so the message has been received",
