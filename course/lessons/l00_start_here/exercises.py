@@ -156,6 +156,8 @@ def _check_part(answer: SimpleNamespace, comm: Any, count: int) -> None:
     items, size = np.arange(10, 10 + count), comm.size
     parts = [_numbers(answer.part(_Place(rank, size), items.copy())) for rank in range(size)]
     owners = {item: [rank for rank in range(size) if item in parts[rank]] for item in items.tolist()}
+    whole = size > 1 and all(sorted(part) == items.tolist() for part in parts)
+    expect(not whole, f"every rank has all {count} items: {size} ranks do everything {size} times.")
     twice = [item for item, ranks in owners.items() if len(ranks) > 1]
     missing = [item for item, ranks in owners.items() if not ranks]
     if twice:
@@ -211,7 +213,7 @@ PART = Exercise(
     sizes=(2, 3, 4, 1),
     save="00_hello.py",
     wrong=(
-        WrongAnswer(changed(_PART, (_MINE, "items[:]")), "ranks 0 and 1 both have 10"),
+        WrongAnswer(changed(_PART, (_MINE, "items[:]")), "every rank has all 12 items"),
         WrongAnswer(changed(_PART, ("comm.size]", "4]")), "in nobody's part on 2 ranks"),
         WrongAnswer(changed(_PART, (_MINE, "items[comm.rank]")), "several of them, or none"),
         WrongAnswer(changed(_PART, (_MINE, "items[: len(items) // comm.size]")), "both have 10"),
@@ -253,7 +255,33 @@ KERNEL_OR_RANKS = Question(
     objectives=(1,),
 )
 
-EXERCISES = (KERNEL_OR_RANKS, PART, SHOULD_DOWNLOAD, RIGHT_NEIGHBOUR)
+WHICH_GPU = Question(
+    id="00.q3",
+    question="Eight nodes have four GPUs each. A launcher fills one node after the other with 32 "
+    "ranks. Nodes and GPUs are counted from 0. Where does rank 13 compute?",
+    options=(
+        Option(
+            "on node 1, GPU 3",
+            reply="That would be right if 13 % 4 gave the node. Ranks 0 to 3 fill node 0, so "
+            "13 // 4 is the node.",
+            belief="ranks-take-turns-on-nodes",
+        ),
+        Option(
+            "on node 3, GPU 1",
+            reply="13 // 4 is 3, its node; 13 % 4 is 1, its local rank.",
+            right=True,
+        ),
+        Option(
+            "on node 3, GPU 13",
+            reply="No node has a GPU 13. `cuda.set_device(rank)` fails like this on every "
+            "node but the first.",
+            belief="rank-is-device",
+        ),
+    ),
+    objectives=(4,),
+)
+
+EXERCISES = (KERNEL_OR_RANKS, PART, WHICH_GPU, SHOULD_DOWNLOAD, RIGHT_NEIGHBOUR)
 
 PREDICTIONS = (
     Prediction(

@@ -9,7 +9,7 @@
 #   - choose one rank per machine for a task
 #   - find out which rank the others wait for
 # before: some Python; this page open in JupyterLab (`make lab`)
-# minutes: {core: 16, more: 15}
+# minutes: {core: 17, more: 15}
 # ranks: 4
 # also: >-
 #   **Shift + Enter** runs a cell. [One page](../docs/using.md) has all keys, all lessons, and help.
@@ -255,6 +255,8 @@ node.Free()
 #
 # The **world size**, the number of all ranks, is 6. The local rank usually says which GPU of the node a rank uses. One rank that sends to all others or collects from
 # them is called the **root**; it is often rank 0, but any rank can be.
+
+# %% tags=["exercise: 00.q3"]
 
 # %% tags=["exercise: 00.2"]
 
