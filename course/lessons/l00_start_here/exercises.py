@@ -217,7 +217,7 @@ PART = Exercise(
         WrongAnswer(changed(_PART, ("comm.size]", "4]")), "in nobody's part on 2 ranks"),
         WrongAnswer(changed(_PART, (_MINE, "items[comm.rank]")), "several of them, or none"),
         WrongAnswer(changed(_PART, (_MINE, "items[: len(items) // comm.size]")), "both have 10"),
-        WrongAnswer(changed(_PART, (_MINE, _FLOOR)), "[18, 19] are in nobody's part on 4 ranks"),
+        WrongAnswer(changed(_PART, (_MINE, _FLOOR)), "[12] is in nobody's part on 2 ranks"),
         WrongAnswer(
             changed(_PART, (_MINE, f"{_FLOOR} if comm.rank < comm.size - 1 else {_REST}")),
             "The others wait for the rank with the most",

@@ -20,18 +20,6 @@ def why_speedup(speedup: float, ranks: int, cores: int) -> str:
     return f"Each of the {number(ranks)} ranks has a core, and they hardly have to wait for each other."
 
 
-def why_no_fraction(speedups: tuple[float, float, float], ranks: int, cores: int) -> str:
-    """Why a low, a median and a high speed-up on `ranks` ranks give no serial fraction; "" where they do."""
-    low, median, _ = speedups
-    nothing = "this measurement says nothing about the serial fraction."
-    if cores < ranks:
-        room = "one core" if cores == 1 else f"{number(cores)} cores"
-        return f"{number(ranks).capitalize()} ranks share {room}: {nothing}"
-    if low <= 1 or not NEAR * ranks <= median <= 1.1 * ranks:
-        return f"The cores were busy, or are hardware threads of one physical core: {nothing}"
-    return ""
-
-
 def why_longer(ratio: float, ranks: int, cores: int) -> str:
     """Why `ranks` times the job on `ranks` ranks takes `ratio` times as long as the job on one rank."""
     least = max(1.0, ranks / cores)

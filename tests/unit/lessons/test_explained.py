@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.lessons.shared.explained import why_longer, why_no_fraction, why_speedup
+from course.lessons.shared.explained import why_longer, why_speedup
 
 
 @pytest.mark.parametrize(
@@ -22,23 +22,6 @@ def test_a_speed_up_is_explained_by_the_cores_or_by_other_programs(
     speedup: float, cores: int, words: str
 ) -> None:
     assert words in why_speedup(speedup, 4, cores)
-
-
-@pytest.mark.parametrize(
-    ("speedups", "ranks", "cores", "words"),
-    [
-        ((1.92, 1.98, 2.05), 2, 2, ""),
-        ((0.92, 1.8, 2.0), 2, 2, "The cores were busy, or are hardware threads of one physical core: this"),
-        ((1.1, 1.3, 1.5), 2, 2, "The cores were busy"),
-        ((2.1, 2.6, 3.0), 2, 2, "The cores were busy"),
-        ((0.8, 0.9, 1.0), 4, 1, "Four ranks share one core: this measurement says nothing"),
-    ],
-)
-def test_a_measurement_gives_a_serial_fraction_or_the_reason_why_not(
-    speedups: tuple[float, float, float], ranks: int, cores: int, words: str
-) -> None:
-    why = why_no_fraction(speedups, ranks, cores)
-    assert why.startswith(words) and bool(why) == bool(words)
 
 
 @pytest.mark.parametrize(
