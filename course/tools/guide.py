@@ -26,7 +26,7 @@ from course.tools.frame import label, stem
 from course.tools.lesson import LessonSource
 from course.tools.parts import MORE, in_core, run_seconds
 from course.tools.schedule import DISCUSSION, clock, find_track, lesson_slot, sessions
-from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes
+from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes, pace_of
 from mpi_classroom.exercises import Exercise, Question
 
 GUIDE = ROOT / "docs" / "teaching"
@@ -148,19 +148,18 @@ def list_of_lessons(course: Sequence[LessonSource]) -> str:
 def section_minutes(lesson: LessonSource) -> dict[str, float]:
     """What each section of the core takes, by its heading; what comes before the first is Setup's.
 
-    The warm-up is left out, and so is run time: only that of the whole core is known.
+    The warm-up is left out, and so are runs and the discussion: only those of the whole core are known.
     """
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
     takes, here = {"Setup": 0.0}, "Setup"
     for cell in core_cells(lesson):
         if cell.cell_type != "markdown":
-            takes[here] = takes.get(here, 0.0) + cell_minutes(cell, read)
+            takes[here] = takes.get(here, 0.0) + cell_minutes(cell, read, pace_of(lesson))
             continue
         for piece in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
             if heading := re.match(r"## (.+)", piece):
                 here = heading[1].strip()
             takes[here] = takes.get(here, 0.0) + count_words(piece) / 180
-    takes["Setup"] += takes.pop("How to use this page", 0.0)
     takes.pop("Warm-up", None)
     return takes
 

@@ -67,10 +67,15 @@ TRACKS = (
 )
 
 
+def pace_of(lesson: LessonSource) -> Pace:
+    """How fast a lesson is read."""
+    return LABORATORY_PACE if lesson.number in LABORATORY else OLD
+
+
 def minutes(lesson: LessonSource) -> dict[str, int]:
     """What the warm-up, the core without it, and More take, in whole minutes."""
     start, warm = lesson.section("Warm-up")
-    pace = LABORATORY_PACE if lesson.number in LABORATORY else OLD
+    pace = pace_of(lesson)
     takes = {"warm-up": 3.0 * OLD.question if warm else 0.0, "core": pace.core, "more": 0.0}
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
     for n, (cell, of_core) in enumerate(zip(lesson.cells, in_core(lesson.cells), strict=True), 1):

@@ -1,6 +1,6 @@
 """No term before the lesson that introduces it.
 
-Looked at are the text of a lesson and the comments of its code; not links, References, or the course map.
+Looked at are the text of a lesson and the comments of its code; not links and References.
 A paragraph that names the lesson which introduces the term ("collectives (lesson 04)") points ahead and
 may use it.
 """
@@ -14,7 +14,7 @@ from course.lessons.shared.glossary import glossary
 from course.tools.lesson import LessonSource, Problem
 
 LESSONS = re.compile(r"\blessons?((?:,? (?:and |to )?\d\d)+)")  # lesson 04; lessons 02, 04 and 06
-NOT_READ = ("The course", "All lessons", "References")  # sections; the first two in lesson 00
+NOT_READ = ("References",)  # sections
 
 
 def paragraphs(cell: NotebookNode) -> list[str]:

@@ -20,7 +20,6 @@ Models, SC 2020, sections 3.1, 5 and 7 (2Ψ + 2Ψ + 12Ψ bytes), https://arxiv.o
 
 from dataclasses import dataclass
 
-GB = 10**9
 STAGES = (0, 1, 2, 3)
 
 
@@ -41,17 +40,6 @@ class StateBytes:
 ADAM_MIXED = StateBytes(weights=2, gradients=2, optimizer=4 + 4 + 4)  # 32-bit master copy, two moments
 ADAM_FP32 = StateBytes(weights=4, gradients=4, optimizer=4 + 4)  # two moments
 SHARDED_FROM = StateBytes(weights=3, gradients=2, optimizer=1)  # the first stage that shards each of them
-
-
-def training_state(parameters: int, each: StateBytes = ADAM_MIXED) -> StateBytes:
-    """The bytes that `parameters` parameters occupy while they are trained, `each` of them so many.
-
-    Activations, communication buffers and fragmentation come on top. Raises ValueError when there is
-    less than one parameter.
-    """
-    if parameters < 1:
-        raise ValueError(f"a model has at least 1 parameter, not {parameters}")
-    return StateBytes(parameters * each.weights, parameters * each.gradients, parameters * each.optimizer)
 
 
 # ------------------------------------------------------------------ ZeRO: what a rank holds between two steps

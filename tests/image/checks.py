@@ -167,7 +167,7 @@ def check_doctor() -> None:
 
 def check_lessons() -> None:
     """Lessons 00 and 01 run from their first cell to their last, and leave no process behind."""
-    code, _ = run(["course", "run", "00", "01"], 900, show=True)
+    code, _ = run(["course", "run", "--more", "00", "01"], 900, show=True)
     assert code == 0, f"exit code {code}"
     deadline = time.monotonic() + 60
     while processes() and time.monotonic() < deadline:

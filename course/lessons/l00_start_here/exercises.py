@@ -1,13 +1,12 @@
-"""Exercises of lesson 00, start here: what a rank can compute from its number and the number of ranks."""
+"""Exercises, question and prediction of lesson 00: what a rank can compute from its number and the ranks'."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from course.lessons.l00_start_here.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l00_start_here.quiz import QUESTIONS
-from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect
+from mpi_classroom.exercises import Exercise, Option, Prediction, Question, WrongAnswer, changed, expect
 
 # -------------------------------------------------------------------- 00.1 the rank to the right
 
@@ -49,13 +48,10 @@ def right_neighbour(comm):
 RIGHT_NEIGHBOUR = Exercise(
     id="00.1",
     title="A ring of ranks",
-    task="Picture the ranks in a ring: 0 → 1 → 2 → 3 → 0. The rank that follows in the ring is the **right "
-    "neighbour**: to the right of rank 0 is rank 1, and to the right of the last rank is rank 0. Return the "
-    "number of the right neighbour, for any number of ranks.\n\n"
-    "Change the cell and run it. It is checked at once, on 1, 2, 3 and 4 ranks that are started just for the "
-    "check, so nothing you try can break anything. Call `hint()` for a hint, and again for a stronger one; "
-    "`solution()` shows an answer once you have tried.",
-    objectives=(1,),
+    task="The rank that follows in the ring is the **right neighbour**: to the right of rank 0 is rank 1, "
+    "and to the right of the last rank is rank 0. Return the number of the right neighbour, for "
+    "any number of ranks.",
+    objectives=(5,),
     stub='''\
 def right_neighbour(comm):
     """Return the rank to the right of this one in the ring 0 → 1 → … → size - 1 → 0."""
@@ -108,7 +104,7 @@ SHOULD_DOWNLOAD = Exercise(
     task="A training script needs a data file on the disk of every node. On each node, exactly one rank "
     "should download it. `comm` holds all ranks; `node` holds the ranks on the same node. Many published "
     "scripts contain the line below. Correct it.",
-    objectives=(5,),
+    objectives=(4,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\
 def should_download(comm, node):
@@ -139,4 +135,159 @@ def should_download(comm, node):
     why="before they read the file, which ranks have to wait for which?",
 )
 
-EXERCISES = (RIGHT_NEIGHBOUR, *QUESTIONS, SHOULD_DOWNLOAD)
+# -------------------------------------------------------------------- 00.3 a part for every rank
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A rank that sends nothing: enough of a communicator to ask for another rank's part."""
+
+    rank: int
+    size: int
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return self.size
+
+
+def _check_part(answer: SimpleNamespace, comm: Any, count: int) -> None:
+    items, size = np.arange(10, 10 + count), comm.size
+    parts = [_numbers(answer.part(_Place(rank, size), items.copy())) for rank in range(size)]
+    owners = {item: [rank for rank in range(size) if item in parts[rank]] for item in items.tolist()}
+    whole = size > 1 and all(sorted(part) == items.tolist() for part in parts)
+    expect(not whole, f"every rank has all {count} items: {size} ranks do everything {size} times.")
+    twice = [item for item, ranks in owners.items() if len(ranks) > 1]
+    missing = [item for item, ranks in owners.items() if not ranks]
+    if twice:
+        ranks = " and ".join(map(str, owners[twice[0]][:2]))
+        expect(False, f"of {items.tolist()}, ranks {ranks} both have {twice[0]}. Who does its work?")
+    expect(not missing, f"of {items.tolist()}, {missing} {_are(missing)} in nobody's part on {size} ranks.")
+    lengths = [len(part) for part in parts]
+    expect(
+        max(lengths) - min(lengths) <= 1,
+        f"the parts have {lengths} items. The others wait for the rank with the most: can it have fewer?",
+    )
+    expect(sum(lengths) == count, f"the parts have {lengths} items, and there are {count}.")
+
+
+def _numbers(part: Any) -> list[int]:
+    """The items of a part."""
+    expect(part is not None, "returned nothing. Is there a `return` in front of the result?")
+    expect(np.ndim(part) == 1, f"returned {part!r}, expected a part of `items`: several of them, or none.")
+    return [int(item) for item in part]
+
+
+def _are(items: list[int]) -> str:
+    return "are" if len(items) > 1 else "is"
+
+
+_PART = '''\
+def part(comm, items):
+    """Return this rank's part of `items`: each item in one part, parts as equal as they can be."""
+    return items[comm.rank :: comm.size]
+'''
+_MINE = "items[comm.rank :: comm.size]"
+_REST = "items[comm.rank * (len(items) // comm.size) :]"
+_FLOOR = f"{_REST}[: len(items) // comm.size]"
+
+PART = Exercise(
+    id="00.3",
+    title="My part",
+    task="Return this rank's part of `items`: each item in one part, all parts as equal as possible. "
+    "(`items[2::5]` is every fifth item, from number 2 on.)",
+    objectives=(3,),
+    stub=changed(_PART, (_MINE, "items")),
+    hints=(
+        "Four ranks, twelve items: which could be rank 0's, and which rank 1's? What in your line tells the "
+        "two apart?",
+        "items    0 1 2 3 4 5 6 7 8 9\n"
+        "rank     0 1 2 3 0 1 2 3 0 1    like cards: every fourth item, from a different one on",
+        "return items[comm.… :: comm.…]",
+    ),
+    solution=_PART,
+    check=_check_part,
+    cases=(12, 10, 3),
+    describe=lambda count: f"{count} items",
+    sizes=(2, 3, 4, 1),
+    save="00_hello.py",
+    wrong=(
+        WrongAnswer(changed(_PART, (_MINE, "items[:]")), "every rank has all 12 items"),
+        WrongAnswer(changed(_PART, ("comm.size]", "4]")), "in nobody's part on 2 ranks"),
+        WrongAnswer(changed(_PART, (_MINE, "items[comm.rank]")), "several of them, or none"),
+        WrongAnswer(changed(_PART, (_MINE, "items[: len(items) // comm.size]")), "both have 10"),
+        WrongAnswer(changed(_PART, (_MINE, _FLOOR)), "[12] is in nobody's part on 2 ranks"),
+        WrongAnswer(
+            changed(_PART, (_MINE, f"{_FLOOR} if comm.rank < comm.size - 1 else {_REST}")),
+            "The others wait for the rank with the most",
+        ),
+        WrongAnswer(changed(_PART, ("return ", "")), "returned nothing"),
+    ),
+    why="three items on four ranks leave one rank without any. Must it still call allreduce?",
+)
+
+# -------------------------------------------------------------------- question and prediction
+
+KERNEL_OR_RANKS = Question(
+    id="00.q1",
+    question='You run `cluster["rate"] = 0.1`. The ranks train with `rate`. Then you run `rate = 0.5` '
+    "in a cell without `%%px`, and start the training cell again. Which rate do the ranks use?",
+    options=(
+        Option(
+            "0.5 on all of them",
+            reply="That would mean the ranks look into the kernel's memory. They cannot: they have the value "
+            "that was sent, until another one is.",
+            belief="kernel-on-ranks",
+        ),
+        Option(
+            "0.5 on rank 0, and 0.1 on the others",
+            reply="That would mean the kernel is rank 0. It is a fifth process: rank 0 did not know the "
+            "kernel's `base` either.",
+            belief="kernel-is-rank-0",
+        ),
+        Option(
+            "0.1 on all of them",
+            reply="Each rank has its own copy. Nothing has sent the new value, and nothing warns you.",
+            right=True,
+        ),
+    ),
+    objectives=(1,),
+)
+
+WHICH_GPU = Question(
+    id="00.q3",
+    question="Eight nodes have four GPUs each. A launcher fills one node after the other with 32 "
+    "ranks. Nodes and GPUs are counted from 0. Where does rank 13 compute?",
+    options=(
+        Option(
+            "on node 1, GPU 3",
+            reply="That would be right if 13 % 4 gave the node. Ranks 0 to 3 fill node 0, so "
+            "13 // 4 is the node.",
+            belief="ranks-take-turns-on-nodes",
+        ),
+        Option(
+            "on node 3, GPU 1",
+            reply="13 // 4 is 3, its node; 13 % 4 is 1, its local rank.",
+            right=True,
+        ),
+        Option(
+            "on node 3, GPU 13",
+            reply="No node has a GPU 13. `cuda.set_device(rank)` fails like this on every "
+            "node but the first.",
+            belief="rank-is-device",
+        ),
+    ),
+    objectives=(4,),
+)
+
+EXERCISES = (KERNEL_OR_RANKS, PART, WHICH_GPU, SHOULD_DOWNLOAD, RIGHT_NEIGHBOUR)
+
+PREDICTIONS = (
+    Prediction(
+        id="00.p1",
+        question="GB to train 7 billion parameters?",
+        objectives=(2,),
+        targets=("weights-are-all",),
+    ),
+)

@@ -1,191 +1,97 @@
-"""Exercises of lesson 02, Monte Carlo π: one sum over all ranks, how many darts it takes, and a count."""
+"""Exercises, questions and predictions of lesson 02: a stream per rank, and counts that grow."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from course.lessons.l02_monte_carlo_pi.quiz import FOUR_TIMES, SAME_SEED
-from course.lessons.l02_monte_carlo_pi.quiz import PREDICTIONS as PREDICTIONS
-from course_lib.pi import share, standard_error
-from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect, expect_array, missing_ranks
-
-# -------------------------------------------------------------------- 02.1 π from all ranks
-
-
-def _check_estimate(answer: SimpleNamespace, comm: Any, darts: int) -> None:
-    thrown: list[int] = []
-
-    def throw(number: int) -> int:
-        """Rank r counts 10**r darts inside: the digits of the sum say whose counts are in it."""
-        thrown.append(int(number))
-        return int(10**comm.rank)
-
-    got = answer.estimate(comm, throw, darts)
-    mine = share(darts, comm.rank, comm.size)
-    expect(sum(thrown) == mine, f"threw {sum(thrown)} darts; its share of {darts} is {mine}.")
-    if comm.rank > 0:
-        expect(got is None, f"returned {got}; only rank 0 has π, the others return None.")
-        return
-    expect(got is not None, "returned None; rank 0 returns π.")
-    expect(np.size(got) == 1, f"returned {np.size(got)} numbers, expected one.")
-    counts = [10**rank for rank in range(comm.size)]
-    expect_array(np.ravel(got)[0], 4 * sum(counts) / darts, _lookalikes_of_pi(counts, darts))
-
-
-def _lookalikes_of_pi(counts: Sequence[int], darts: int) -> dict[str, Any]:
-    """What certain mistakes give: an explanation and the value."""
-    size, total = len(counts), sum(counts)
-    shares = [share(darts, rank, size) for rank in range(size)]
-    found: dict[str, Any] = {
-        "got 0: the sum of the counts has not arrived in `total`.": 0.0,
-        "got the sum of the counts. π is four times the fraction of the darts that land inside.": total,
-        "got the fraction of the darts that land inside. π is four times that.": total / darts,
-        "divided the counts of all ranks by the darts of rank 0.": 4 * total / shares[0],
-        "got rank 0's own estimate. Where do the counts of the other ranks come in?": 4
-        * counts[0]
-        / shares[0],
-        "got the mean of the ranks' estimates. Their shares of the darts are not all equal.": np.mean(
-            [4 * count / mine for count, mine in zip(counts, shares, strict=True)]
-        ),
-    }
-    for rank, count in enumerate(counts):
-        found[f"got a π in which rank {rank}'s count is missing."] = 4 * (total - count) / darts
-    return {words: value for words, value in found.items() if not np.isclose(value, 4 * total / darts)}
-
-
-_ESTIMATE = '''\
-def estimate(comm, throw, darts):
-    """Return π on rank 0, None elsewhere. `throw(n)` throws n darts and returns how many land inside."""
-    mine = share(darts, comm.rank, comm.size)  # 10 darts on 4 ranks: 3, 3, 2 and 2
-    inside = np.array(throw(mine))
-    total = np.zeros_like(inside)
-    comm.Reduce(inside, total, root=0)
-    return 4 * total / darts if comm.rank == 0 else None
-'''
-_SUM = "    comm.Reduce(inside, total, root=0)\n"
-
-ESTIMATE = Exercise(
-    id="02.1",
-    title="π from all ranks",
-    task="The ranks of `comm` throw `darts` darts together. Each throws its share; rank 0 gets the sum of "
-    "the counts and returns π. Fill the two gaps. The next section times your function.",
-    objectives=(1,),
-    stub=changed(
-        _ESTIMATE,
-        (_SUM, "    # gap 1: add up the counts of all ranks\n"),
-        ("return 4 * total / darts if comm.rank == 0 else None", "return None  # gap 2: π, on rank 0 only"),
-    ),
-    hints=(
-        "Section 5 has all that you need. Which array holds the rank's count, and in which array do you want "
-        "the sum?",
-        "rank 0  count ─┐\nrank 1  count ─┼─ Reduce ─→  rank 0  total  →  4 · total / darts\n"
-        "rank 2  count ─┘",
-        "comm.Reduce(inside, …, root=0)   and then   return 4 * … / … if comm.rank == 0 else None",
-    ),
-    solution=_ESTIMATE,
-    check=_check_estimate,
-    cases=(12, 10),
-    describe=lambda darts: f"{darts} darts",
-    sizes=(2, 3, 4, 1),  # alone, many mistakes give the right π
-    imports="from course_lib.pi import share",
-    wrong=(
-        WrongAnswer(changed(_ESTIMATE, (_SUM, "")), "the sum of the counts has not arrived"),
-        WrongAnswer(changed(_ESTIMATE, ("4 * total / darts", "total")), "got the sum of the counts"),
-        WrongAnswer(changed(_ESTIMATE, ("4 * total", "total")), "got the fraction"),
-        WrongAnswer(changed(_ESTIMATE, ("total / darts", "total / mine")), "by the darts of rank 0"),
-        WrongAnswer(
-            changed(_ESTIMATE, (_SUM, ""), ("total / darts", "inside / mine")), "got rank 0's own estimate"
-        ),
-        WrongAnswer(
-            changed(
-                _ESTIMATE,
-                ("np.array(throw(mine))", "np.array(4 * throw(mine) / mine)"),
-                ("4 * total / darts", "total / comm.size"),
-            ),
-            "the mean of the ranks' estimates",
-        ),
-        WrongAnswer(
-            changed(_ESTIMATE, (_SUM, ""), ("total / darts", "inside / darts")), "rank 1's count is missing"
-        ),
-        WrongAnswer(changed(_ESTIMATE, ("throw(mine)", "throw(darts)")), "threw 12 darts; its share"),
-        WrongAnswer(
-            changed(
-                _ESTIMATE,
-                ("comm.Reduce(inside, total, root=0)", "comm.Allreduce(inside, total)"),
-                (" if comm.rank == 0 else None", ""),
-            ),
-            "only rank 0 has π",
-        ),
-        WrongAnswer(
-            changed(_ESTIMATE, ("    comm.Reduce", "    if comm.rank == 0:\n        comm.Reduce")),
-            "waiting in Reduce",
-        ),
-    ),
-    why="every rank contributed 8 bytes. How many would it contribute for a hundred times the darts?",
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    WrongAnswer,
+    changed,
+    expect,
+    missing_ranks,
 )
 
-# -------------------------------------------------------------------- 02.2 how many darts
+# -------------------------------------------------------------------- 02.4 a stream for every rank
 
 
-def _check_darts_each(answer: SimpleNamespace, comm: Any, error: float) -> None:
-    got = answer.darts_each(comm, error)
-    expect(isinstance(got, int | float | np.number), f"returned {got!r}, expected a number of darts.")
-    expect(got > 0, f"returned {got}: no dart at all.")
-    together = standard_error(1) / np.sqrt(got * comm.size)  # what these darts are off by
-    factor = (together / error) ** 2  # 1 when the number of darts is right, 2 when it is half of that
-    if abs(factor - 1) < 0.01:
-        return
-    found = {
-        "is what all ranks need together. How many of them does each rank throw?": 1 / comm.size,
-        f"is right for one rank. {comm.size} ranks divide it by {comm.size}, not by its square root.": (
-            1 / np.sqrt(comm.size)
-        ),
-        "is 1.64 / error per rank. In 1.64 / √N, N is under a square root.": standard_error(1)
-        / error
-        / comm.size,
-        "is 1.64 / error. In 1.64 / √N, N is under a square root.": standard_error(1) / error,
-    }
-    for words, lookalike in found.items():
-        expect(abs(factor / lookalike - 1) > 0.01, f"{got:,.0f} {words}")
-    expect(False, f"{got:,.6g} darts each are typically off by {together:.2g}, not by {error:g}.")
+@dataclass(frozen=True)
+class _Place:
+    """A rank that sends nothing: enough of a communicator to ask for another rank's stream."""
+
+    rank: int
+    size: int
 
 
-_DARTS = '''\
-def darts_each(comm, error):
-    """Return how many darts each rank throws so that all together are typically off by `error`."""
-    return (1.64 / error) ** 2 / comm.size
+def _check_stream(answer: SimpleNamespace, comm: Any, seed: int) -> None:
+    ranks = range(comm.size)
+
+    def first(rank: int, seed: int) -> tuple[float, ...]:
+        """What begins the stream of a rank in the experiment with this seed."""
+        rng = answer.stream(_Place(rank, comm.size), seed)
+        expect(
+            isinstance(rng, np.random.Generator),
+            f"returned {type(rng).__name__}, expected a generator: np.random.default_rng(…).",
+        )
+        return tuple(rng.random(4))
+
+    here = {first(rank, seed): rank for rank in ranks}
+    for rank in ranks:
+        got = first(rank, seed)
+        expect(got in here, f"another call with seed {seed} gave other numbers. Can this run be repeated?")
+        expect(here[got] == rank, f"ranks {rank} and {here[got]} draw the same numbers.")
+    for other in range(seed + 1, seed + 5):
+        for rank in ranks:
+            where = here.get(first(rank, other))
+            expect(
+                where is None,
+                f"rank {where} with seed {seed} draws what rank {rank} draws with seed {other}: "
+                "two experiments share a stream.",
+            )
+
+
+_STREAM = '''\
+def stream(comm, seed=0):
+    """This rank's own generator: the same in every run, another on every rank and for every seed."""
+    return np.random.default_rng(np.random.SeedSequence(seed).spawn(comm.size)[comm.rank])
 '''
+_OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 
-DARTS_EACH = Exercise(
-    id="02.2",
-    title="Predict a number: how many darts?",
-    task="How many darts does each rank have to throw so that the estimate of all ranks together is "
-    "typically off by `error`?",
-    objectives=(4,),
-    stub='''\
-def darts_each(comm, error):
-    """Return how many darts each rank throws so that all together are typically off by `error`."""
-    return ...  # the gap: from `error` and the number of ranks
-''',
+STREAM = Exercise(
+    id="02.4",
+    title="A stream of its own",
+    task="Return a generator that is the same in every run, but another on every rank and for every seed. "
+    "`np.random.SeedSequence(seed).spawn(n)` is a list of n seeds that are made to be independent; "
+    "`default_rng` takes one of them.",
+    objectives=(2,),
+    stub=changed(_STREAM, (_OWN, "seed")),
     hints=(
-        "N darts are typically off by 1.64 / √N. You know the error and look for N.",
-        "error = 1.64 / √N   →   √N = 1.64 / error   →   N = ?   This N is for all ranks together",
-        "return (1.64 / error) ** … / comm.…",
+        "All ranks call the function with the same seed. What do they know that the others do not?",
+        "SeedSequence(0).spawn(4)   →   [ one,    two,    three,   four  ]     the same list on every rank\n"
+        "                                rank 0  rank 1  rank 2   rank 3",
+        "np.random.default_rng(np.random.SeedSequence(seed).spawn(…)[…])",
     ),
-    solution=_DARTS,
-    check=_check_darts_each,
-    cases=(0.01, 0.001),
-    describe=lambda error: f"an error of {error:g}",
+    solution=_STREAM,
+    check=_check_stream,
+    cases=(0, 7),
+    describe=lambda seed: f"seed {seed}",
+    sizes=(2, 3, 4, 1),
+    save="02_pi.py",
     wrong=(
-        WrongAnswer(changed(_DARTS, (" / comm.size", "")), "is what all ranks need together"),
-        WrongAnswer(changed(_DARTS, (" ** 2", "")), "N is under a square root"),
-        WrongAnswer(changed(_DARTS, ("comm.size", "comm.size**0.5")), "not by its square root"),
-        WrongAnswer(changed(_DARTS, ("1.64 / error", "1.64 * error")), "are typically off by"),
+        WrongAnswer(changed(_STREAM, (_OWN, "int(seed)")), "draw the same numbers"),
+        WrongAnswer(changed(_STREAM, (_OWN, "seed + comm.rank")), "two experiments share a stream"),
+        WrongAnswer(
+            changed(_STREAM, (_OWN, "comm.rank")), "rank 0 with seed 0 draws what rank 0 draws with seed 1"
+        ),
+        WrongAnswer(changed(_STREAM, (_OWN, "")), "Can this run be repeated?"),
+        WrongAnswer(changed(_STREAM, (f"np.random.default_rng({_OWN})", _OWN)), "returned SeedSequence"),
     ),
-    why="one more digit takes a hundred times the darts. How many times as many ranks would have it in the "
-    "same time?",
+    why="how would you find the mistake if each rank trained a network with its stream?",
 )
 
 # -------------------------------------------------------------------- 02.3 counts that grow
@@ -224,7 +130,7 @@ TOTAL_DARTS = Exercise(
     title="Spot the bug: many darts",
     task="This function adds up the darts of all ranks. It is right for a few darts. Find out when it "
     "goes wrong, and repair it.",
-    objectives=(1,),
+    objectives=(4,),
     targets=("counts-fit-32-bits",),
     stub='''\
 def total_darts(comm, darts):
@@ -260,4 +166,72 @@ def total_darts(comm, darts):
     why="no error was raised when the count overflowed. How would you have noticed?",
 )
 
-EXERCISES = (ESTIMATE, FOUR_TIMES, SAME_SEED, DARTS_EACH, TOTAL_DARTS)
+# -------------------------------------------------------------------- questions and predictions
+
+SAME_BATCH = Question(
+    id="02.q3",
+    question="Eight ranks train a network on one data set. Before step s, each shuffles it with "
+    "`default_rng(s)` and takes the first 64 samples as its batch; the gradients are averaged. What do they "
+    "train with?",
+    options=(
+        Option(
+            "batches of 512 samples",
+            reply="That would need 512 different samples. All ranks shuffle alike, so "
+            "their first 64 are the same.",
+            belief="same-seed-adds-samples",
+        ),
+        Option(
+            "batches of 64 samples",
+            reply="Eight equal gradients have that gradient as their mean. The loss falls, and "
+            "seven ranks are wasted.",
+            right=True,
+        ),
+        Option(
+            "nothing: an error says so",
+            reply="MPI adds arrays and does not know that they are equal. No library would tell you.",
+            belief="mistakes-raise-errors",
+        ),
+    ),
+    objectives=(1,),
+)
+
+WHAT_GAINED = Question(
+    id="02.q4",
+    question="A team moves a training from one GPU in float32 to eight GPUs in bfloat16. It is 13 times as "
+    "fast. What did the eight GPUs gain?",
+    options=(
+        Option(
+            "a factor of 13",
+            reply="That would be more than eight. bfloat16 alone can be twice as fast or more.",
+            belief="n-ranks-n-times",
+        ),
+        Option(
+            "a factor of 8, and bfloat16 the rest",
+            reply="That is possible, and so is 4 and 3.25. Nobody has measured either alone.",
+            belief="the-rest-is-the-other",
+        ),
+        Option(
+            "that cannot be said",
+            reply="Two things changed. One run more, with one GPU in bfloat16, would tell.",
+            right=True,
+        ),
+    ),
+    objectives=(4,),
+)
+
+EXERCISES = (STREAM, SAME_BATCH, WHAT_GAINED, TOTAL_DARTS)
+
+PREDICTIONS = (
+    Prediction(
+        id="02.p4",
+        question="Error of four ranks, if that of one is 1?",
+        objectives=(1, 3),
+        targets=("same-seed-adds-samples",),
+    ),
+    Prediction(
+        id="02.p3",
+        question="5% serial, 1024 ranks: what is the largest speed-up?",
+        objectives=(5,),
+        targets=("n-ranks-n-times",),
+    ),
+)

@@ -10,10 +10,10 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "00": {
         "kernel-on-ranks": "variables of the kernel exist on the ranks",
         "kernel-is-rank-0": "the kernel is rank 0",
-        "rank-is-core": "a rank is a core",
+        "rank-is-device": "rank 13 uses GPU 13",
+        "ranks-take-turns-on-nodes": "neighbouring ranks are always on different nodes",
         "weights-are-all": "training takes as much memory as the weights",
         "rank-0-serves-all-nodes": "what rank 0 of the world puts on its disk, every node has",
-        "memory-grows-with-the-side": "an image with twice the side takes twice the memory",
     },
     "01": {
         "returned-is-received": "Send has returned, so the message has been received",
@@ -28,8 +28,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "02": {
         "same-seed-adds-samples": "the same seed everywhere still adds samples",
         "n-ranks-n-times": "4 ranks are 4 times as fast",
-        "copies-spoil-an-estimate": "samples that are counted again make an estimate worse",
-        "one-after-the-other": "the ranks work one after the other",
+        "the-rest-is-the-other": "when two things changed, what one does not explain is the other's",
         "counts-fit-32-bits": "a count fits into 32 bits",
     },
     "03": {
@@ -86,6 +85,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "stages-speed-up-one-batch": "stages make one batch faster",
         "one-f-one-b-shrinks-the-bubble": "1F1B shrinks the bubble",
         "one-f-one-b-holds-one": "with 1F1B, every stage holds one micro-batch",
+        "one-after-the-other": "the ranks work one after the other",
         "bubble-is-transfer": "what a pipeline loses, it loses to messages",
         "average-sets-the-pace": "a pipeline goes as fast as its average stage",
         "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",

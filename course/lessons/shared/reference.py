@@ -18,13 +18,3 @@ def rows(benchmark: str) -> list[dict[str, Any]]:
 def reference(benchmark: str, case: str) -> dict[str, Any]:
     """The row `case` of `rows(benchmark)`; KeyError where there is no such row."""
     return {row["case"]: row for row in rows(benchmark)}[case]
-
-
-def speedups_of(row: dict[str, Any]) -> tuple[float, float, float]:
-    """A low, the median and a high speed-up of `ours` over `peer`: both times half their spread off."""
-    ours, peer = row["ours_spread"] / 2, row["peer_spread"] / 2
-    return (
-        (row["peer"] - peer) / (row["ours"] + ours),
-        row["ratio"],
-        (row["peer"] + peer) / (row["ours"] - ours),
-    )

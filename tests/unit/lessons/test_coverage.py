@@ -177,6 +177,6 @@ def names() -> Iterator[str]:
 def test_a_misconception_has_one_name_and_one_lesson() -> None:
     assert len(set(names())) == len(list(names()))
     assert list(MISCONCEPTIONS) == [f"{number:02d}" for number in range(17)]
-    assert belief("rank-is-core") == "a rank is a core"
+    assert belief("kernel-is-rank-0") == "the kernel is rank 0"
     with pytest.raises(LookupError, match="there is no misconception 'x'"):
         belief("x")

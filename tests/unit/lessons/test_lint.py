@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from course.tools import frame, glossary, guide, lint, schedule
+from course.tools import anatomy, frame, glossary, guide, lint, schedule
 from course.tools.anatomy import RULES
 from course.tools.build import compose, lesson_sources, notebook_of, source_of
 from course.tools.markdown import read_html, read_markdown
@@ -75,6 +75,7 @@ STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
 def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The `notebooks` folder of a course of three lessons, built, held to their anatomy alone."""
     monkeypatch.setattr(lint, "SOURCE_RULES", RULES)
+    monkeypatch.setattr(anatomy, "LABORATORY", ())
     monkeypatch.setattr(frame, "MAP", "Setup")
     for page in (glossary, guide, schedule):
         monkeypatch.setattr(page, "stale", list)

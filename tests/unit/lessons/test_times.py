@@ -140,7 +140,8 @@ def test_a_line_that_was_there_before_is_not_read_again() -> None:
     assert cell_minutes(nbformat.v4.new_code_cell("x = 1\ny = 2"), known) == 8 / 60
 
 
-def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path) -> None:
+def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "LABORATORY", ())
     cells = "\n".join(f"# %%\n{code}" for code in (ALIKE, "x = 1"))
     written(tmp_path, cells)
     source = tmp_path / "course" / "lessons" / "l01_middle" / "lesson.py"
