@@ -62,9 +62,11 @@ def test_axes_are_logarithmic_where_values_range_far_and_say_their_units() -> No
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("bytes", "time per all-reduce (ms)")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1 KiB", "64 KiB", "1 MiB", "8 MiB"]
     wide = show([measured(1e-5, ranks=1), measured(1e-2, ranks=2)], x="ranks").figure.axes[0]
-    assert (wide.get_xscale(), wide.get_yscale(), wide.get_ylabel()) == ("linear", "log", "time (ms), measured")
+    assert (wide.get_xscale(), wide.get_yscale()) == ("linear", "log")
+    assert wide.get_ylabel() == "time (ms), measured"
     zero = show([count(0, unit="bytes", ranks=1), count(2**21, unit="bytes", ranks=99)], x="ranks")
-    assert zero.figure.axes[0].get_yscale() == "linear" and zero.figure.axes[0].get_ylabel() == "size (MiB), counted"
+    assert zero.figure.axes[0].get_yscale() == "linear"
+    assert zero.figure.axes[0].get_ylabel() == "size (MiB), counted"
     assert zero.figure.axes[0].get_ylim()[0] == 0
 
 
