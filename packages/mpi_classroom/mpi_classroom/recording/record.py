@@ -251,8 +251,8 @@ def count_pickled() -> None:
     MPI.pickle.__init__(dumps, pickle.loads, MPI.pickle.PROTOCOL)  # type: ignore[misc]
 
 
-# An object that cannot be pickled is an error of its rank. Those that wait for it would wait for ever; so they
-# get a message that raises when it is unpickled.
+# An object that cannot be pickled is an error of its rank. Those that wait for it would wait for ever, so
+# they get a message that raises when it is unpickled.
 _sends_objects = False  # whether the main thread is in a call that pickles
 _unsent: BaseException | None = None
 
