@@ -11,8 +11,8 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-# All but those that start other jobs. `test_util_dtlib` sends nothing: it converts 100,000 types on each rank.
-# `test_objmodel` frees MPI.COMM_WORLD, which is no constant when it is recorded: all tests after it would fail.
+# All but those that start other jobs. `test_util_dtlib` sends nothing and takes minutes: it converts 100,000 types.
+# `test_objmodel` frees MPI.COMM_WORLD, which is no constant when it is recorded: all after it would fail.
 HALVES = {
     "messages and collectives": ("-i", "p2p|cco"),
     "everything else": ("-e", "p2p|cco|spawn|dynproc|util_dtlib|objmodel"),
