@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-# All but those that start other jobs. `test_util_dtlib` sends nothing and takes minutes: it converts 100,000 types.
+# All but those that start other jobs. `test_util_dtlib` sends nothing; it converts 100,000 types for minutes.
 # `test_objmodel` frees MPI.COMM_WORLD, which is no constant when it is recorded: all after it would fail.
 HALVES = {
     "messages and collectives": ("-i", "p2p|cco"),
