@@ -59,9 +59,9 @@ def raises_before(who):
 def raises_inside(who):
     return broken(
         f"rank {who} raises inside a collective",
-        f"comm.bcast(sys.stdout if rank == {who} else None, root={who})",
-        row(who, "raised TypeError: cannot pickle", 2, "comm.bcast("),
-        *rows({0, 1, 2, 3} - {who}, "waiting in bcast", 2),
+        f"comm.Bcast(3 if rank == {who} else bytearray(4), root={who})",
+        row(who, "raised TypeError: message: expecting", 2, "comm.Bcast("),
+        *rows({0, 1, 2, 3} - {who}, "waiting in Bcast", 2),
         RESTARTED,
     )
 
@@ -78,6 +78,12 @@ RAISES = [
     *map(raises_before, (0, 1, 3)),
     *map(raises_inside, (0, 2)),
     *map(raises_after, (0, 2, 3)),
+    broken(
+        "an object that cannot be pickled",
+        "comm.bcast(sys.stdout if rank == 2 else None, root=2)",
+        r"rank 2 raised TypeError: cannot pickle",
+        r"ranks 0, 1, 3 raised RuntimeError: rank 2 could not pickle what it was to send: TypeError: cannot",
+    ),
     broken(
         "all ranks raise the same",
         "values = {}\nvalues[0]",

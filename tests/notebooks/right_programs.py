@@ -479,4 +479,80 @@ file = MPI.File.Open(comm, path, MPI.MODE_CREATE | MPI.MODE_RDWR | MPI.MODE_DELE
 file.Write_at_all(8 * rank, np.ones(1))
 file.Close()
 """,
+    "a pool of mpi4py.futures": """
+from mpi4py.futures import MPICommExecutor
+with MPICommExecutor(comm, root=0) as pool:
+    if pool is not None:
+        assert list(pool.map(abs, range(-6, 0))) == [6, 5, 4, 3, 2, 1]
+""",
+    "objects by pickle 5": """
+from mpi4py.util import pkl5
+c = pkl5.Intracomm(comm)
+x = c.bcast(np.arange(1000) if rank == 0 else None)
+c.send(x, (rank + 1) % size) if rank % 2 == 0 else None
+if (rank - 1) % size % 2 == 0: c.recv(source=(rank - 1) % size)
+""",
+    "two buffers in turn": """
+a, b = np.empty((2, 3)), np.empty((2, 3))
+q = [None, None]
+for step in range(6):
+    k = step % 2
+    if q[k]: MPI.Request.Waitall(q[k])
+    a[k] = step
+    q[k] = [comm.Isend(a[k], (rank + 1) % size, tag=step), comm.Irecv(b[k], (rank - 1) % size, tag=step)]
+for each in q: MPI.Request.Waitall(each)
+""",
+    "vectors with gaps": """
+counts, displs = [i + 1 for i in range(size)], [i * (size + 1) for i in range(size)]
+data = np.arange(float(size * (size + 2))) if rank == 0 else None
+mine = np.empty(rank + 1)
+comm.Scatterv([data, counts, displs, MPI.DOUBLE] if rank == 0 else None, mine)
+comm.Gatherv(mine, [data, (counts, displs), MPI.DOUBLE] if rank == 0 else None)
+""",
+    "a counter under locks": """
+w = MPI.Win.Allocate(8 if rank == 0 else 0, 8, comm=comm)
+one, old = np.ones(1, np.int64), np.empty(1, np.int64)
+for i in range(5):
+    w.Lock(0)
+    w.Fetch_and_op(one, old, 0)
+    w.Unlock(0)
+w.Lock_all()
+r = w.Rget(old, 0)
+r.Wait()
+w.Flush(0)
+w.Unlock_all()
+comm.Barrier()
+w.Free()
+""",
+    "some at a time": """
+if rank == 0:
+    bufs = [np.empty(2) for _ in range(size - 1)]
+    reqs = [comm.Irecv(bufs[i], i + 1) for i in range(size - 1)]
+    done = 0
+    while done < size - 1:
+        done += len(MPI.Request.Waitsome(reqs))
+else:
+    comm.Send(np.ones(2), 0)
+""",
+    "in place everywhere": """
+x = np.full(size, float(rank))
+comm.Allgather(MPI.IN_PLACE, x)
+comm.Reduce(MPI.IN_PLACE if rank == 0 else x, x if rank == 0 else None)
+comm.Gather(MPI.IN_PLACE if rank == 0 else x[:1], x if rank == 0 else None)
+comm.Scatter(x if rank == 0 else None, MPI.IN_PLACE if rank == 0 else x[:1])
+comm.Alltoall(MPI.IN_PLACE, x)
+comm.Reduce_scatter_block(MPI.IN_PLACE, x)
+""",
+    "neighbours on a ring and on a graph": """
+g = comm.Create_cart([size], periods=[True])
+into = np.empty((2, 2))
+g.Neighbor_allgather(np.ones(2), into)
+g.Neighbor_alltoall(np.ones((2, 2)), into)
+q = g.Ineighbor_alltoall(np.ones((2, 2)), into)
+q.Wait()
+g.Free()
+d = comm.Create_dist_graph_adjacent([(rank - 1) % size], [(rank + 1) % size])
+d.Neighbor_allgather(np.ones(2), into[0])
+d.Free()
+""",
 }

@@ -368,4 +368,47 @@ elif rank == 1:
     comm.Recv(b, 0)
 """,
     ),
+    "a result that is read before its wait": (
+        ["read total in line 3: mean = total / size before the Wait of Iallreduce", "(line 2:"],
+        """
+mine, total = np.ones(2), np.zeros(2)
+request = comm.Iallreduce(mine, total)
+mean = total / size
+request.Wait()
+""",
+    ),
+    "a root that changes what it still sends": (
+        ["rank 0 changed the send buffer of Ibcast (line 2:", "(line 4:"],
+        """
+x = np.arange(4.0) if rank == 0 else np.zeros(4)
+request = comm.Ibcast(x)
+if rank == 0: x[:] = 7
+request.Wait()
+""",
+    ),
+    "Sendrecv_replace of two types": (
+        ["rank 0 sent 3 float32 (line 3:", "rank 1 received them into 3 int32 (line 3:"],
+        """
+x = np.arange(3, dtype=np.int32)
+if rank == 0: x = x.astype(np.float32)
+comm.Sendrecv_replace(x, (rank + 1) % size, 0, (rank - 1) % size, 0)
+""",
+    ),
+    "a struct whose parts come in another order": (
+        ["1 × (1 int32, 1 float64)", "1 × (1 float64, 1 int32)", "their parts in the same order"],
+        """
+one = MPI.Datatype.Create_struct([1, 1], [0, 4], [MPI.INT, MPI.DOUBLE]).Commit()
+other = MPI.Datatype.Create_struct([1, 1], [0, 8], [MPI.DOUBLE, MPI.INT]).Commit()
+if rank == 0: comm.Send([bytearray(16), 1, one], 1)
+elif rank == 1: comm.Recv([bytearray(16), 1, other], 0)
+one.Free(); other.Free()
+""",
+    ),
+    "Alltoall into complex numbers": (
+        ["in Alltoall rank 0 sent 2 float64 (line 2:", "received into 1 complex128 (line 2:"],
+        """
+table = np.empty(size, complex)
+comm.Alltoall(np.arange(2.0 * size), table)
+""",
+    ),
 }

@@ -1,4 +1,4 @@
-"""A receive buffer that is read between `Irecv` and its wait, found in the source.
+"""A receive buffer that is read between `Irecv`, `Iallreduce` or the like and its wait, found in the source.
 
 MPI writes the buffer at any moment until the wait, and no program can see another read its memory. But the
 lines of the start and of the wait are known, and so are the statements that surely run between them.
@@ -18,7 +18,13 @@ _HARMLESS = {
     "flags",
     "strides",
 }  # attributes, not data
-_RECEIVES = {"Irecv": 0, "Isendrecv": 3}
+_RECEIVES = {  # position of the buffer
+    "Irecv": 0,
+    "Isendrecv": 3,
+    "Ibcast": 0,
+    **dict.fromkeys(("Iallreduce", "Ireduce", "Iscan", "Iexscan", "Ireduce_scatter_block"), 1),
+    **dict.fromkeys(("Iallgather", "Igather", "Iscatter", "Ialltoall"), 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class Read:
 
 
 def early_read(source: str, start: int, end: int) -> Read | None:
-    """The first read of its buffer between the lines `start`, of an Irecv, and `end`, of its wait.
+    """The first read of its buffer between the lines `start`, of such a call, and `end`, of its wait.
 
     None also if the buffer is no plain name, or the two lines are not in one stretch of statements.
     """
@@ -71,7 +77,7 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _buffer(statement: ast.AST) -> str | None:
-    """The name of the buffer of the only Irecv in a statement."""
+    """The name of the buffer of the only such call in a statement."""
     calls = [
         node
         for node in ast.walk(statement)

@@ -225,7 +225,7 @@ class Words:
 
     def full(self) -> str:
         """More calls than are compared."""
-        return "{who} made so many MPI calls that only the first two million were compared."
+        return "{who} made so many MPI calls, or so many different ones, that only the first were compared."
 
 
 def signature(what: Any) -> str:
@@ -281,7 +281,8 @@ def remedy(what: Any, into: Any) -> str:
         return "Small letters send objects, capitals arrays: `send` pairs with `recv`, `Send` with `Recv`."
     one, other = ({name for name, _ in side[0]} for side in (what, into))
     if one == other:
-        return "Make both counts the same."
+        order = len(one) > 1 and _count(what) == _count(into)
+        return f"Give both {'types their parts in the same order' if order else 'the same count'}."
     names = " and ".join(sorted({type_word(name) for name in one | other}))
     example = ""
     if {name[0] for name in one | other} == {"i", "f"}:

@@ -5,7 +5,7 @@ in which they were sent and their receives were posted. Collectives are matched 
 communicator. An error is a mistake for certain; a note may be meant as it is.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -45,6 +45,7 @@ class Comparison:
         self.receives: dict[Channel, deque[Entry]] = defaultdict(deque)
         self.collectives: dict[Any, dict[int, deque[Entry]]] = defaultdict(lambda: defaultdict(deque))
         self.places: dict[Any, dict[Entry, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self.fences: Counter[tuple[int, Any]] = Counter()  # of a rank on a window
         self.distrusted: set[Any] = set()
         self.unordered: set[Any] = set()  # until nothing is on its way: a receive from any source was lost
         self.held: dict[
@@ -109,13 +110,18 @@ class Comparison:
         if kind == "c":
             return self.collectives[entry[1], entry[2]][rank].append
         if kind == "w":
-            return lambda entry: self.places[entry[1:4]][entry[4:]].add(rank)
+            return lambda entry: self._touch(rank, *entry[1:3], entry[3:])
+        if kind == "f":
+            return lambda entry: self.fences.update([(rank, entry[1])])
         if kind == "x":  # another thread: the order of its calls is not known
             self.distrusted.update(context)
         return None
 
     def _receive(self, rank: int, entry: Entry) -> None:
         """Note a receive in the order of the rank's, or what has become of one from any source."""
+        if entry[0] == "r" and len(entry) > 9:  # the same call has sent
+            dest, tag, *types = entry[9:]
+            self.sends[entry[1], rank, dest, tag].append(("s", entry[1], dest, tag, *types, *entry[7:9]))
         held = self.held.setdefault((entry[1], rank), [])
         if entry[0] in "dl":
             held[:] = [entry[-1] if each[0] == "o" and each[2] == entry[2] else each for each in held]
@@ -164,14 +170,21 @@ class Comparison:
 
     # ---------------------------------------------------------------- one-sided
 
+    def _touch(self, rank: int, context: Any, target: int, access: Entry) -> None:
+        """Note which bytes of a window a rank reads or writes in its present epoch."""
+        self.places[context, self.fences[rank, context], target][access].add(rank)
+
     def _match_places(self, found: "_Found") -> None:
+        said = set()  # lines of which one pair of ranks is enough
         for (_, _, target), accesses in self.places.items():
             flat = sorted((entry, rank) for entry, ranks in accesses.items() for rank in ranks)
             for i, (one, rank) in enumerate(flat):
                 for other, other_rank in flat[i + 1 :]:
                     if other[0] >= one[1]:
                         break
-                    if rank != other_rank and _conflict(one[2], other[2]):
+                    lines = frozenset((one[2:], other[2:]))
+                    if rank != other_rank and lines not in said and _conflict(one[2], other[2]):
+                        said.add(lines)
                         found.add("note", found.words.same_place(target, one, rank, other, other_rank), rank)
         self.places.clear()
 

@@ -37,7 +37,7 @@ _IN_PLACE = MPI.IN_PLACE
 _getframe, _references = sys._getframe, sys.getrefcount
 Note = Callable[..., None]
 Partners = tuple[int, int, int]  # peer, other peer and tag, as the world numbers ranks
-_UNSEEN_BELOW = UNSEEN + 2  # in a function that was handed the argument by another one
+_UNSEEN = UNSEEN + 1  # in a function that has found the argument itself
 
 
 def _line(depth: int) -> Line:
@@ -52,7 +52,8 @@ def message_note(name: str) -> Note:
     both, replaced = "recv" in name and "end" in name, name.endswith("_replace")
     receive_at, receive_name = (3, "recvbuf") if both and not replaced else (0, "buf")
     send_name = "sendbuf" if both and not replaced else "buf"
-    two_buffers = both and not replaced and name[0].isupper()
+    buffered = name[0].isupper()
+    two_buffers = both and not replaced and buffered
     line_in = _line_cache()
 
     def note(
@@ -64,16 +65,28 @@ def message_note(name: str) -> Note:
         peer, other, tag = partners
         line = line_in(_getframe(2))
         sent = received = None
-        if other >= 0:
+        given: tuple[Any, ...] = ()  # to whom, the tag, and the types of what the same call has sent
+        if other >= 0 or status is None:
             sent = args[0] if args else kwargs.get(send_name)
-            _log_send(context, other, _send_tag(args, kwargs), sent, name, line)
-        elif status is None:
-            sent = args[0] if args else kwargs.get(send_name)
-            _log_send(context, peer, tag, sent, name, line)
+            types = signature(sent) if buffered else OBJECT
+            if status is None:
+                log.add(("s", context, peer, tag, *types, name, line))
+            else:
+                given = (other, _send_tag(args, kwargs), *types)
         if status is not None:
             received = args[receive_at] if len(args) > receive_at else kwargs.get(receive_name)
-            _log_receive(comm, peer, tag, received, status, asked or replaced, arrived, name, line)
-            if two_buffers and sent is not None and (sent is received or may_share(sent, received)):
+            into = signature(received) if buffered else OBJECT
+            if 0 <= arrived < into[1] and not (asked or replaced):
+                log.find("short", name, line, plain(*into), into[1], arrived)
+            if buffered and not replaced and _references(received) <= _UNSEEN and is_temporary(received):
+                log.find("temporary", name, line)
+            if peer < 0:
+                peer = comm._ranks.get(status.source, -1)
+                _note_order(line, peer)
+            if tag < 0:
+                tag = status.tag
+            log.add(("r", context, peer, tag, *into, arrived, name, line, *given))
+            if two_buffers and sent is not None and may_share(sent, received):
                 _share(name, line, sent, received)
         if _pending:
             _beside_pending(name, line, sent, None if replaced else received)
@@ -95,43 +108,6 @@ def _line_cache() -> Callable[[FrameType], Line]:
         return line
 
     return line_in
-
-
-def _log_send(context: int, dest: int, tag: int, sent: Any, name: str, line: Line) -> None:
-    try:  # as `signature` does: a call less for every message
-        what, nbytes = (sent.dtype, sent.nbytes) if name[0] < "a" else OBJECT
-    except AttributeError:
-        what, nbytes = signature(sent)
-    log.add(("s", context, dest, tag, what, nbytes, name, line))
-
-
-def _log_receive(
-    comm: Any,
-    peer: int,
-    tag: int,
-    received: Any,
-    status: Any,
-    asked: bool,
-    arrived: int,
-    name: str,
-    line: Line,
-) -> None:
-    what, nbytes = OBJECT
-    if name[0] < "a":  # a capital: an array, not an object
-        try:
-            what, nbytes = received.dtype, received.nbytes
-        except AttributeError:
-            what, nbytes = signature(received)
-        if 0 <= arrived < nbytes and not asked:
-            log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
-        if _references(received) <= _UNSEEN_BELOW and name != "Sendrecv_replace" and is_temporary(received):
-            log.find("temporary", name, line)
-    if peer < 0:
-        peer = comm._ranks.get(status.source, -1)
-        _note_order(line, peer)
-    if tag < 0:
-        tag = status.tag
-    log.add(("r", comm._checked, peer, tag, what, nbytes, arrived, name, line))
 
 
 ordered = False  # whether it is noted in which order messages from any source came
@@ -201,7 +177,7 @@ def collective_note(name: str) -> Callable[..., tuple[Any, Any]]:
             last, table, number = entry, log.table, log.table.get(entry, 0)
         if sent is not None and received is not None and sent is not _IN_PLACE and may_share(sent, received):
             _share(name, line, sent, received)
-        if received is not None and _references(received) <= _UNSEEN_BELOW - 1 and is_temporary(received):
+        if received is not None and _references(received) <= _UNSEEN and is_temporary(received):
             log.find("temporary", name, line)
         if _pending:
             _beside_pending(name, line, sent, received)
@@ -356,8 +332,9 @@ def completed(request: Any, status: Any, asked: bool) -> None:
         log.find("moved", transfer.name, transfer.line)
     elif memory is not None and digest(memory) != transfer.digest:
         log.find("changed", transfer.name, transfer.line, _line(3), memory.nbytes)
-    if transfer.entry is not None:
+    if transfer.received is not None:
         log.found.setdefault(("received", transfer.name, transfer.line, _line(3)), 1)
+    if transfer.entry is not None:
         _received(transfer, transfer.entry, status, asked)
 
 
@@ -478,4 +455,5 @@ def _plain(entry: Any) -> Any:
     if entry[0] == "c":
         both = (given and plain(*given) for given in entry[6:8])
         return *entry[:6], *both, entry[8]
-    return *entry[:4], plain(entry[4], entry[5]), *entry[5:]
+    given = (*entry[9:11], plain(*entry[11:]), *entry[12:]) if len(entry) > 9 else ()
+    return *entry[:4], plain(entry[4], entry[5]), *entry[5:9], *given

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 LONGEST = 2_000_000  # calls
-WIDEST = 20_000  # calls that differ in what they said
+WIDEST = 100_000  # calls that differ in what they said
 
 Line = tuple[str, int]  # file and line
 _LIBRARIES = (

@@ -51,12 +51,13 @@ from mpi_classroom.recording.calls import (
 
 _NO_CALL = bytes(4)
 _BYTE = MPI.BYTE
-_note, _note_tally = NOW.pack_into, TALLY.pack_into
+_note_tally = TALLY.pack_into
 MAIN = threading.main_thread().ident
 _PARTNERS = POINT_TO_POINT | STARTED | ON_WINDOWS | PROBES
 
 Operation = tuple[int, int, int, int, int, int, int]  # as NOW has it, without the counts and the call's code
 Partners = tuple[int, int, int]  # peer, other peer and tag: ranks of the world
+_NOBODY: Partners = (NOTHING, NOTHING, NOTHING)
 NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
 
 _record: Any = bytearray(SIZE)
@@ -148,17 +149,28 @@ def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
 def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note of whom it waits for."""
     code, partners, counts = CODES[name], partners_of(name), messages_of(name)
-    note_traffic, thread = TRAFFIC.pack_into, threading.get_ident
+    original = of_objects(name, original)
+    note, note_traffic, thread = NOW.pack_into, TRAFFIC.pack_into, threading.get_ident
     status_at = _PARTNERS[name][2][0] + 1  # in all these calls the status comes right after the tag
     buffered, buffer_name = name[0].isupper(), BUFFER_NAMES.get(name, "buf")
     check = checks.probe_note if "probe" in name else checks.message_note(name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _sent, _received, _sent_bytes, _received_bytes
+        global _calls, _sent, _received, _sent_bytes, _received_bytes
         if thread() != MAIN:
             checks.distrust(self)
             return original(self, *args, **kwargs)
-        found, sent, taken = _begin(self, code, partners, counts, args, kwargs)
+        _calls += 1
+        if pauses:
+            time.sleep(PAUSE_SECONDS * random.random())
+        try:
+            peer, other, tag = found = partners(self._ranks or learn_ranks(self), args, kwargs)
+            sent, taken = counts(peer, other)
+            note(_record, 0, _calls, _sent + sent, peer, other, tag, 0, self._context, self._mask, 0, code)
+        except (TypeError, struct.error):  # no integers: MPI will say so
+            found, sent, taken = _NOBODY, 0, 0
+            note(_record, 0, _calls, _sent, *_NOBODY, 0, self._context, self._mask, 0, code)
+        _sent += sent
         status: Any = None
         asked, pickled = True, _pickled
         try:
@@ -193,33 +205,9 @@ pauses = False  # before messages, so that they come in another order than witho
 PAUSE_SECONDS = 0.01
 
 
-def _begin(
-    comm: Any, code: int, partners: Any, counts: Any, args: Any, kwargs: Any
-) -> tuple[Partners, int, int]:
-    """Note a call before it starts; return its partners and how many messages it sends and receives."""
-    global _calls, _sent
-    _calls += 1
-    if pauses:
-        time.sleep(PAUSE_SECONDS * random.random())
-    try:
-        peer, other, tag = found = partners(comm._ranks or learn_ranks(comm), args, kwargs)
-        sent, taken = counts(peer, other)
-        _note(_record, 0, _calls, _sent + sent, peer, other, tag, 0, comm._context, comm._mask, 0, code)
-    except (TypeError, struct.error):
-        if partners is _nobody:
-            raise
-        return _begin(comm, code, _nobody, counts, args, kwargs)  # no integers: MPI will say so
-    _sent += sent
-    return found, sent, taken
-
-
 def truncated(error: BaseException) -> bool:
     """Whether more arrived than there was memory for."""
     return isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE
-
-
-def _nobody(ranks: Mapping[int, int], args: Any, kwargs: Any) -> Partners:
-    return NOTHING, NOTHING, NOTHING
 
 
 # -------------------------------------------------------------------- bytes
@@ -249,12 +237,58 @@ def count_pickled() -> None:
     """From here on the bytes of pickled messages are counted."""
 
     def dumps(*args: Any, **kwargs: Any) -> bytes:
-        global _pickled
-        data = pickle.dumps(*args, **kwargs)
+        global _pickled, _unsent
+        try:
+            data = pickle.dumps(*args, **kwargs)
+        except Exception as error:
+            if not _sends_objects or threading.get_ident() != MAIN:
+                raise
+            _unsent = error
+            data = pickle.dumps(_Unsent(f"{type(error).__name__}: {error}"))
         _pickled += len(data)
         return data
 
     MPI.pickle.__init__(dumps, pickle.loads, MPI.pickle.PROTOCOL)  # type: ignore[misc]
+
+
+# An object that cannot be pickled is an error of its rank. Those that wait for it would wait for ever, so
+# they get a message that raises when it is unpickled.
+_sends_objects = False  # whether the main thread is in a call that pickles
+_unsent: BaseException | None = None
+
+
+class _Unsent:
+    """What takes the place of an object that could not be pickled."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Callable[[int, str], None], tuple[int, str]]:
+        return _refuse, (MPI.COMM_WORLD.rank, self.reason)
+
+
+def _refuse(rank: int, reason: str) -> None:
+    raise RuntimeError(f"rank {rank} could not pickle what it was to send: {reason}")
+
+
+def of_objects(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`; if it sends objects, one that cannot be pickled raises here and where it is received."""
+    if name[0].isupper():
+        return original
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        global _sends_objects, _unsent
+        if threading.get_ident() != MAIN:
+            return original(*args, **kwargs)
+        _sends_objects = True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            error, _unsent, _sends_objects = _unsent, None, False
+            if error is not None:
+                raise error from None
+
+    return as_original(original, call)
 
 
 def pickled_so_far() -> int:
@@ -331,7 +365,7 @@ def _tally_of(ranks: Collection[int], mask: int, world: int) -> Tally | None:
 def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note that all must make this call, and which of theirs it is."""
     code, root_at, operator_at = CODES[name], ROOTED.get(name), REDUCTIONS.get(name)
-    same_code = CODES[SAME_CALL.get(name, name)]
+    same_code, original = CODES[SAME_CALL.get(name, name)], of_objects(name, original)
     note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
     everyone = name != "Create_group"  # only the ranks of the group call that
     check = checks.collective_note(name)

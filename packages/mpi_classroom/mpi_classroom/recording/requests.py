@@ -19,8 +19,18 @@ from mpi_classroom.recording.record import NO_OPERATION, Operation, polled, wait
 Statuses = list[MPI.Status] | None
 
 
+def _of(request: Any) -> Operation:
+    """What a request is for; a library may hand over a plain one, of which nothing is known."""
+    return getattr(request, "_of", NO_OPERATION)
+
+
+def _posted(request: Any) -> bool:
+    """Whether it is one of ours that has started and is not known to be complete."""
+    return getattr(request, "_posted", False)
+
+
 class _Waits:
-    """The waits of a request."""
+    """The waits of a request; as functions of the class they take a plain request too."""
 
     _of: Operation = NO_OPERATION
     _posted = False  # started, and not known to be complete
@@ -37,24 +47,24 @@ class _Waits:
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until the operation is complete."""
         status, asked = status or _status, status is not None
-        done = waiting("Wait", self._of, super().Wait, status)  # type: ignore[misc]
-        if self._posted:
+        done = waiting("Wait", _of(self), PlainRequest.Wait, self, status)
+        if _posted(self):
             _complete(self, status, asked)
         return bool(done)
 
     def wait(self, status: MPI.Status | None = None) -> Any:
         """Wait until the operation is complete, and return the message."""
         status = status or _status
-        message = waiting("wait", self._of, super().wait, status)  # type: ignore[misc]
-        if self._posted:
+        message = waiting("wait", _of(self), PlainRequest.wait, self, status)
+        if _posted(self):
             _complete(self, status, True)
         return message
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether the operation is complete."""
         status, asked = status or _status, status is not None
-        done = polled("Test", self._of, super().Test, status, succeeded=bool)  # type: ignore[misc]
-        if done and self._posted:
+        done = polled("Test", _of(self), PlainRequest.Test, self, status, succeeded=bool)
+        if done and _posted(self):
             _complete(self, status, asked)
         return bool(done)
 
@@ -62,13 +72,9 @@ class _Waits:
         """Whether the operation is complete, and the message."""
         status = status or _status
         found: tuple[bool, Any | None] = polled(
-            "test",
-            self._of,
-            super().test,  # type: ignore[misc]
-            status,
-            succeeded=_first,
+            "test", _of(self), PlainRequest.test, self, status, succeeded=_first
         )
-        if found[0] and self._posted:
+        if found[0] and _posted(self):
             _complete(self, status, True)
         return found
 
@@ -222,15 +228,24 @@ class RecordedPrequest(_Waits, MPI.Prequest):  # type: ignore[misc]
             request.Start()
 
 
+def _maker(make: Callable[[Any], Any]) -> Any:
+    return classmethod(lambda cls, value: cls(make(value)))
+
+
+for _kind, _plain in ((RecordedRequest, PlainRequest), (RecordedPrequest, PlainPrequest)):
+    for _name in ("fromhandle", "fromint", "f2py"):
+        setattr(_kind, _name, _maker(getattr(_plain, _name)))
+
+
 def _wait_for_each(name: str, requests: Sequence[Any], statuses: Statuses) -> list[Any]:
-    if statuses is not None:
+    if isinstance(statuses, list):
         statuses += [MPI.Status() for _ in range(len(requests) - len(statuses))]
     wait = PlainRequest.Wait if name == "Waitall" else PlainRequest.wait
     found = []
     for i, request in enumerate(requests):
         status = _status if statuses is None else statuses[i]
-        found.append(waiting(name, getattr(request, "_of", NO_OPERATION), wait, request, status))
-        if getattr(request, "_posted", False):
+        found.append(waiting(name, _of(request), wait, request, status))
+        if _posted(request):
             _complete(request, status, statuses is not None)
     return found
 
@@ -255,13 +270,13 @@ def _complete_some(
     """The same for those of `requests` at `indices`; `statuses` are in the order of `indices`."""
     for i, index in enumerate(indices or ()):
         known = 0 <= index < len(requests)  # MPI.UNDEFINED: all were complete before
-        if known and getattr(requests[index], "_posted", False):
+        if known and _posted(requests[index]):
             _complete(requests[index], statuses[i], asked)
 
 
 def _any_of(requests: Sequence[Any]) -> Operation:
     """What a wait for one of many is for: their common operation, from nobody in particular."""
-    operations = {getattr(request, "_of", NO_OPERATION) for request in requests}
+    operations = {_of(request) for request in requests}
     if len(operations) == 1:
         return operations.pop()
     codes = {operation[-1] for operation in operations}
@@ -274,11 +289,8 @@ def _any_of(requests: Sequence[Any]) -> Operation:
 def starter(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, which starts a message, with a note on the request that it returns."""
     code, partners, messages = CODES[name], record.partners_of(name), record.messages_of(name)
-    thread, buffered, buffer_name = (
-        threading.get_ident,
-        name[0].isupper(),
-        record.BUFFER_NAMES.get(name, "buf"),
-    )
+    thread, buffered, original = threading.get_ident, name[0].isupper(), record.of_objects(name, original)
+    buffer_name = record.BUFFER_NAMES.get(name, "buf")
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         pickled = record.pickled_so_far()

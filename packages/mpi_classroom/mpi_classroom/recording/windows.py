@@ -25,14 +25,15 @@ class Epochs:
     """The epochs of a window that are open on this rank."""
 
     _checked: Any = None  # the context of the window; None: its calls are not compared
-    _fences = 0
     _fenced = _all = _group = False
     _locked: frozenset[int] = frozenset()
 
 
 def _fence(window: Any, args: Any, kwargs: Any) -> None:
     assertion = args[0] if args else kwargs.get("assertion", 0)
-    window._fences, window._fenced = window._fences + 1, not assertion & MPI.MODE_NOSUCCEED
+    window._fenced = not assertion & MPI.MODE_NOSUCCEED
+    if window._checked is not None:
+        log.add(("f", window._checked))
 
 
 def _set(name: str, value: bool) -> Callable[[Any, Any, Any], None]:
@@ -98,7 +99,7 @@ def _note_place(window: Any, name: str, line: Any, rank: int, args: Any, kwargs:
     operator = args[3] if len(args) > 3 else kwargs.get("op", MPI.SUM)
     kind = f"{name} {operator.py2f()}" if name == "Accumulate" else name
     owner = (window._ranks or record.learn_ranks(window))[rank]
-    log.add(("w", window._checked, window._fences, owner, start, start + nbytes, kind, line))
+    log.add(("w", window._checked, owner, start, start + nbytes, kind, line))
 
 
 def _is_place(target: Any) -> bool:
