@@ -30,16 +30,15 @@
 # %%px --save 03_quadrature.py
 """Quadrature of π on any number of ranks, and how its time depends on the number of strips."""
 
+from collections.abc import Callable
+
 import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. That is a `range` with three arguments:
-
-# %% tags=["source: course_lib.pi:strided_blocks"]
-# %%px --save 03_quadrature.py
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on, as `range(1, strips, 4)` says. NumPy gets them in blocks that stay in the core's cache:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
