@@ -13,9 +13,10 @@ from course.tools.parts import LABORATORY
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 RUNNER = ROOT / "tests" / "without_ours.py"
-# What a program prints that depends on the number of ranks or on the clock, as patterns; all else is compared.
+# What it prints that depends on the number of ranks or on the clock, as patterns; the rest must agree.
 DIFFERS: dict[str, tuple[str, ...]] = {
     "06_by_hand.py": (r"\branks: \d\b",),
+    "07_ddp.py": (r"\branks: \d\b",),
 }
 
 
@@ -36,6 +37,15 @@ def printed(program: Path, size: int) -> str:
         said = re.sub(pattern, "…", said)
     assert re.search(r"\d", said), done.stdout
     return said
+
+
+def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
+    program = NOTEBOOKS / "code" / "07_ddp.py"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *torchrun, str(RUNNER), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == run(program, 2).stdout
 
 
 def test_every_lesson_of_the_laboratory_has_its_program() -> None:

@@ -177,8 +177,7 @@ def train(model, images, batch_size, epochs):
 TRAIN = Exercise(
     id="07.1",
     title="A loop for all ranks",
-    task="This is the loop of one process, and it runs. Change it in the four places, and all ranks train "
-    "one network together (`size` is the number of ranks).",
+    task="This is the loop of one process. Change four places, and all ranks train one network together.",
     objectives=(1, 2),
     targets=("loader-knows-its-rank",),
     stub='''\
@@ -364,23 +363,23 @@ FASTER_NETWORK = Question(
 
 WHICH_CONTROL = Question(
     id="07.q3",
-    question="One GPU with batches of 256 reaches 76.9 %. 64 GPUs with 32 images each, at the same rate and for "
-    "as many epochs, reach 74.1 %. Which run tells whether the GPUs are to blame?",
+    question="One GPU with batches of 256 reaches 76.9 %. 64 GPUs with 32 images each, same rate and epochs, "
+    "reach 74.1 %. Which run shows whether the GPUs are to blame?",
     options=(
         Option(
-            "64 GPUs that average their gradients in float64",
+            "64 GPUs that average in float64",
             reply="If rounding cost 2.8 points, three ranks would not end with the digits of one. And the "
             "global batch would still be 2,048 in place of 256.",
             belief="communication-costs-accuracy",
         ),
         Option(
-            "64 GPUs with another seed for weights and order",
+            "64 GPUs with another seed",
             reply="That tells how far seeds move the accuracy. Both runs would still train with eight times "
             "the batch.",
             belief="seeds-explain-it",
         ),
         Option(
-            "one GPU with batches of 2,048, in micro-batches",
+            "one GPU, batches of 2,048",
             reply="It trains as the 64 do, without their sums. If it reaches 74.1 %, too, the batch did it.",
             right=True,
         ),
@@ -420,19 +419,19 @@ OTHER_MACHINE = Question(
     "measured 19 s on eight ranks. What follows?",
     options=(
         Option(
-            "our program is almost four times as fast as theirs",
+            "our program is almost four times as fast",
             reply="One process takes 22 s per epoch here and took 65 s there: most of the difference is "
             "there before any rank is added.",
             belief="seconds-travel",
         ),
         Option(
-            "nothing about programs: one is a bound, on another machine",
+            "nothing about which program is faster",
             reply="A replay leaves out what eight busy cores share, and on one core the machines differ by "
             "three times. A speed-up of 4.4 at best does not contradict one of 3.4.",
             right=True,
         ),
         Option(
-            "their measurement went wrong, as 5 s were possible",
+            "they measured wrong, as 5 s were possible",
             reply="Nobody measured 5 s, and the replay is not of their machine. A bound refutes no "
             "measurement above it.",
             belief="replays-are-measured",
