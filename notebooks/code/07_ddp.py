@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
+# %%
 def join():
     """Make all processes one process group, whichever launcher started them."""
     if "RANK" not in os.environ:  # not torchrun
@@ -80,7 +81,8 @@ def main(batch_size=120):
     train(model, TensorDataset(images, labels), batch_size, epochs=5)
     if rank == 0:
         outputs = model(new_images)
-        loss, right = F.cross_entropy(outputs, new_labels), (outputs.argmax(1) == new_labels).double().mean()
+        loss = F.cross_entropy(outputs, new_labels)
+        right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")
         torch.save(model.state_dict(), Path(__file__).with_suffix(".pt"))
 
