@@ -80,7 +80,7 @@ if not dist.is_initialized():
 rank, size = dist.get_rank(), dist.get_world_size()
 
 # %% [markdown]
-# The **backend** moves the bytes: here Gloo, PyTorch's own for CPUs.
+# The **backend** moves the bytes: here Gloo, for CPUs.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
@@ -162,7 +162,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so one tests and saves: `model`, for the wrapper may start messages that all must join.
+# All ranks end with the same weights, so one tests and saves. It uses `model`: the wrapper may start messages that all must join.
 
 
 # %%
@@ -534,8 +534,7 @@ def trace(step):
     for _ in range(2):
         step()  # DDP arranges its buckets in the first
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        if rank == 1:
-            time.sleep(0.2)
+        time.sleep(0.2 * (rank == 1))
         step()
     return profiler.events()
 
@@ -560,7 +559,7 @@ for name, prefix in spans.items():
 #
 # <details><summary>Open after you have voted</summary>
 #
-# (c). Rank 0's sums take more than 200 ms; rank 1, which comes last, is done in a few. So the bytes need a few milliseconds, and the rest is **waiting** for rank 1. One rank's trace cannot tell
+# (c). Rank 0's sums take some 200 ms; rank 1, which comes last, is done in a few. So the bytes need a few milliseconds, and the rest is **waiting** for rank 1. One rank's trace cannot tell
 # them apart. And look when the sums *begin*: before backward ends. That is overlap: the first bucket travels while backward computes the next gradients. (A clock of its own
 # starts each rank's trace at 0: compare lengths between ranks, not moments.)
 #
