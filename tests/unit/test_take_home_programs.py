@@ -22,6 +22,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "04_allreduce.py": (r"\branks: \d\b", r"ring +[\d.]+ ms, doubling +[\d.]+ ms"),
     "05_train.py": (),
     "06_by_hand.py": (r"\branks: \d\b",),
+    "07_ddp.py": (r"\branks: \d\b",),
 }
 
 
@@ -42,6 +43,15 @@ def printed(program: Path, size: int) -> str:
         said = re.sub(pattern, "", said)
     assert re.search(r"\d", said), done.stdout
     return said
+
+
+def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
+    program = NOTEBOOKS / "code" / "07_ddp.py"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *torchrun, str(RUNNER), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == run(program, 2).stdout
 
 
 def test_every_lesson_of_the_laboratory_has_its_program() -> None:
