@@ -187,7 +187,7 @@ SAME_BATCH = Question(
             right=True,
         ),
         Option(
-            "nothing: an error says so",
+            "none, as an error stops them",
             reply="MPI adds arrays and does not know that they are equal. No library would tell you.",
             belief="mistakes-raise-errors",
         ),

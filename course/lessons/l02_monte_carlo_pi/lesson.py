@@ -163,7 +163,7 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# **Predict** the seconds on one and on two ranks. They share the darts. (Your first line above says how many cores you have.)
+# **Predict** the seconds on one and on two ranks. They share the darts. (The line below Setup says how many cores you have.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -174,7 +174,7 @@ if __name__ == "__main__":
 # <details><summary>Open after you have run the cell</summary>
 #
 # Two ranks on two cores need about half the time: each throws half of the darts, and the one number that they exchange costs microseconds. The time of one rank divided by
-# that of n is the **speed-up**. It ends at the number of cores. The estimates differ, because other streams threw the darts; each is as good as the others.
+# that of n is the **speed-up**. It ends at the number of cores, or below where two of them are hardware threads of one. The estimates differ, because other streams threw the darts; each is as good as the others.
 #
 # </details>
 
