@@ -38,8 +38,15 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("mpi4py-*/test"))
 
 
-@pytest.mark.parametrize("ranks", [3, 4])
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    ("half", "ranks"),
+    [
+        ("messages and collectives", 3),
+        ("everything else", 4),
+        pytest.param("messages and collectives", 4, marks=pytest.mark.release),
+        pytest.param("everything else", 3, marks=pytest.mark.release),
+    ],
+)
 def test_of_the_tests_of_mpi4py_none_is_a_mistake(suite, half, ranks, capsys):
     command = [
         sys.executable,
