@@ -313,7 +313,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p7",
-        question="Two ranks, two million strips: times as long?",
+        question="Two ranks, 200,000 strips: times as long?",
         objectives=(2,),
         targets=("weak-is-strong",),
     ),

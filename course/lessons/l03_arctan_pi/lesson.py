@@ -83,7 +83,7 @@ jobs = (100, 1_000, 10_000, 100_000, 300_000)
 
 # %% [markdown] tags=["subslide"]
 # Ranks 0 and 1 share each job; then rank 0 does it alone. (`Split` makes a communicator of the ranks that pass the same value; `COMM_SELF` is
-# one rank alone. Ranks 2 and 3 wait.) **Predict** for 1,000 strips.
+# one rank alone. Ranks 2 and 3 wait.) **Predict** the ratio for 1,000 strips.
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
@@ -154,17 +154,17 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown] tags=["subslide"]
-# **Predict:** with these numbers, set the two lines equal and solve for N.
+# **Predict:** from which N on do two ranks pay? With these numbers, set the two lines equal and solve.
 
 # %%
 predict("From how many strips on do two ranks pay?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure five jobs, and draw both lines.
+# We measure eight jobs, and draw both lines.
 
 # %%
 # %%px
-times_around = one_and_two([2_000, 4_000, 8_000, 16_000, 32_000])
+times_around = one_and_two(range(2_000, 32_000, 4_000))
 
 # %% tags=["nbval-ignore-output"]
 one_around, two_around = cluster["times_around"][0]
@@ -195,25 +195,25 @@ show(rows, x="strips", y="time", by="on")
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# Two ranks can finish a million strips sooner. Or each takes a million of its own. **Predict** their time, divided
-# by that of one rank with one million.
+# Two ranks can finish 100,000 strips sooner. Or each takes 100,000 of its own. **Predict** their time, divided by that of one rank with
+# 100,000.
 
 # %%
-predict("Two ranks, two million strips: times as long?", None)
+predict("Two ranks, 200,000 strips: times as long?", None)
 
 # %%
 # %%px
-times_grown = one_and_two([1_000_000, 2_000_000])
+times_grown = one_and_two([100_000, 200_000])
 
 # %% [markdown]
 # We also draw what the line of two ranks says of more, *if a stayed the same*. Which job will be flat?
 
 # %% tags=["nbval-ignore-output"]
 one_grown, two_grown = cluster["times_grown"][0]
-outcome("Two ranks, two million strips: times as long?", two_grown[2_000_000] / one_grown[1_000_000])
+outcome("Two ranks, 200,000 strips: times as long?", two_grown[200_000] / one_grown[100_000])
 scaling = []
 for p in (2, 16, 128, 1024):
-    for job, n in (("the same million", 1e6), ("a million per rank", 1e6 * p)):
+    for job, n in (("the same 100,000", 1e5), ("100,000 per rank", 1e5 * p)):
         labels = {"ranks": p, "job": job}
         scaling.append({"labels": labels, "value": a_two + b * n / p, "kind": "predicted"})
 show(scaling, x="ranks", y="time", by="job")
@@ -221,8 +221,8 @@ show(scaling, x="ranks", y="time", by="job")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# About 1: each rank does the work of one, and only a is larger. **Weak scaling** lets the job grow with the ranks: N/p stays, so t stays. **Strong scaling** keeps the job: N/p shrinks, a does not. Once b N/p is as small
-# as a, more ranks can at most halve t. The **efficiency**, the speed-up divided by p, falls, too.
+# About 1, if each has a core: a rank does the work of one, and only a is larger. **Weak scaling** lets the job grow with the ranks: N/p stays, so t stays. **Strong scaling** keeps the job: N/p shrinks, a does not. Once b N/p is as small
+# as a, more ranks can at most halve t. The **efficiency**, the speed-up divided by p, falls all along.
 #
 # </details>
 
