@@ -164,7 +164,7 @@ predict("From how many strips on do two ranks pay?", None)
 
 # %%
 # %%px
-times_around = one_and_two(range(2_000, 32_000, 4_000))
+times_around = one_and_two(range(3_000, 50_000, 6_000))
 
 # %% tags=["nbval-ignore-output"]
 one_around, two_around = cluster["times_around"][0]
