@@ -109,7 +109,7 @@ def test_no_later_cell_of_the_core_needs_a_section_that_may_be_left_out() -> Non
 
 
 def test_a_section_that_is_needed_is_noticed() -> None:
-    assert needed_after("02", 2) == {"ranks together", "ranks errors", "kernel np"}
+    assert needed_after("02", 2) == {"ranks together", "ranks errors", "kernel np", "kernel draw_darts"}
     assert needed_after("03", 1) == {"ranks total"}
 
 
