@@ -85,7 +85,8 @@ def fit(seconds, ranks):
 def main():
     estimate = pi(comm, 1_000_000)
     if comm.rank == 0:
-        (a_one, b), (a_two, _) = (fit(seconds, p) for seconds, p in zip(times, (1, pair.size), strict=True))
+        one, two = times
+        (a_one, b), (a_two, _) = fit(one, 1), fit(two, pair.size)
         print(f"π ≈ {estimate:.12f}, b = {1e9 * b:.2f} ns per strip")
         print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 

@@ -145,7 +145,8 @@ show(points("one rank", one) + points("two ranks", two), x="strips", y="time", b
 def main():
     estimate = pi(comm, 1_000_000)
     if comm.rank == 0:
-        (a_one, b), (a_two, _) = (fit(seconds, p) for seconds, p in zip(times, (1, pair.size), strict=True))
+        one, two = times
+        (a_one, b), (a_two, _) = fit(one, 1), fit(two, pair.size)
         print(f"π ≈ {estimate:.12f}, b = {1e9 * b:.2f} ns per strip")
         print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
@@ -164,7 +165,7 @@ predict("From how many strips on do two ranks pay?", None)
 
 # %%
 # %%px
-times_around = one_and_two(range(3_000, 50_000, 6_000))
+times_around = one_and_two(range(2_000, 32_000, 4_000))
 
 # %% tags=["nbval-ignore-output"]
 one_around, two_around = cluster["times_around"][0]
