@@ -9,7 +9,7 @@
 #   - choose one rank per machine for a task
 #   - find out which rank the others wait for
 # before: some Python; this page open in JupyterLab (`make lab`)
-# minutes: {core: 18, more: 15}
+# minutes: {core: 17, more: 15}
 # ranks: 4
 # also: >-
 #   **Shift + Enter** runs a cell. [One page](../docs/using.md) has all keys, all lessons, and help.
@@ -45,7 +45,7 @@ print(f"hello from rank {rank} of {size}")
 # %% [markdown]
 # The same line ran four times. Each process has a number, its **rank**; the process itself is called a rank, too. `comm` is a **communicator**, a group of
 # processes that can send each other messages; `COMM_WORLD` holds all of them. **MPI** is the standard for that, **mpi4py** brings it to Python, **Open MPI** does
-# the work. All lessons run like this, even the training of a language model (lesson 13).
+# the work.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
