@@ -10,7 +10,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "00": {
         "kernel-on-ranks": "variables of the kernel exist on the ranks",
         "kernel-is-rank-0": "the kernel is rank 0",
-        "rank-is-device": "rank 13 uses GPU 13",
+        "nodes-divide-ranks": "the number of nodes, not of ranks per node, tells where a rank is",
         "ranks-take-turns-on-nodes": "neighbouring ranks are always on different nodes",
         "weights-are-all": "training takes as much memory as the weights",
         "rank-0-serves-all-nodes": "what rank 0 of the world puts on its disk, every node has",
