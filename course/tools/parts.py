@@ -13,7 +13,10 @@ from nbformat import NotebookNode
 STOP_LINE = "**Stop here in a short workshop.**"  # the last cell of the core
 MORE = "more"  # the tag of what is not of the core
 RUN_SECONDS = "run_seconds"
-LABORATORY = ("06",)  # lessons that follow the rules of `laboratory.py`; when it has all, the older rules go
+LABORATORY = (
+    "06",
+    "11",
+)  # lessons that follow the rules of `laboratory.py`; when it has all, the older rules go
 SECONDS_STEP = 5  # run times are rounded, or every build would change the notebook
 
 
