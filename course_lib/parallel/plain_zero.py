@@ -102,5 +102,4 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
         layer.register_forward_hook(after)
     for full, part in kept.items():
         part.data = part.data.clone()  # a slice with memory of its own
-        free(full)
         full.register_post_accumulate_grad_hook(free)  # backward has its gradient

@@ -118,13 +118,11 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
         layer.register_forward_hook(after)
     for full, part in kept.items():
         part.data = part.data.clone()  # a slice with memory of its own
-        free(full)
         full.register_post_accumulate_grad_hook(free)  # backward has its gradient
 
 
 # %%
 if __name__ == "__main__":
-    for stage in (1, 2, 3):
-        loss = train(comm, stage)
-        if comm.rank == 0:
-            print(f"ranks: {comm.size}, stage {stage}, last loss {loss:.6f}")
+    losses = [train(comm, stage) for stage in (1, 2, 3)]
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, last loss in stages 1 to 3:", *(f"{loss:.6f}" for loss in losses))
