@@ -177,7 +177,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # per parameter
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# A larger network: 64 MiB of weights, so 256 MiB of model states, and few activations. Each of four ranks may allocate 208 MiB, then 136, then 96.
+# A larger network: 64 MiB of weights, so 256 MiB of model states, and few activations. Each of *two* ranks may allocate 224 MiB, then 176, then 144.
 # **Predict:** which is the lowest stage that trains, for each? (Temporary arrays take up to 10 MiB.)
 
 # %% [markdown]
@@ -194,26 +194,26 @@ zero = runpy.run_path("code/11_zero.py")
 zero["train"](zero["comm"], stage=3, steps=2)  # what libraries allocate once
 with memory_limit(int(sys.argv[1]) * 2**20):
     zero["train"](zero["comm"], int(sys.argv[2]), steps=3, layers=32, width=512)"""
-job = ["env", "MALLOC_MMAP_THRESHOLD_=100000", "mpiexec", "-n", "4", "python", "-m", "mpi4py", "-c"]
+job = ["env", "MALLOC_MMAP_THRESHOLD_=100000", "mpiexec", "-n", "2", "python", "-m", "mpi4py", "-c"]
 
 
 def trains(mib, stage):
-    """Whether a job of four ranks trains with so much memory."""
+    """Whether a job of two ranks trains with so much memory."""
     return run([*job, attempt, str(mib), str(stage)], capture_output=True, timeout=100).returncode == 0
 
 
-next((stage for stage in (1, 2, 3) if trains(208, stage)), "none")
+next((stage for stage in (1, 2, 3) if trains(224, stage)), "none")
 
 # %%
-next((stage for stage in (1, 2, 3) if trains(136, stage)), "none")
+next((stage for stage in (1, 2, 3) if trains(176, stage)), "none")
 
 # %%
-next((stage for stage in (1, 2, 3) if trains(96, stage)), "none")
+next((stage for stage in (1, 2, 3) if trains(144, stage)), "none")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 keeps 64 + 64 + 128/4 = 160 MiB, stage 2 keeps 64 + 192/4 = 112, stage 3 keeps 256/4 = 64. On N ranks, in numbers per parameter: 2 + 2/N, 1 + 3/N
+# Stage 1 keeps 64 + 64 + 128/2 = 192 MiB, stage 2 keeps 64 + 192/2 = 160, stage 3 keeps 256/2 = 128. On N ranks, in numbers per parameter: 2 + 2/N, 1 + 3/N
 # and 4/N. Only stage 3 goes on falling with more ranks.
 #
 # </details>
