@@ -214,7 +214,7 @@ next((stage for stage in (1, 2, 3) if trains(144, stage)), "none")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Stage 1 keeps 64 + 64 + 128/2 = 192 MiB, stage 2 keeps 64 + 192/2 = 160, stage 3 keeps 256/2 = 128. On N ranks, in numbers per parameter: 2 + 2/N, 1 + 3/N
-# and 4/N. Only stage 3 goes on falling with more ranks.
+# and 4/N. With ever more ranks, stage 1 ends at 2 and stage 2 at 1; only stage 3 goes on falling.
 #
 # </details>
 
@@ -301,7 +301,7 @@ sent = cluster["sent"][0]
 print("numbers per parameter and step, times (N - 1)/N, stages 1 to 3:", *(f"{each:.2f}" for each in sent))
 outcome(
     "How many times as many bytes does a rank send in stage 3 as in stage 2?",
-    sent[3] / sent[2],
+    sent[2] / sent[1],
     word="counted",
 )
 
