@@ -181,8 +181,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # per parameter
 # **Predict:** which is the lowest stage that trains, for each? (Temporary arrays take up to 10 MiB.)
 
 # %% [markdown]
-# Each attempt is a job of its own, since a process that was refused memory is of no more use. (Linux only; `course_lib/effects.py` is one page. The variable
-# makes the system take back at once what is freed.)
+# Each attempt is a job of its own, since a process that was refused memory is of no more use. (Linux only; `course_lib/effects.py` is one page.)
 
 # %%
 from subprocess import run
@@ -288,7 +287,6 @@ class Counting(MPI.Intracomm):
 
 
 def sent_in(stage):
-    """Numbers sent per step and parameter, without the factor (N - 1)/N."""
     Counting.sent = 0
     train(Counting(comm), stage, steps=10)
     return Counting.sent / 10 / 9610
