@@ -126,9 +126,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "owner-runs-the-layer": "a layer runs on the rank that owns its weights",
         "gather-grows-with-n": "what a rank receives in an all-gather grows with the number of ranks",
         "slices-follow-layers": "a rank owns whole layers",
-        "view-is-small": "a small view of a large array is a small array",
         "own-norm-is-the-norm": "the norm of a rank's own gradients is the norm to clip by",
-        "a-kill-loses-nothing": "a killed training goes on at the step at which it was killed",
     },
     "12": {
         "micro-batch-is-global-batch": "the micro-batch is the global batch",
@@ -153,6 +151,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "script-finds-its-hosts": "a script has to know the hosts that it runs on",
     },
     "15": {
+        "a-kill-loses-nothing": "a killed training goes on at the step at which it was killed",
         "timed-out-rank-is-guilty": "the rank that timed out is the guilty one",
         "weights-suffice-to-resume": "the weights alone suffice to resume",
         "a-timeout-is-the-network": "a timeout means that the network is slow",
