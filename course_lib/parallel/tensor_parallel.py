@@ -49,7 +49,7 @@ SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
 
 
 def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray) -> list[np.ndarray]:
-    """relu(x @ up) @ down, from some columns of `up` and rows of `down`: our hidden numbers, the full y."""
+    """relu(x @ up) @ down, from our columns of `up` and rows of `down`: our hidden numbers, all of y."""
     hidden = np.maximum(x @ up, 0)
     y = hidden @ down
     comm.Allreduce(MPI.IN_PLACE, y)

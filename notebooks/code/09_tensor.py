@@ -21,7 +21,7 @@ targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the
 
 # %%
 def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray) -> list[np.ndarray]:
-    """relu(x @ up) @ down, from some columns of `up` and rows of `down`: our hidden numbers, the full y."""
+    """relu(x @ up) @ down, from our columns of `up` and rows of `down`: our hidden numbers, all of y."""
     hidden = np.maximum(x @ up, 0)
     y = hidden @ down
     comm.Allreduce(MPI.IN_PLACE, y)
@@ -31,17 +31,15 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 # %%
 def network(comm, weights, pixels):
     """Forward: what goes into the pair, its hidden numbers, and ten outputs per image."""
-    first, up, down = weights
-    x = np.maximum(pixels @ first, 0)
-    return x, *mlp_forward(comm, x, up, down)
+    x = np.maximum(pixels @ weights[0], 0)
+    return x, *mlp_forward(comm, x, *weights[1:])
 
 
 def gradients(comm, weights, pixels, targets):
     """Backward: the gradients of half the mean squared error."""
     x, hidden, y = network(comm, weights, pixels)
-    d_y = (y - targets) / len(pixels)
-    d_x, d_up, d_down = mlp_backward(comm, x, hidden, *weights[1:], d_y)
-    return pixels.T @ (d_x * (x > 0)), d_up, d_down
+    d_x, *own = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
+    return pixels.T @ (d_x * (x > 0)), *own
 
 
 # %%
@@ -62,6 +60,7 @@ def train(comm):
     return weights
 
 
+# %%
 def right(comm, weights):
     """How many new images the network reads correctly."""
     return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == digits["test_labels"])
@@ -69,8 +68,7 @@ def right(comm, weights):
 
 def collected(comm, weights):
     """The complete matrices, as one saves them."""
-    first, up, down = weights
-    return first, np.hstack(comm.allgather(up)), np.vstack(comm.allgather(down))
+    return weights[0], np.hstack(comm.allgather(weights[1])), np.vstack(comm.allgather(weights[2]))
 
 
 # %%
@@ -85,12 +83,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %%
-def main():
-    weights = collected(comm, train(comm))
-    if comm.rank == 0:
-        count, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
-        print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {count} of 297 new images right")
-
-
-if __name__ == "__main__":
-    main()
+weights = collected(comm, train(comm))
+if comm.rank == 0:
+    count, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
+    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {count} of 297 new images right")

@@ -24,9 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# A pair of layers: the matrix `up` makes many *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. If both matrices
-# are too large for one rank, each rank takes some *columns* of `up` and the same *rows* of `down`. This is **tensor parallelism**; all ranks
-# work on the same images.
+# In a pair of layers, the matrix `up` makes many *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
+# **tensor parallelism**, each rank keeps some *columns* of `up` and the same *rows* of `down`, and all work on the same images.
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]
@@ -67,24 +66,22 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# The network: a small matrix `first`, which every rank has completely, then the pair. Its ten outputs say which digit it is.
+# The network: a small matrix `first`, complete on every rank, then the pair, with ten outputs.
 
 
 # %%
 # %%px --save 09_tensor.py
 def network(comm, weights, pixels):
     """Forward: what goes into the pair, its hidden numbers, and ten outputs per image."""
-    first, up, down = weights
-    x = np.maximum(pixels @ first, 0)
-    return x, *mlp_forward(comm, x, up, down)
+    x = np.maximum(pixels @ weights[0], 0)
+    return x, *mlp_forward(comm, x, *weights[1:])
 
 
 def gradients(comm, weights, pixels, targets):
     """Backward: the gradients of half the mean squared error."""
     x, hidden, y = network(comm, weights, pixels)
-    d_y = (y - targets) / len(pixels)
-    d_x, d_up, d_down = mlp_backward(comm, x, hidden, *weights[1:], d_y)
-    return pixels.T @ (d_x * (x > 0)), d_up, d_down
+    d_x, *own = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
+    return pixels.T @ (d_x * (x > 0)), *own
 
 
 # %% [markdown]
@@ -110,6 +107,12 @@ def train(comm):
     return weights
 
 
+# %% [markdown]
+# At the end we count what the network reads correctly, and collect the pieces, as one saves a model.
+
+
+# %%
+# %%px --save 09_tensor.py
 def right(comm, weights):
     """How many new images the network reads correctly."""
     return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == digits["test_labels"])
@@ -117,14 +120,12 @@ def right(comm, weights):
 
 def collected(comm, weights):
     """The complete matrices, as one saves them."""
-    first, up, down = weights
-    return first, np.hstack(comm.allgather(up)), np.vstack(comm.allgather(down))
+    return weights[0], np.hstack(comm.allgather(weights[1])), np.vstack(comm.allgather(weights[2]))
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then four ranks. We count the new images that they read correctly, of 297. Then we collect the pieces, as one saves a
-# model, and *one* process reads the images with them. **Vote:** the four read (a) as many as one process, before and after; (b) fewer, both
-# times; (c) about as many before, fewer after.
+# One process trains, then four ranks. They read 297 new images; then *one* process does, with the collected model. **Vote:** four ranks get (a) as
+# many right as one, both times; (b) fewer, both times; (c) about as many there, fewer in one process.
 
 # %%
 # %%px
@@ -137,7 +138,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Nothing looked wrong while four ranks trained, and the saved model is much worse. Rank 0's `first` fits rank 0's columns; on the other ranks `first` went
+# Nothing looked wrong on four ranks, and the saved model is much worse. It has rank 0's `first`; the other ranks' `first` went
 # other ways. Why, if all began with the same?
 #
 # </details>
@@ -148,24 +149,18 @@ for team in MPI.COMM_SELF, comm:
 # %% tags=["exercise: 09.4"]
 
 # %% [markdown] tags=["notes"]
-# Nine minutes up to here. Ask of each array: is it complete, a piece, or a part of a sum? The usual slip is to add `d_up` or `d_hidden` as well.
+# Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
 # One more cell makes it a program. Three ranks have 68, 67 and 67 hidden numbers. **Vote:** they get (a) the weights of one process, (b) nearly the
 # same, (c) others, but as good.
 
-
 # %%
 # %%px --save 09_tensor.py
-def main():
-    weights = collected(comm, train(comm))
-    if comm.rank == 0:
-        count, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
-        print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {count} of 297 new images right")
-
-
-if __name__ == "__main__":
-    main()
+weights = collected(comm, train(comm))
+if comm.rank == 0:
+    count, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
+    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {count} of 297 new images right")
 
 # %%
 # !mpiexec -n 1 python code/09_tensor.py
@@ -174,17 +169,16 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a), up to rounding. Every column of `up` adds something to `d_x`, and a rank knows only what its own columns add: `d_x` is a part of a sum, like `y`.
-# `d_up` and `d_down` belong to this rank's piece alone and are complete. So a pair costs *two all-reduces*, one forward, one backward; no weight
-# is ever sent.
+# (a), up to rounding. Every column of `up` adds something to `d_x`, and a rank knows only its own columns: `d_x` is a part of a sum, like `y`.
+# `d_up` and `d_down` belong to this rank's piece and are complete. So a pair costs *two all-reduces*, one forward, one backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers. How many does tensor parallelism add up, for
-# a batch of B images? Set both equal: at which B do they send equally many bytes? Put your formula in place of `None`.
+# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers. How many does tensor parallelism add
+# up for B images? Set both equal, and put your formula for B in place of `None`.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
@@ -229,8 +223,8 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Tensor parallelism adds up `y` and `d_x`, B · (10 + 54) numbers: twice the batch, twice the bytes. Weights do not know the batch: 16,384 numbers.
-# Both are equal at 16,384 / 64 = 256. For the pair alone it is B · (54 + 10) = 202 · (54 + 10): B is the number of *hidden numbers*, on any number of ranks.
+# Tensor parallelism adds up `y` and `d_x`, B · (10 + 54) numbers: twice the batch, twice the bytes. Weights do not know the batch.
+# 16,384 / 64 = 256. For the pair alone, B · (54 + 10) = 202 · (54 + 10): B is the number of *hidden numbers*, on any number of ranks.
 #
 # </details>
 
@@ -288,12 +282,12 @@ for width in 32, 1024:
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model fits on a machine with eight GPUs only when its matrices are cut eight ways. You get a second machine, over an ordinary
-# network. (a) Cut the matrices sixteen ways. (b) Cut them eight ways on each machine, and give each machine half of the batch.
+# A model just fits on a machine with eight GPUs, cut eight ways. You get a second machine, over an ordinary
+# network. (a) Cut sixteen ways. (b) Cut eight ways on each machine, and give each half of the batch.
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair sends its sums over the
-# slow network while all GPUs wait. In (b), it carries the gradients of the weights, once per step and during backward. Two pipeline stages,
-# one per machine, are also good.</details>
+# slow network while all GPUs wait. In (b), it carries gradients of weights, once per step, during backward. Two pipeline stages
+# are also good.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
