@@ -22,7 +22,7 @@ from course.tools.build import (
     take_home_files,
 )
 from course.tools.coverage import COMMAND
-from course.tools.frame import stem
+from course.tools.frame import SETUP, stem
 from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import LABORATORY, in_core
 from course.tools.times import code_and_words, count_words
@@ -92,7 +92,8 @@ def twenty_minutes(lesson: LessonSource) -> Iterator[Problem]:
     words = sum(
         count_words(cell.source) for cell in texts if cell.cell_type == "markdown" and all(in_core([cell]))
     )
-    lines = sum(len(code_and_words(cell.source)[0]) for _, cell in core_code(lesson))
+    own = [cell.source for _, cell in core_code(lesson) if not cell.source.startswith(SETUP)]
+    lines = sum(len(code_and_words(source)[0]) for source in own)
     for count, most, what in ((words, MAX_WORDS, "words"), (lines, MAX_LINES, "lines of code")):
         if count > most:
             yield 1, f"the core has {count} {what}; cut it to {most}"
