@@ -29,6 +29,46 @@ elif rank == 2:
     comm.Recv(b)
 """,
     ),
+    "one line that sends other types the second time": (
+        ["Mistake: rank 0 sent 3 int64 (line 2:", "rank 1 received them into 3 float64 (line 3:"],
+        """
+for kind in (float, int, float):
+    if rank == 0: comm.Send(np.ones(3, kind), 1)
+    if rank == 1: comm.Recv(b := np.empty(3), 0)
+""",
+    ),
+    "one line that receives into other types the second time": (
+        ["Mistake: ", "sent 3 float64 (line 3:", "received them into 3 int64 (line 3:"],
+        """
+x, right, left = np.ones(3), (rank + 1) % size, (rank - 1) % size
+for kind in (float, int, float):
+    comm.Sendrecv(x, right, recvbuf=(b := np.empty(3, kind)), source=left)
+""",
+    ),
+    "one line whose arrays overlap the second time": (
+        ["used the same memory to send and to receive (line 2:"],
+        """
+x, right, left = np.ones(6), (rank + 1) % size, (rank - 1) % size
+for i in (0, 2, 0): comm.Sendrecv(x[i:i + 3], right, recvbuf=x[3:], source=left)
+""",
+    ),
+    "one line whose message is shorter the second time": (
+        ["Note: rank 1 received a message that fills 2 of the 3 elements", "(line 2:"],
+        """
+for n in (3, 2, 3):
+    comm.Recv(b := np.empty(3), 0) if rank == 1 else comm.Send(np.ones(n), 1) if rank == 0 else None
+""",
+    ),
+    "a wrong type in a collective of another thread": (
+        ["in Bcast rank 0 sent 2 int64 (line 1:", "received into 2 float64 (line 1:"],
+        """
+def work(): comm.Bcast(x := np.ones(2, int if rank == 0 else float))
+import threading
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+""",
+    ),
     "any source, any tag": (
         ["rank 2 sent 2 int32 (line 2:", "rank 0 received them into 1 int64 (line 5:"],
         """
