@@ -452,3 +452,50 @@ comm.Alltoall(np.arange(2.0 * size), table)
 """,
     ),
 }
+
+_RING = "right, left = (rank + 1) % size, (rank - 1) % size\n"
+ON_ANY_NUMBER_OF_RANKS = {
+    "integers go round a ring of floats": (
+        ["Mistake: rank 0 sent 4 int32 (line 2:", "received them into 2 float64 (line 2:"],
+        _RING + "comm.Sendrecv(np.ones(4, np.int32), right, recvbuf=(b := np.empty(2)), source=left)",
+    ),
+    "the last rank gathers from a rank with fewer": (
+        ["in Gather rank 0 sent 2 float64 (line 2:", "received into 3 float64 (line 2:"],
+        "x, all_of_them = np.ones(3 if rank else 2), np.empty(3 * size) if rank == size - 1 else None\n"
+        "try: comm.Gather(x, all_of_them, root=size - 1)\n"
+        "except MPI.Exception: pass",
+    ),
+    "one rank reduces another type": (
+        ["in Allreduce rank 0 has 2 float64 (line 1:", "2 int64 (line 1:"],
+        "comm.Allreduce(MPI.IN_PLACE, total := np.ones(2, int if rank == size - 1 else float))",
+    ),
+    "a request that is lost on all ranks": (
+        ["never waited for the request of Irecv (line 2:"],
+        _RING + "comm.Irecv(b := np.empty(2), left)\ncomm.Send(np.ones(2), right)",
+    ),
+    "a send buffer that changes on its way": (
+        ["changed the send buffer of Isend (line 3:", "(line 6:"],
+        _RING + "x = np.ones(3)\nrequest = comm.Isend(x, right)\nx[0] = 7\n"
+        "comm.Recv(b := np.empty(3), left)\nrequest.Wait()",
+    ),
+    "one half of the ranks has a communicator of its own, and mixes types": (
+        ["Mistake: rank", "sent 2 int64 (line 2:", "received them into 2 float64 (line 2:"],
+        "half = comm.Split(rank % 2, -rank)\n"
+        "half.Sendrecv(np.ones(2, int), (half.rank + 1) % half.size, recvbuf=(b := np.empty(2)), "
+        "source=(half.rank - 1) % half.size)\nhalf.Free()",
+    ),
+    "a line of ranks that exchange with nobody at its ends": (
+        [],
+        "for step in (1, -1):\n"
+        "    to, source = (at if 0 <= at < size else MPI.PROC_NULL for at in (rank + step, rank - step))\n"
+        "    comm.Sendrecv(np.ones(2), to, 3, b := np.empty(2), source, 3)\n"
+        "    request = comm.Isendrecv(np.ones(2), to, 3, b, source, 3)\n"
+        "    request.Wait()",
+    ),
+    "the root receives from any source, in any order": (
+        [],
+        "b = np.empty(1)\n"
+        "if rank: comm.Send(np.ones(1), 0)\n"
+        "else:\n    for _ in range(size - 1): comm.Recv(b)",
+    ),
+}
