@@ -133,7 +133,7 @@ def _sayer(name: str) -> Callable[[_Site, Any, Any, "MPI.Status | None", int], N
         if (
             arrived == site.arrived
             and site.table is log.table
-            and (site.came is None or site.came == _came(status or _status))
+            and (site.came is None or _came_again(site, status or _status))
         ):
             log.again(site.number)
         else:
@@ -175,6 +175,11 @@ def _sayer(name: str) -> Callable[[_Site, Any, Any, "MPI.Status | None", int], N
 
 def _came(status: MPI.Status) -> tuple[int, int]:
     return status.source, status.tag
+
+
+def _came_again(site: _Site, status: MPI.Status) -> bool:
+    source, tag = site.came
+    return bool(status.tag == tag and (site.source >= 0 or status.source == source))
 
 
 # -------------------------------------------------------------------- how MPI's calls are called
