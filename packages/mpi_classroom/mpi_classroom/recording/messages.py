@@ -49,13 +49,13 @@ class _Site:
     def __init__(self, name: str, ends: Ends, key: Given, frame: FrameType, given: Given) -> None:
         comm = given[0]
         ranks = self.ranks = comm._ranks or record.learn_ranks(comm)
-        dest, self.send_tag, source, self.tag = (given[at] if at else NOTHING for at in ends)
+        dest, self.send_tag, source, self.tag = [given[at] if at else NOTHING for at in ends]
         on = (0, comm._context, comm._mask, 0, CODES[name])
         try:
             dest, source = ranks.get(dest, dest), ranks.get(source, source)
             waits = (source, dest, self.tag) if ends[2] else (dest, NOTHING, self.send_tag)
             self.note = NOW.pack(0, 0, *waits, *on)[COUNTS.size :]
-            self.sends, self.takes = int(ends[0] > 0 <= dest), int(ends[2] > 0 and source != _PROC_NULL)
+            self.sends, self.takes = int(dest >= 0), int(ends[2] > 0 and source != _PROC_NULL)
         except (TypeError, struct.error):  # no integers: MPI will say so
             self.note, self.sends, self.takes = NOW.pack(0, 0, *(NOTHING,) * 3, *on)[COUNTS.size :], 0, 0
         self.dest, self.source = dest, source
@@ -64,7 +64,8 @@ class _Site:
         self.key = key if is_own(frame.f_code.co_filename) and key[1] is not None else None
         self.nbytes = record.buffer_bytes(given[1]) if self.sends else 0
         self.table: Any = None  # of the log that has the call
-        self.number, self.arrived, self.came = 0, -1, None
+        self.number, self.arrived = 0, -1
+        self.came: tuple[int, int] | None = None  # from whom and with which tag, where any would do
 
 
 def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,9 +156,9 @@ def _sayer(name: str) -> Callable[[_Site, Any, Any, "MPI.Status | None", int], N
             given = (site.dest, site.send_tag, *types) if site.sends else ()
             source, tag = site.source, site.tag
             if source < 0 or tag < 0:
-                site.came = _came(status or _status)
-                source = source if source >= 0 else site.ranks.get(site.came[0], -1)
-                tag = tag if tag >= 0 else site.came[1]
+                came = site.came = _came(status or _status)
+                source = source if source >= 0 else site.ranks.get(came[0], -1)
+                tag = tag if tag >= 0 else came[1]
             if site.source < 0 and checks.note_order(site.line, source):
                 again = False  # the order is that of all messages
             if 0 <= arrived < into[1] and not replaced:
@@ -178,7 +179,7 @@ def _came(status: MPI.Status) -> tuple[int, int]:
 
 
 def _came_again(site: _Site, status: MPI.Status) -> bool:
-    source, tag = site.came
+    source, tag = site.came or (0, 0)
     return bool(status.tag == tag and (site.source >= 0 or status.source == source))
 
 
