@@ -34,7 +34,6 @@ from mpi_classroom.recording.signatures import (
 MOST_PENDING = 64  # requests that are compared with a new one; with more, overlaps are not looked for
 _IN_PLACE = MPI.IN_PLACE
 _getframe, _references = sys._getframe, sys.getrefcount
-Note = Callable[..., None]
 Partners = tuple[int, int, int]  # peer, other peer and tag, as the world numbers ranks
 _UNSEEN = UNSEEN + 1  # in a function that has found the argument itself
 
