@@ -24,59 +24,41 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
-WIDTH = 128  # numbers per image between two layers
 
 
 def cut(team):
     """This rank's stage of eight layers; the weights are the same for any number of ranks."""
     torch.manual_seed(0)
-    sizes = [64, *7 * [WIDTH], 10]
-    layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(sizes)]
-    layers[-1] = layers[-1][0]  # no ReLU at the end
-    return nn.Sequential(*(layers[n] for n in np.array_split(range(8), team.size)[team.rank]))
+    layers = [layer for a, b in pairwise([64, *7 * [128], 10]) for layer in (nn.Linear(a, b), nn.ReLU())][:-1]
+    return nn.Sequential(*(layers[n] for n in np.array_split(range(15), team.size)[team.rank]))
 
 
 # %%
-from collections.abc import Sequence
-
-def receive(comm: MPI.Intracomm, source: int, tag: int, shape: Sequence[int]) -> torch.Tensor:
-    """Receive a tensor of this shape, of which autograd shall compute the gradient."""
-    tensor = torch.empty(tuple(shape))
-    comm.Recv(tensor.numpy(), source, tag)
-    return tensor.requires_grad_()
-
-
-# %%
-from collections.abc import Callable
 from typing import Any
 
-def run_stage(
-    comm: MPI.Intracomm, stage: Any, schedule: Any, parts: Any, loss_fn: Callable[..., Any], width: int
-) -> float:
+def run_stage(comm: MPI.Intracomm, stage: Any, schedule: Any, parts: Any, loss_fn: Any) -> float:
     """Run a rank's schedule; the gradients of all micro-batches add up in .grad. Returns the rank's loss.
 
-    `stage(x)` is a module or a function, `schedule` a list such as [("F", 0), ("B", 0)], `parts` has inputs
-    and targets of each micro-batch. Between two stages travel (samples, `width`) numbers.
+    `stage(x)` is a module or a function, `schedule` a list such as [("F", 0), ("B", 0)]; `parts` has inputs
+    and targets of each micro-batch; `loss_fn(outputs, targets)` is a micro-batch's part of the loss.
     """
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     held, sends, loss = {}, [], 0.0  # held: forward, but not yet backward
     for kind, i in schedule:
-        inputs, targets = parts[i]
-        sends = [sent for sent in sends if not sent.Test()]  # forget what has arrived
+        sends = [sent for sent in sends if not sent.test()[0]]  # forget what has arrived
         if kind == "F":
-            x = inputs if first else receive(comm, comm.rank - 1, i, (len(inputs), width))
-            y = loss_fn(stage(x), targets) if last else stage(x)
+            x = parts[i][0] if first else torch.from_numpy(comm.recv(None, comm.rank - 1, i)).requires_grad_()
+            y = loss_fn(stage(x), parts[i][1]) if last else stage(x)
             held[i] = x, y
-            if last:
-                loss += y.item()
-            else:
-                sends.append(comm.Isend(y.detach().numpy(), comm.rank + 1, i))
+            loss += y.item() if last else 0.0
+            if not last:
+                sends.append(comm.isend(y.detach().numpy(), comm.rank + 1, i))
         else:
             x, y = held.pop(i)
-            y.backward(None if last else receive(comm, comm.rank + 1, i, y.shape))
+            y.backward(None if last else torch.from_numpy(comm.recv(None, comm.rank + 1, i)))
             if not first:
-                sends.append(comm.Isend(x.grad.numpy(), comm.rank - 1, i))
-    MPI.Request.Waitall(sends)
+                sends.append(comm.isend(x.grad.numpy(), comm.rank - 1, i))
+    MPI.Request.waitall(sends)
     return loss
 
 
@@ -91,18 +73,18 @@ def step(team, stage, schedule, m, seed=0):
     rows = np.random.default_rng(seed).integers(len(images), size=(m, 512))
     parts = [(images[row], labels[row]) for row in rows]
     loss_fn = lambda y, targets: F.cross_entropy(y, targets, reduction="sum") / rows.size  # noqa: E731
-    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn, WIDTH)
+    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn)
 
 
-def main():
+def main(schedule=gpipe, m=2, steps=40):
     stage = cut(comm)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
-    for seed in range(40):
+    for seed in range(steps):
         optimizer.zero_grad()
-        loss = comm.allreduce(step(comm, stage, gpipe, m=2, seed=seed))
+        loss = comm.allreduce(step(comm, stage, schedule, m, seed))
         optimizer.step()
-        if comm.rank == 0 and seed % 13 == 0:
-            print(f"ranks: {comm.size}, step {seed:2}, loss {loss:.6f}")
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, m = {m}, step {steps}, loss {loss:.6f}", flush=True)
 
 
 if __name__ == "__main__":
@@ -116,12 +98,3 @@ def one_f_one_b(stage, stages, m):
     warmup = min(stages - 1 - stage, m)
     turns = [each for i in range(m - warmup) for each in (("F", warmup + i), ("B", i))]
     return [("F", i) for i in range(warmup)] + turns + [("B", i) for i in range(m - warmup, m)]
-
-
-# %%
-from torch.utils.checkpoint import checkpoint
-
-
-def recomputed(stage):
-    """The stage, but only its input is kept for backward."""
-    return lambda x: checkpoint(stage, x, use_reentrant=False)
