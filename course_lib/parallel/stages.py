@@ -14,20 +14,16 @@ from mpi4py import MPI
 
 
 def run_stage(comm: MPI.Intracomm, stage: Any, schedule: Any, parts: Any, loss_fn: Any) -> float:
-    """Run a rank's schedule; the gradients of all micro-batches add up in .grad. Returns the rank's loss.
-
-    `stage(x)` is a module or a function, `schedule` a list such as [("F", 0), ("B", 0)]; `parts` has inputs
-    and targets of each micro-batch; `loss_fn(outputs, targets)` is a micro-batch's part of the loss.
-    """
+    """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss."""
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     held, sends, loss = {}, [], 0.0  # held: forward, but not yet backward
     for kind, i in schedule:
         sends = [sent for sent in sends if not sent.test()[0]]  # forget what has arrived
         if kind == "F":
-            x = parts[i][0] if first else torch.from_numpy(comm.recv(None, comm.rank - 1, i)).requires_grad_()
+            x = parts[i][0] if first else torch.from_numpy(comm.recv(None, comm.rank - 1, i))
+            x.requires_grad_(not first)  # the rank before waits for its gradient
             y = loss_fn(stage(x), parts[i][1]) if last else stage(x)
-            held[i] = x, y
-            loss += y.item() if last else 0.0
+            held[i], loss = (x, y), loss + (y.item() if last else 0.0)
             if not last:
                 sends.append(comm.isend(y.detach().numpy(), comm.rank + 1, i))
         else:

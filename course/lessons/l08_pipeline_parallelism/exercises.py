@@ -51,7 +51,8 @@ def one_f_one_b(stage, stages, m):
 
 ONE_F_ONE_B = Exercise(
     id="08.4",
-    title="1F1B",
+    title="Spot the bug",
+    targets=("one-after-the-other",),
     task="**1F1B** begins with `warmup` forwards, one for each *later* stage (if there are so many "
     "micro-batches). Then forward and backward take turns, and backwards are left over. Here `warmup` is 0, "
     "and the last part is missing.",
@@ -141,7 +142,7 @@ THE_PACE = Question(
             belief="one-after-the-other",
         ),
     ),
-    objectives=(5,),
+    objectives=(4,),
 )
 
 EXERCISES = (ONE_F_ONE_B, OUT_OF_MEMORY, THE_PACE)
@@ -150,7 +151,7 @@ PREDICTIONS = (
     Prediction(
         id="08.p6",
         question="One micro-batch: how many times as fast are two ranks?",
-        objectives=(2,),
+        objectives=(1, 2),
         targets=("stages-speed-up-one-batch",),
     ),
 )

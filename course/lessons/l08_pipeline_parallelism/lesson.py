@@ -6,8 +6,7 @@
 #   - count how long the ranks of a pipeline are idle
 #   - write the schedule 1F1B, and say how many micro-batches a stage holds
 # more:
-#   - weigh interleaving by what it saves and what it holds
-#   - find the stage that sets the pace
+#   - say what recomputing, interleaving and unequal stages cost
 # before: >-
 #   {01}, {03}, {05}
 # minutes: {core: 20, more: 8}
@@ -52,10 +51,12 @@ images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 
 
+# %%
+# %%px --save 08_pipeline.py
 def cut(team):
     """This rank's stage of eight layers; the weights are the same for any number of ranks."""
     torch.manual_seed(0)
-    layers = [layer for a, b in pairwise([64, *7 * [128], 10]) for layer in (nn.Linear(a, b), nn.ReLU())][:-1]
+    layers = [x for a, b in pairwise([64, *7 * [128], 10]) for x in (nn.Linear(a, b), nn.ReLU())][:-1]
     return nn.Sequential(*(layers[n] for n in np.array_split(range(15), team.size)[team.rank]))
 
 
@@ -87,6 +88,8 @@ def step(team, stage, schedule, m, seed=0):
     return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn)
 
 
+# %%
+# %%px --save 08_pipeline.py
 def main(schedule=gpipe, m=2, steps=40):
     stage = cut(comm)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
@@ -174,7 +177,7 @@ draw_schedules(cluster[0]["grids"])
 # %%
 # %%px --targets 0
 for p, m in ((2, 1), (2, 4), (2, 16), (4, 16)):
-    print(p, "ranks, m =", m, "idle slots", 3 * (p - 1), "of", 3 * (m + p - 1), "speed", p * m / (m + p - 1))
+    print(p, "ranks, m =", m, "idle", 3 * (p - 1), "of", 3 * (m + p - 1), "speed", p * m / (m + p - 1))
 
 # %% [markdown]
 # p ranks are **p · m / (m + p − 1)** times as fast as one, and idle for **(p − 1) / (m + p − 1)** of the time. Compare with your picture. Its curve may lie
@@ -309,9 +312,7 @@ for name, schedule, wrap in (
 
 # %%
 for name in cluster[0]["kept"]:
-    print(
-        f"{name:18}", *(f"rank {rank}: {kept[name]:5.2f} MiB " for rank, kept in enumerate(cluster["kept"]))
-    )
+    print(f"{name:18}", *(f"rank {rank}: {kept[name]:.2f} " for rank, kept in enumerate(cluster["kept"])))
 
 # %% [markdown]
 # Recomputing beats even 1F1B where a stage is deep (and both can be combined). The price is a second forward: 4 slots per micro-batch instead of 3.
@@ -333,9 +334,7 @@ for m in (4, 8, 32):
     for chunks in (1, 2):
         schedule = interleaved_one_f_one_b(4, m, chunks=chunks)
         slots, held = makespan(simulate(schedule, 1 / chunks, 2 / chunks)), peak_activations(schedule[0])
-        print(
-            f"m = {m:2}, {chunks} per rank: {slots:5} slots, rank 0 holds {held / chunks} of a rank's layers"
-        )
+        print(f"m = {m:2}, {chunks} per rank: {slots:5} slots, it holds {held / chunks} of its layers")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -403,6 +402,15 @@ for name, costs in {"weights": None, "operations": flops}.items():
     front, _ = split_layers(model, 2, costs)
     share = sum(flops[: len(front)]) / sum(flops)
     print(f"cut in two by {name:10}: the first stage has {share:.0%} of the operations")
+
+# %% [markdown]
+# Dropout draws different numbers on every rank. This makes them those of one process:
+
+# %%
+# %%px
+from course_lib.training.layers import with_repeatable_dropout
+
+same = with_repeatable_dropout(nn.Sequential(nn.Linear(9, 9), nn.Dropout(0.5)), seed=0)
 
 # %% [markdown]
 # ## References

@@ -129,6 +129,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "only-rank-0-saves": "only rank 0 saves the checkpoint",
     },
     "13": {
+        "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",
         "rouge-up-facts-right": "a higher ROUGE means that the facts are right",
         "token-counts-do-not-matter": "the loss is the mean of the ranks' losses, whatever their tokens",
         "rouge-is-accuracy": "ROUGE is the share of summaries that are right",
