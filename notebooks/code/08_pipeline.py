@@ -26,10 +26,11 @@ images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 
 
+# %%
 def cut(team):
     """This rank's stage of eight layers; the weights are the same for any number of ranks."""
     torch.manual_seed(0)
-    layers = [layer for a, b in pairwise([64, *7 * [128], 10]) for layer in (nn.Linear(a, b), nn.ReLU())][:-1]
+    layers = [x for a, b in pairwise([64, *7 * [128], 10]) for x in (nn.Linear(a, b), nn.ReLU())][:-1]
     return nn.Sequential(*(layers[n] for n in np.array_split(range(15), team.size)[team.rank]))
 
 
@@ -37,20 +38,16 @@ def cut(team):
 from typing import Any
 
 def run_stage(comm: MPI.Intracomm, stage: Any, schedule: Any, parts: Any, loss_fn: Any) -> float:
-    """Run a rank's schedule; the gradients of all micro-batches add up in .grad. Returns the rank's loss.
-
-    `stage(x)` is a module or a function, `schedule` a list such as [("F", 0), ("B", 0)]; `parts` has inputs
-    and targets of each micro-batch; `loss_fn(outputs, targets)` is a micro-batch's part of the loss.
-    """
+    """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss."""
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     held, sends, loss = {}, [], 0.0  # held: forward, but not yet backward
     for kind, i in schedule:
         sends = [sent for sent in sends if not sent.test()[0]]  # forget what has arrived
         if kind == "F":
-            x = parts[i][0] if first else torch.from_numpy(comm.recv(None, comm.rank - 1, i)).requires_grad_()
+            x = parts[i][0] if first else torch.from_numpy(comm.recv(None, comm.rank - 1, i))
+            x.requires_grad_(not first)  # the rank before waits for its gradient
             y = loss_fn(stage(x), parts[i][1]) if last else stage(x)
-            held[i] = x, y
-            loss += y.item() if last else 0.0
+            held[i], loss = (x, y), loss + (y.item() if last else 0.0)
             if not last:
                 sends.append(comm.isend(y.detach().numpy(), comm.rank + 1, i))
         else:
@@ -76,6 +73,7 @@ def step(team, stage, schedule, m, seed=0):
     return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn)
 
 
+# %%
 def main(schedule=gpipe, m=2, steps=40):
     stage = cut(comm)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
