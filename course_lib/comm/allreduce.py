@@ -35,20 +35,20 @@ def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
     That needs 2, 4, 8 … ranks. Each rank beyond gives its array to another before, and gets the sum after.
     """
     n, rank = comm.size, comm.rank
-    core = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
+    power = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
     incoming = np.empty_like(array)
-    if rank >= core:
-        comm.Send(array, rank - core, tag)
-        comm.Recv(array, rank - core, tag)
+    if rank >= power:
+        comm.Send(array, rank - power, tag)
+        comm.Recv(array, rank - power, tag)
         return
-    if rank + core < n:
-        comm.Recv(incoming, rank + core, tag)
+    if rank + power < n:
+        comm.Recv(incoming, rank + power, tag)
         array += incoming
     distance = 1
-    while distance < core:
+    while distance < power:
         partner = rank ^ distance  # the two numbers differ in one bit
         comm.Sendrecv(array, partner, tag, incoming, partner, tag)
         array += incoming
         distance *= 2
-    if rank + core < n:
-        comm.Send(array, rank + core, tag)
+    if rank + power < n:
+        comm.Send(array, rank + power, tag)

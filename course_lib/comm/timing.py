@@ -8,7 +8,6 @@ communicator with one rank per core.
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,20 +32,6 @@ def one_rank_per_core(comm: MPI.Intracomm, cores: int | None = None) -> MPI.Comm
 
     fits = comm.rank < (available_cores() if cores is None else cores)
     return comm.Split(0 if fits else MPI.UNDEFINED, comm.rank)
-
-
-def seconds_on(comm: MPI.Comm, work: Callable[[], object], *, repetitions: int = 5) -> float | None:
-    """Seconds that `work()` takes on the slowest rank of `comm`, the median of `repetitions` runs.
-
-    Returns None at once where `comm` is COMM_NULL. Such a rank should end its cell, for there it sleeps; in a
-    collective call it would keep polling, and take time from the ranks that are measured.
-    """
-    from mpi4py import MPI
-
-    if comm == MPI.COMM_NULL:
-        return None
-    work()
-    return statistics.median(seconds_of_each(comm, work, repetitions))
 
 
 def seconds_of_each(comm: MPI.Comm, work: Callable[[], object], times: int) -> list[float]:

@@ -2,7 +2,7 @@
 
     init         process_group(comm, "gloo" or "mpi4py")     which ranks, and who moves the bytes
     broadcast    DDP does it when it wraps the model
-    shard        batch_shards, or a DistributedSampler      DDP never divides a batch
+    shard        a DistributedSampler                       DDP never divides a batch
     sum          DDP does it during backward, in buckets     it averages; summing_ddp adds up instead
     the rest     the step of one process, unchanged
 
@@ -19,11 +19,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -97,21 +95,3 @@ def summing_ddp(model: nn.Module, **options: Any) -> DistributedDataParallel:
     replica = DistributedDataParallel(model, **options)
     replica.register_comm_hook(None, sum_bucket)
     return replica
-
-
-# ---------------------------------------------------------------- shard
-
-
-def batch_shards(
-    order: NDArray[np.int64], batch_size: int, *, rank: int, size: int
-) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """This rank's part of every global batch, and how large that is; `order` is the same on all ranks.
-
-    Samples go to the ranks round-robin, as in a DistributedSampler, but nothing is repeated at the end: there
-    parts differ by one sample, and may be empty.
-    """
-    if batch_size < 1:
-        raise ValueError(f"a batch of {batch_size} samples cannot be distributed; use at least 1")
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
-        yield batch[rank::size], len(batch)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
@@ -43,6 +44,28 @@ from course_lib.training.transformer import Attention, Block, FeedForward, Trans
 
 Collective = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]  # such as copy_to and reduce_from
 SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
+
+# ---------------------------------------------------------------- by hand: the plain form, in NumPy
+
+
+def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray) -> list[np.ndarray]:
+    """relu(x @ up) @ down, from our columns of `up` and rows of `down`: our hidden numbers, all of y."""
+    hidden = np.maximum(x @ up, 0)
+    y = hidden @ down
+    comm.Allreduce(MPI.IN_PLACE, y)
+    return [hidden, y]
+
+
+def mlp_backward(
+    comm: MPI.Comm, x: np.ndarray, hidden: np.ndarray, up: np.ndarray, down: np.ndarray, d_y: np.ndarray
+) -> list[np.ndarray]:
+    """Gradients, from that of y: of x (full), and of this rank's columns of `up` and rows of `down`."""
+    d_hidden = (d_y @ down.T) * (hidden > 0)
+    d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
+    d_x = d_hidden @ up.T
+    comm.Allreduce(MPI.IN_PLACE, d_x)
+    return [d_x, d_up, d_down]
+
 
 # ---------------------------------------------------------------- shards of layers
 

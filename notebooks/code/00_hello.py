@@ -1,4 +1,4 @@
-"""Every rank says hello; then all train on data/digits.npz, which lies beside this file.
+"""Say hello, then learn to read the digits in data/digits.npz, beside this file.
 
 Start it with one of these:
 
@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: code/00_hello.py
+# 8 x 8 pixels from 0 to 16, as 64 numbers from 0 to 1
 images, new_images = (digits[f"{kind}_images"].reshape(-1, 64) / 16 for kind in ("train", "test"))
 labels, new_labels = digits["train_labels"], digits["test_labels"]
 
@@ -48,11 +49,11 @@ def train(comm, steps=200):
 
 
 def main():
-    read = comm.gather(len(part(comm, images)))  # on rank 0, a list
+    counts = comm.gather(len(part(comm, images)))  # on rank 0, all ranks' numbers as a list
     weights = train(comm)
     right = ((new_images @ weights).argmax(axis=1) == new_labels).mean()
     if rank == 0:
-        print(f"images per rank: {read}; {right:.1%} of new ones read correctly")
+        print(f"images per rank: {counts}; {right:.1%} of new ones read correctly")
 
 
 if __name__ == "__main__":

@@ -25,19 +25,19 @@ def ring_ends(comm, nbytes):
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
     end = time.time() + 0.1
     while not (done := sending.Test()) and time.time() < end:
-        pass
+        pass  # many an MPI moves messages only while it is called
     all_done = comm.allreduce(done, op=MPI.LAND)  # a logical and
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
     return all_done
 
 
-def largest_ring(comm, ends=80, hangs=1_000_000):
-    """The largest number of bytes with which the ring ends."""
+def halving(comm, ends=80, hangs=1_000_000):
+    """Yield a number of bytes with which the ring ends, and one with which it hangs, ever closer."""
     while hangs - ends > 1:
         middle = (ends + hangs) // 2
         ends, hangs = (middle, hangs) if ring_ends(comm, middle) else (ends, middle)
-    return ends
+        yield ends, hangs
 
 
 # %%
@@ -64,13 +64,9 @@ def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> f
 
 
 # %%
-def main():
-    small = timed(comm, lambda: shift(comm, np.zeros(10)))
-    large = timed(comm, lambda: shift(comm, np.zeros(125_000)))
-    limit = largest_ring(comm)
-    if rank == 0:
-        print(f"{size} ranks: limit {limit} B; 80 B take {1e6 * small:.0f} µs, 1 MB {1e6 * large:.0f} µs")
-
-
 if __name__ == "__main__":
-    main()
+    few, many = np.ones(10), np.ones(125_000)
+    small, large = timed(comm, lambda: shift(comm, few)), timed(comm, lambda: shift(comm, many))
+    limit = max(ends for ends, hangs in halving(comm))
+    if rank == 0:
+        print(f"{size} ranks: limit {limit} B; 80 B {1e6 * small:.0f} µs, 1 MB {large / small:.0f} × that")

@@ -8,6 +8,8 @@ Start it with one of these:
 """
 
 # %%
+from collections.abc import Callable
+
 import numpy as np
 from mpi4py import MPI
 
@@ -15,22 +17,11 @@ comm = MPI.COMM_WORLD
 
 
 # %%
-from collections.abc import Iterator
-
-def strided_blocks(total: int, rank: int, size: int, block: int = 2**14) -> Iterator[np.ndarray]:
-    """Yield this rank's numbers below `total`, which are rank, rank + size, rank + 2·size and so on.
-
-    They come in arrays of at most `block` numbers, so that NumPy's results stay in the core's cache.
-    """
-    for first in range(rank, total, size * block):
-        yield np.arange(first, min(first + size * block, total), size, dtype=np.int64)
-
-
-# %%
-def midpoint_part(strips: int, rank: int = 0, size: int = 1) -> float:
+def midpoint_part(strips: int, rank: int = 0, size: int = 1, block: int = 2**14) -> float:
     """This rank's part of the area under 4/(1 + x²) from 0 to 1; the parts of all ranks add up to π."""
     h, area = 1.0 / strips, 0.0
-    for i in strided_blocks(strips, rank, size):
+    for first in range(rank, strips, size * block):
+        i = np.arange(first, min(first + size * block, strips), size, dtype=np.int64)
         x = h * (i + 0.5)  # the middle of strip i
         area += h * float(np.sum(4.0 / (1.0 + x * x)))
     return area
@@ -38,7 +29,7 @@ def midpoint_part(strips: int, rank: int = 0, size: int = 1) -> float:
 
 # %%
 def pi(team, strips):
-    """π on rank 0 of the communicator `team`, whose ranks share the strips."""
+    """π on rank 0 of `team` (0.0 on its other ranks); the ranks share the strips."""
     part = np.array(midpoint_part(strips, team.rank, team.size))
     total = np.zeros_like(part)
     team.Reduce(part, total)
@@ -46,8 +37,6 @@ def pi(team, strips):
 
 
 # %%
-from collections.abc import Callable
-
 def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> float:
     """Seconds of `function()` on the slowest rank, the median of `repeat` runs; the same on every rank."""
     seconds = []
@@ -62,10 +51,24 @@ def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> f
 # %%
 def sweep(team, jobs):
     """For each job, which is a number of strips, the seconds on the ranks of `team`."""
-    return {strips: timed(team, lambda n=strips: pi(team, n), repeat=30) for strips in jobs}
+    return {strips: timed(team, lambda n=strips: pi(team, n), repeat=100) for strips in jobs}
 
 
-jobs = [10**k for k in range(2, 7)]  # from a hundred to a million strips
+jobs = (100, 1_000, 10_000, 100_000, 300_000)
+
+
+# %%
+pair = comm.Split(comm.rank < 2)
+
+
+def one_and_two(jobs):
+    """On rank 0: the seconds of one rank and of two, for each job."""
+    two = sweep(pair, jobs) if comm.rank < 2 else None
+    one = sweep(MPI.COMM_SELF, jobs) if comm.rank == 0 else None
+    return one, two
+
+
+times = one_and_two(jobs)
 
 
 # %%
@@ -80,10 +83,12 @@ def fit(seconds, ranks):
 
 # %%
 def main():
-    seconds, estimate = sweep(comm, jobs), pi(comm, jobs[-1])
-    a, b = fit(seconds, comm.size)
+    estimate = pi(comm, 1_000_000)
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, π ≈ {estimate:.12f}, t = {1e6 * a:.0f} µs + {1e9 * b:.2f} ns · N / p")
+        one, two = times
+        (a_one, b), (a_two, _) = fit(one, 1), fit(two, pair.size)
+        print(f"π ≈ {estimate:.12f}, b = {1e9 * b:.2f} ns per strip")
+        print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 
 if __name__ == "__main__":

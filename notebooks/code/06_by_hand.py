@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
@@ -30,8 +31,6 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 
 # %%
-from numpy.typing import NDArray
-
 def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
     """The memory of a dense tensor as a flat array for MPI; its layout is the same on all ranks."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()

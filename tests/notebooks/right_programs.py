@@ -555,4 +555,13 @@ d = comm.Create_dist_graph_adjacent([(rank - 1) % size], [(rank + 1) % size])
 d.Neighbor_allgather(np.ones(2), into[0])
 d.Free()
 """,
+    "a message that Message.iprobe found": """
+if rank == 0:
+    comm.send("a", 1)
+elif rank == 1:
+    while not (message := MPI.Message.iprobe(comm, 0)):
+        pass
+    assert isinstance(message, MPI.Message)
+    assert message.recv() == "a"
+""",
 }

@@ -5,6 +5,7 @@ lesson's end, are tests of a release: trainings are among the cells.
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
@@ -58,22 +59,27 @@ def cells_from(id: str) -> Iterator[tuple[str, bool]]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("id", QUICK)
-def test_after_catching_up_the_solution_passes_and_the_lesson_goes_on(id: str) -> None:
-    catches_up_and_goes_on(id, FEW)
+def test_after_catching_up_the_solution_passes_and_the_lesson_goes_on(id: str, tmp_path: Path) -> None:
+    catches_up_and_goes_on(id, tmp_path, FEW)
 
 
 @pytest.mark.release
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("id", EXERCISES)
-def test_after_catching_up_the_whole_lesson_goes_on(id: str) -> None:
-    catches_up_and_goes_on(id)
+def test_after_catching_up_the_whole_lesson_goes_on(id: str, tmp_path: Path) -> None:
+    catches_up_and_goes_on(id, tmp_path)
 
 
-def catches_up_and_goes_on(id: str, cells: int | None = None) -> None:
-    """Catch up with an exercise, solve it, and run so many cells after it, or all up to the next."""
+def catches_up_and_goes_on(id: str, folder: Path, cells: int | None = None) -> None:
+    """Catch up with an exercise, solve it, and run so many cells after it, or all up to the next.
+
+    The notebook is in `folder`, where programs to take home find their data.
+    """
+    shutil.copytree(NOTEBOOKS / "code", folder / "code")
     exercise = find_exercise(id)
     assert isinstance(exercise, Exercise)
     with open_notebook(IPP_NONINTERACTIVE="1") as notebook:
+        notebook.run(f"%cd -q {folder}")
         assert notebook.run(SETUP).error == ""
         ran = notebook.run(f'catch_up("{id}")', within=SECONDS)
         assert ran.error == ""

@@ -20,19 +20,8 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from course.lessons.l07_ddp_on_mnist.runs import (
-    accuracy_alone,
-    images_per_second,
-    random_images,
-    test_accuracy,
-    time_threads_and_ranks,
-    time_ways,
-)
-from course.lessons.l07_ddp_on_mnist.step_times import BY_HAND, DDP_GLOO, DDP_MPI
-from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
-from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import replicas_agree, weight_hash
-from course_lib.parallel.ddp import batch_shards, process_group, start_group, summing_ddp
+from course_lib.parallel.ddp import process_group, start_group, summing_ddp
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import MNIST_MODELS, build
@@ -68,6 +57,15 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
 
 def convert(batch: Batch, dtype: torch.dtype = torch.float64) -> Batch:
     return Batch(batch.inputs.to(dtype), batch.targets, batch.global_size)
+
+
+def batch_shards(
+    order: np.ndarray, batch_size: int, *, rank: int, size: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """This rank's part of every global batch, round-robin, nothing repeated; and how large the batch is."""
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        yield batch[rank::size], len(batch)
 
 
 def dealt(comm: MPI.Intracomm, dtype: torch.dtype = torch.float64) -> list[Batch]:
@@ -217,11 +215,6 @@ def test_where_ranks_divide_the_samples_it_deals_as_torch_does(comm: MPI.Intraco
     assert list(chain(*ours)) == list(sampler)
 
 
-def test_a_batch_of_no_samples_is_refused(comm: MPI.Intracomm) -> None:
-    with pytest.raises(ValueError, match="use at least 1"):
-        next(batch_shards(np.arange(3), 0, rank=comm.rank, size=comm.size))
-
-
 def sampled_batches(sampler: DistributedSampler, batch_size: int) -> Iterator[Batch]:
     """The batches of one epoch of this rank's `sampler`; `batch_size` is the global one."""
     mine, size = np.array(list(sampler)), sampler.num_replicas
@@ -345,93 +338,3 @@ def test_a_group_of_some_ranks_leaves_the_others_alone(comm: MPI.Intracomm, back
         return
     with process_group(team, backend):
         assert dist.get_world_size() == min(2, comm.size)
-
-
-# ---------------------------------------------------------------- measuring
-
-
-DATA = Dataset("made up", False, IMAGES, LABELS.astype(np.int64), IMAGES, LABELS.astype(np.int64))
-test_accuracy.__test__ = False  # type: ignore[attr-defined]  # a function of the lesson
-
-
-def test_every_way_is_timed_with_its_parts_on_rank_0(comm: MPI.Intracomm) -> None:
-    ways = time_ways(comm, DATA, batch_size=8, steps=3)
-    assert not dist.is_initialized()
-    if comm.rank:
-        assert ways is None
-        return
-    assert [way.name for way in ways] == [BY_HAND, DDP_GLOO, DDP_MPI]
-    for way in ways:
-        assert way.ranks == comm.size
-        assert 0 < way.step.low <= way.step.middle <= way.step.high
-        assert 0 < way.core_share <= 1
-        assert way.compute.middle > 0 and way.transfer.middle > 0 and way.wait.middle >= 0
-
-
-def test_ranks_outside_of_the_team_time_nothing() -> None:
-    assert time_ways(MPI.COMM_NULL, DATA) is None
-
-
-def test_the_accuracy_of_all_ranks_is_that_of_all_images(comm: MPI.Intracomm) -> None:
-    model = build("mlp", seed=0)
-    batch = image_batch(IMAGES, LABELS, np.arange(48), 48)
-    right = int((model(batch.inputs).argmax(1) == batch.targets).sum())
-    assert test_accuracy(comm, model, DATA) == right / 48
-
-
-def test_training_alone_learns_what_it_trains_on() -> None:
-    labels = np.arange(48) % 10
-    bright = np.repeat(255 * (np.arange(28) // 2 == labels[:, None])[:, :, None], 28, axis=2).astype(np.uint8)
-    rows = Dataset("bright rows", False, bright, labels, bright, labels)  # each label has rows of its own
-    assert accuracy_alone(rows, 8, samples=48, epochs=20) == 1.0
-
-
-def test_the_synthetic_benchmark_counts_every_image(comm: MPI.Intracomm) -> None:
-    taken: list[int] = []
-
-    def step(batch: Batch) -> float:
-        taken.append(len(batch.targets))
-        return 0.0
-
-    batch = random_images(4, global_size=4 * comm.size, seed=comm.rank)
-    rates = images_per_second(comm, step, batch, warm_up=2, iterations=3, batches=5)
-    assert len(rates) == 3 and all(rate > 0 for rate in rates)
-    assert taken == [4] * (2 + 3 * 5)
-    assert batch.inputs.shape == (4, 3, 32, 32)
-
-
-# ---------------------------------------------------------------- replicas in threads
-
-
-def test_replicas_in_threads_give_the_gradients_of_the_batch(comm: MPI.Intracomm) -> None:
-    batch = convert(image_batch(IMAGES, LABELS, STEPS[0], 11))
-    model = build("cnn", seed=0).double()
-    loss = threaded_gradients(model, summed_cross_entropy, batch, comm.size)
-    oracle = build("cnn", seed=0).double()
-    expected = F.cross_entropy(oracle(batch.inputs), batch.targets)
-    expected.backward()
-    assert abs(loss - expected.item()) < 1e-12
-    for mine, theirs in zip(model.parameters(), oracle.parameters(), strict=True):
-        assert (mine.grad - theirs.grad).abs().max() < 1e-10
-
-
-def test_known_wrong_replicas_that_keep_the_gradients_of_the_step_before(comm: MPI.Intracomm) -> None:
-    """A replica is a copy with all that hangs on it; twice the same batch must not add up."""
-    batch, model = convert(image_batch(IMAGES, LABELS, STEPS[0], 11)), build("mlp", seed=0).double()
-    threaded_gradients(model, summed_cross_entropy, batch, 2)
-    once = flatten([parameter.grad for parameter in model.parameters()])
-    threaded_gradients(model, summed_cross_entropy, batch, 2)
-    assert torch.equal(flatten([parameter.grad for parameter in model.parameters()]), once)
-
-
-def test_threads_and_ranks_are_timed_on_the_same_batch_and_change_nothing(comm: MPI.Intracomm) -> None:
-    model, threads = build("mlp", seed=0), torch.get_num_threads()
-    before = weight_hash(model)
-    rows = time_threads_and_ranks(comm, model, image_batch(IMAGES, LABELS, STEPS[0], 11))
-    assert weight_hash(model) == before and torch.get_num_threads() == threads
-    if comm.rank:
-        assert rows is None
-        return
-    names = [name for name, _ in rows]
-    assert names[0] == "1 rank, operators on 1 thread" and names[-1].endswith("DDP")
-    assert all(seconds > 0 for _, seconds in rows)

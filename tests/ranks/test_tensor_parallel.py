@@ -8,6 +8,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
@@ -34,6 +35,8 @@ from course_lib.parallel.tensor_parallel import (
     ScatteredRowLinear,
     SequenceNorm,
     VocabularyEmbedding,
+    mlp_backward,
+    mlp_forward,
     parallel_feed_forward,
     vocabulary_cross_entropy,
 )
@@ -593,3 +596,19 @@ def test_sequence_parallelism_of_fewer_tokens_than_ranks(comm: MPI.Intracomm, le
 
 def full_logits(comm: MPI.Intracomm, logits: torch.Tensor, model: nn.Module) -> torch.Tensor:
     return logits if isinstance(model, Transformer) else gather_from(comm, logits, -1)
+
+
+@pytest.mark.parametrize("hidden", [12, 7])
+def test_the_pair_by_hand_has_autograds_gradients(comm: MPI.Intracomm, hidden: int) -> None:
+    draw = torch.Generator().manual_seed(hidden)
+    shapes = (5, 3), (3, hidden), (hidden, 2)
+    x, up, down = (torch.randn(s, generator=draw, dtype=torch.float64, requires_grad=True) for s in shapes)
+    y = torch.relu(x @ up) @ down
+    d_x, d_up, d_down = (g.numpy() for g in torch.autograd.grad(y.square().sum() / 2, (x, up, down)))
+    mine = np.array_split(np.arange(hidden), comm.size)[comm.rank]
+    pair = up.detach().numpy()[:, mine], down.detach().numpy()[mine]
+    ours, full = mlp_forward(comm, x.detach().numpy(), *pair)
+    got = mlp_backward(comm, x.detach().numpy(), ours, *pair, full)
+    expected = y.detach().numpy(), d_x, d_up[:, mine], d_down[mine]
+    same = [np.allclose(a, b) for a, b in zip((full, *got), expected, strict=True)]
+    assert all(comm.allgather(all(same))), same

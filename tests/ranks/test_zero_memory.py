@@ -1,17 +1,15 @@
 """What ZeRO holds and moves, to the byte, against the formulas; and what is there within a step."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import formulas
-import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from course.lessons.l11_zero_from_scratch.exercises import SHARDS
 from course.lessons.l11_zero_from_scratch.runs import (
     Receiving,
     gathered_bytes,
@@ -257,25 +255,6 @@ def test_stage_0_clips_by_the_norm_that_the_others_take(comm: MPI.Intracomm) -> 
 def test_a_stage_that_is_not_is_refused(comm: MPI.Intracomm) -> None:
     with pytest.raises(ValueError, match="no stage 4; use 0"):
         start(comm, nn.Linear(2, 2), 4)
-
-
-def test_stage_2_with_the_notebooks_function_is_stage_2(comm: MPI.Intracomm) -> None:
-    """What a learner writes in 11.1 is what trains, and its messages are counted, too."""
-    names: dict[str, Any] = {"np": np}
-    exec(SHARDS.solution, names)
-    calls: list[int] = []
-
-    def shard_gradients(comm: MPI.Intracomm, buckets: Iterable[Any]) -> list[Any]:
-        calls.append(1)
-        return list(names["shard_gradients"](comm, buckets))
-
-    model = build_transformer(length=8, width=48, layers=4, seed=0)
-    batches = list(text_batches(comm, 3, sequences=12, length=8))
-    own = train(comm, model, batches, 2, shard_gradients=shard_gradients)
-    plain = train(comm, model, batches, 2)
-    assert own.losses == pytest.approx(plain.losses, rel=1e-5)
-    assert (own.held, own.received) == (plain.held, plain.received)
-    assert len(calls) > 3
 
 
 def test_ranks_together_read_the_same_text(comm: MPI.Intracomm) -> None:

@@ -16,13 +16,16 @@ RUNNER = ROOT / "tests" / "without_ours.py"
 # What depends on the number of ranks or on the clock, as patterns; all else that is printed is compared.
 DIFFERS: dict[str, tuple[str, ...]] = {
     "00_hello.py": (r"hello from rank \d of \d\n", r"\[\d+(, \d+)*\]"),
-    "01_ring.py": (r"^\d ranks", r"limit \d+ B", r"\d+ µs"),
-    "02_pi.py": (r"\branks: \d\b", r"π ≈ 3\.14\d+", r"\d+\.\d\d s"),
-    "03_quadrature.py": (r"\branks: \d\b", r"-?\d+ µs", r"-?\d+\.\d+ ns"),
+    "01_ring.py": (r"^\d ranks", r"limit \d+ B", r"\d+ µs", r"\d+ ×"),
+    "02_pi.py": (r"\branks: \d\b", r"(?<=π ≈ 3\.14)\d+", r"\d+\.\d\d s"),
+    "03_quadrature.py": (r"-?\d+\.\d µs", r"-?\d+\.\d+ ns", r"on \d\b"),
     "04_allreduce.py": (r"\branks: \d\b", r"ring +[\d.]+ ms, doubling +[\d.]+ ms"),
     "05_train.py": (),
     "06_by_hand.py": (r"\branks: \d\b",),
+    "07_ddp.py": (r"\branks: \d\b",),
     "08_pipeline.py": (r"\branks: \d\b",),
+    "09_tensor.py": (r"\branks: \d\b",),
+    "11_zero.py": (r"\branks: \d\b",),
 }
 
 
@@ -43,6 +46,15 @@ def printed(program: Path, size: int) -> str:
         said = re.sub(pattern, "", said)
     assert re.search(r"\d", said), done.stdout
     return said
+
+
+def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
+    program = NOTEBOOKS / "code" / "07_ddp.py"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *torchrun, str(RUNNER), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == run(program, 2).stdout
 
 
 def test_every_lesson_of_the_laboratory_has_its_program() -> None:

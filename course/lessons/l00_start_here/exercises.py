@@ -257,8 +257,8 @@ KERNEL_OR_RANKS = Question(
 
 WHICH_GPU = Question(
     id="00.q3",
-    question="Eight nodes have four GPUs each. A launcher fills one node after the other with 32 "
-    "ranks. Nodes and GPUs are counted from 0. Where does rank 13 compute?",
+    question="Eight nodes have four GPUs each. A launcher starts 32 ranks, one per GPU, and fills one node "
+    "after the other. Nodes and GPUs are counted from 0. Where does rank 13 compute?",
     options=(
         Option(
             "on node 1, GPU 3",
@@ -268,14 +268,15 @@ WHICH_GPU = Question(
         ),
         Option(
             "on node 3, GPU 1",
-            reply="13 // 4 is 3, its node; 13 % 4 is 1, its local rank.",
+            reply="13 // 4 is 3, its node; 13 % 4 is 1, its local rank. (`cuda.set_device(rank)` would "
+            "fail: no node has a GPU 13.)",
             right=True,
         ),
         Option(
-            "on node 3, GPU 13",
-            reply="No node has a GPU 13. `cuda.set_device(rank)` fails like this on every "
-            "node but the first.",
-            belief="rank-is-device",
+            "on node 1, GPU 1",
+            reply="That would be right if a node held eight ranks, as 13 // 8 is 1. Eight is the number of "
+            "nodes; each holds four.",
+            belief="nodes-divide-ranks",
         ),
     ),
     objectives=(4,),

@@ -31,7 +31,7 @@
 
 # %%
 # %%px --setup --save 00_hello.py
-"""Every rank says hello; then all train on data/digits.npz, which lies beside this file."""
+"""Say hello, then learn to read the digits in data/digits.npz, beside this file."""
 
 from mpi4py import MPI
 
@@ -43,9 +43,9 @@ rank, size = comm.rank, comm.size
 print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
-# The same line ran four times. Each process has a number, its **rank**; we call the process by that word, too. A **communicator** is a group of processes that can
-# send each other messages. **MPI** is the standard for that, **mpi4py** its library for Python, **Open MPI** does the work. All lessons run like this, up to the
-# language model.
+# The same line ran four times. Each process has a number, its **rank**; the process itself is called a rank, too. `comm` is a **communicator**, a group of
+# processes that can send each other messages; `COMM_WORLD` holds all of them. **MPI** is the standard for that, **mpi4py** brings it to Python, **Open MPI** does
+# the work.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
@@ -56,7 +56,7 @@ print(f"hello from rank {rank} of {size}")
 base = 42
 
 # %% [markdown]
-# **Vote:** what do the ranks print? (a) 42, four times, (b) 42, on rank 0 only, (c) something else.
+# **Vote:** what do the ranks print? (a) 42, four times, (b) 42, on rank 0 only, (c) an error message.
 
 # %% tags=["raises-exception"]
 # %%px
@@ -103,7 +103,7 @@ cluster["mine"]
 # ## 3 · Why more than one?
 #
 # Seven billion parameters make a small language model: 14 GB, with 2 bytes for each weight. How much memory does it take to *train* it? Write your guess in
-# place of `None`.
+# place of `None` before you read on.
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -120,7 +120,7 @@ outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 # - the weight and its gradient take 2 + 2 bytes;
 # - the **optimizer state** takes 4 + 4 + 4: the weight in 32 bits, because 16 would lose small updates, and Adam's two averages.
 #
-# The **activations**, which layers compute from the data, come on top. A large GPU has 80 GB, so several must share this model, and send messages.
+# The **activations**, which layers compute from the data, come on top. A GPU of 80 GB cannot hold that, so several share the model, and send messages.
 #
 # </details>
 
@@ -135,18 +135,24 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: code/00_hello.py
+# 8 x 8 pixels from 0 to 16, as 64 numbers from 0 to 1
 images, new_images = (digits[f"{kind}_images"].reshape(-1, 64) / 16 for kind in ("train", "test"))
 labels, new_labels = digits["train_labels"], digits["test_labels"]
 
+
 # %%
 # %%px
-for row in digits["train_images"][rank]:
-    print("".join(" ░▒▓█"[pixel // 4] * 2 for pixel in row))
+def draw(image):
+    for row in image.reshape(8, 8):
+        print("".join(" ░▒▓█"[int(4 * pixel)] * 2 for pixel in row))
+
+
+draw(images[rank])
 
 # %% [markdown] tags=["subslide"]
-# Now each shall compute with its own part. Which one? A rank knows its number, and how many there are. (Your function is checked on 1 to 4 ranks of its own, then sent to
-# the ranks of this page, as if the cell began with `%%px`. Stuck? Run `hint()`, and again for more.)
+# Now each shall compute with its own part. It knows its number, `comm.rank`, and how many ranks there are, `comm.size`. (Your function is checked on 1 to 4 test
+# ranks, then sent to the ranks of this page. Stuck? Run `hint()`, and again for more.)
 
 # %% tags=["exercise: 00.3"]
 
@@ -170,18 +176,27 @@ def train(comm, steps=200):
 
 
 def main():
-    read = comm.gather(len(part(comm, images)))  # on rank 0, a list
+    counts = comm.gather(len(part(comm, images)))  # on rank 0, all ranks' numbers as a list
     weights = train(comm)
     right = ((new_images @ weights).argmax(axis=1) == new_labels).mean()
     if rank == 0:
-        print(f"images per rank: {read}; {right:.1%} of new ones read correctly")
+        print(f"images per rank: {counts}; {right:.1%} of new ones read correctly")
 
 
 if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# The cells marked `--save` have also written a program, `code/00_hello.py`. It needs neither this page nor this course. Start it as you would on a cluster.
+# Let every rank read a new digit:
+
+# %%
+# %%px
+weights = train(comm)
+draw(new_images[rank])
+print(f"rank {rank} reads {(new_images[rank] @ weights).argmax()}")
+
+# %% [markdown]
+# The cells marked `--save` have also written a program, `code/00_hello.py`. It needs neither this page nor this course, only `code/data`.
 # **Predict:** does one rank that sees all images read new digits better, worse, or equally well?
 
 # %% tags=["nbval-ignore-output"]
@@ -191,21 +206,21 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Equally well. The gradient over all images is the *sum* over the parts, so four ranks take the steps that one takes alone. (The hellos come in any order: nobody
-# made the ranks wait for each other.)
+# Equally well. The gradient over all images is the *sum* over the parts, so four ranks take, up to rounding, the steps that one takes alone. (The hellos come in
+# any order: `mpiexec` prints what arrives; `%%px` sorts.)
 #
 # </details>
 #
-# Try 3 ranks, or 7. The program is yours.
+# Change the 4 to 3, or to 7. The program is yours.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | |
 # |---|---|
-# | **cluster** | usually many machines, here one. The program stays: `srun python 00_hello.py` |
-# | **core** | runs one process at a time. With more ranks than cores, ours may be **oversubscribed**; there, each rank has a core or a GPU to itself |
-# | data | each rank reads only its part: 64 that read everything make a disk slow |
+# | **cluster** | usually many machines; in this course, one. The same program: `mpiexec -n 64 --hostfile hosts python 00_hello.py` |
+# | **core** | the part of a CPU that runs a process. A machine with more ranks than cores is **oversubscribed**; on a cluster, each rank usually has a core or a GPU to itself |
+# | data | ours all read everything. Of large data, let each rank read only its part |
 
 # %% [markdown] tags=["slide"]
 # ## 6 · The course
@@ -217,7 +232,7 @@ if __name__ == "__main__":
 #
 # - A cell with `%%px` runs on every rank, one without it in the kernel. Each process has its own memory.
 # - From its number and the number of ranks, a rank knows its part.
-# - Training with Adam takes 16 bytes per parameter, and the activations.
+# - Training with Adam usually takes 16 bytes per parameter, and the activations.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -235,9 +250,8 @@ if __name__ == "__main__":
 #
 # ### Who downloads the data?
 #
-# A **node** is one machine of a cluster. Its ranks use the same memory chips and the same disk, but each has its own variables. (Where a node has several CPUs, a core
-# reaches the memory of its own CPU faster: **NUMA**, non-uniform memory access.) `Split_type` makes a communicator of the ranks on each node; a rank's number in it is
-# its **local rank**.
+# A **node** is one machine of a cluster. Its ranks use the same memory chips and the same disk, but each has its own variables. `Split_type` makes a
+# communicator of the ranks on each node; a rank's number in it is its **local rank**.
 
 # %%
 # %%px
@@ -263,7 +277,7 @@ node.Free()
 # %% [markdown]
 # ### Whom do they wait for?
 #
-# In many programs each rank talks to a neighbour only. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
+# First we need an order in which each rank has a neighbour. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
 
 # %% tags=["exercise: 00.1"]
 
@@ -283,7 +297,7 @@ cluster.dashboard()
 
 # %% [markdown]
 # In the next cell each rank sleeps for as many seconds as its *neighbour's* number says, and one more. Then all call `Barrier`, which no rank leaves before all have
-# called it. **Predict:** which rank does the dashboard accuse?
+# called it. **Predict:** for which rank do the others wait?
 
 # %% tags=["nbval-ignore-output"]
 # %%px

@@ -35,11 +35,6 @@ TERMS = (
         "One machine of a cluster. Its ranks use the same physical memory, but each still has its own "
         "variables.",
     ),
-    Term(
-        "NUMA",
-        "Non-uniform memory access: on a machine with several CPUs, a core reaches the memory of its own CPU "
-        "faster than that of another.",
-    ),
     Term("local rank", "A rank's number within its node."),
     Term("world size", "The number of all ranks of a program."),
     Term("root", "The rank that sends to all others in an operation, or collects from them.", forms=""),

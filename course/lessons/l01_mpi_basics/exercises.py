@@ -149,7 +149,7 @@ ADD_LEFT = Exercise(
     title="Put in order: send and receive without blocking",
     task="Put these lines in order below the first four, which stay. One of them is not needed. Write the "
     "letters of the others "
-    'between the quotes, for example `order("C A D")`.',
+    'between the quotes, for example `order("C A D")`. (`Waitall` is `Wait` for a list.)',
     objectives=(4,),
     stub='order("")\n',
     opening='''\
@@ -231,9 +231,9 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
-    task="All ranks but rank 0 send it two numbers, a count and a time. Rank 0 collects them in two lists, "
-    "after its own, but the lists are wrong. The senders are right, so leave their lines as they are. "
-    "(`isend` and `waitall` are `Isend` and `Waitall` for objects.)",
+    task="All ranks but rank 0 send it two numbers, a count and a time. Rank 0 puts its own two first, "
+    "then collects the others' in two lists, and mixes them up. The senders are right, so leave their "
+    "lines as they are. (`isend` and `waitall` are `Isend` and `Waitall` for objects.)",
     objectives=(5,),
     targets=("tags-sort-themselves",),
     stub='''\
@@ -283,20 +283,20 @@ ROWS_UP = Question(
     id="01.q4",
     question="An image lies in four strips, rank 0's on top. Each rank sends a row of pixels to the rank "
     "above with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 the Recv. "
-    "The rows grow to 1 MB. What happens?",
+    "The rows grow to 1 MB, above the limit. What happens?",
     options=(
         Option(
-            "It hangs, as each rank sends before it receives",
+            "It hangs, as all Sends wait for one another",
             reply="Rank 0 does not send. Its Recv meets the Send of rank 1, so there is no circle.",
             belief="first-senders-always-hang",
         ),
         Option(
-            "It ends at once, as MPI copies all of the rows",
+            "It ends, as MPI buffers all of the rows",
             reply="Then the ring of 1 MB would have ended, too. Above the limit, Send waits for its Recv.",
             belief="mpi-keeps-copies",
         ),
         Option(
-            "It ends, with one message after another",
+            "It ends, as one row after another arrives",
             reply="Rank 0 receives at once, which frees rank 1 to receive, which frees rank 2. On 64 ranks, "
             "the last message waits for 62 others; with Sendrecv, all travel at the same time.",
             right=True,
@@ -331,7 +331,7 @@ WAITED = Question(
 )
 
 CERTAIN = Question(
-    id="01.q3",
+    id="01.q6",
     question="Rank 0 runs `x = 5` and `comm.send(x, dest=1)`. Rank 1 runs `y = comm.recv(source=0)`. Then "
     "both print. In the notebook you see the output of rank 0 above that of rank 1. Which of these is "
     "certain?",
@@ -363,7 +363,7 @@ EXERCISES = (SHIFT, ROWS_UP, ADD_LEFT, WAITED, COUNTS_AND_SECONDS, CERTAIN)
 PREDICTIONS = (
     Prediction(
         id="01.p2",
-        question="Up to how many bytes does the ring end?",
+        question="Largest message with which the ring ends, in bytes?",
         objectives=(2,),
         targets=("mpi-keeps-copies",),
     ),

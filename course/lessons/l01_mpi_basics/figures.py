@@ -1,6 +1,7 @@
 """Ranks in time, a lane for each: a bar is a call, from its beginning to its return."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -17,8 +18,9 @@ from mpi_classroom.figures import (
 )
 
 Call = tuple[str, float, float]  # its name, when it began and when it returned, in seconds
-BARRIER, SEND = "Barrier", "Send "
+BARRIER, SEND, ASLEEP = "Barrier", "Send ", "asleep"
 LEAST = 0.005  # the width of a bar that can be seen, in parts of the whole time
+LONG = 0.1  # from here on a bar has room for its name
 
 
 def timeline(calls: Sequence[Sequence[Call]]) -> Picture:
@@ -28,27 +30,45 @@ def timeline(calls: Sequence[Sequence[Call]]) -> Picture:
     title = title_of(calls)
     figure, axes = new_figure(title, width=8.0, height=1.6 + 0.9 * len(calls))
     for rank, lane in enumerate(calls):
-        for call in lane:
-            draw(axes, rank, call, start, length)
+        for name, began, ended in lane:
+            bar = draw(axes, rank, name, began - start, max(ended - began, LEAST * length))
+            say(axes, rank, (name, began - start, ended - start), bar, ended - began > LONG * length)
     name_ranks(axes, range(len(calls)))
     axes.set_ylim(len(calls) - 0.4, -0.6)
-    axes.set_xlim(-0.02 * length, 1.42 * length)  # room for the last label
-    axes.set_xlabel("seconds; where there is no bar, a rank is in no call")
+    axes.set_xlim(-0.02 * length, 1.05 * length)
+    axes.set_xlabel("seconds")
     return Picture(figure, alt_of(calls, start, title))
 
 
-def draw(axes: Axes, rank: int, call: Call, start: float, length: float) -> None:
-    """One call: a Barrier is dotted, with its name above unless it is too short; others have theirs below."""
+def draw(axes: Axes, rank: int, name: str, began: float, width: float) -> float:
+    """One call as a bar, thin and dotted for a Barrier, grey for sleep; returns half its height."""
+    half = 0.06 if name == BARRIER else 0.15
+    look = ACTIVITIES["wait"] if name == BARRIER else {"facecolor": rank_colour(rank)}
+    edge = rank_colour(rank)
+    if name == ASLEEP:
+        look, edge = {"facecolor": "#DDDDDD"}, "#DDDDDD"
+    bar = axes.barh(rank, width, left=began, height=2 * half, edgecolor=edge, linewidth=2)
+    bar[0].set(**look, zorder=2 if name in (BARRIER, ASLEEP) else 3)  # a thin Send stays visible
+    return half
+
+
+def say(axes: Axes, rank: int, call: Call, half: float, long: bool) -> None:
+    """What a call is and how long it took: below its bar, a Barrier above it; an arrow to a short Send."""
     name, began, ended = call
-    barrier, long = name == BARRIER, ended - began > 0.1 * length
-    look = ACTIVITIES["wait"] if barrier else {"facecolor": rank_colour(rank)}
-    width = max(ended - began, LEAST * length)
-    bar = axes.barh(rank, width, left=began - start, height=0.3, edgecolor=rank_colour(rank), linewidth=2)
-    bar[0].set(**look, zorder=2 if barrier else 3)  # a Send as thin as a line stays visible
-    if long or not barrier:
-        place, side = (rank - 0.2, "bottom") if barrier else (rank + 0.2, "top")
-        words = f"{name}: {say_seconds(ended - began)}"
-        axes.text(began - start, place, words, va=side, fontsize=FONT_SIZE, color=INK)
+    words = f"{name}: {say_seconds(ended - began)}"
+    style: dict[str, Any] = {"fontsize": FONT_SIZE, "color": INK}
+    if name == BARRIER:
+        if long:
+            axes.text(began + 0.02, rank - half - 0.05, words, va="bottom", **style)
+    elif name == ASLEEP:
+        axes.text((began + ended) / 2, rank, words, ha="center", va="center", **style)
+    elif name.startswith(SEND) and not long:
+        arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 2, "relpos": (0.02, 1.0)}
+        place = (began, rank + half + 0.22)
+        axes.annotate(words, (began, rank + half), place, arrowprops=arrow, va="top", ha="left", **style)
+    else:
+        x, side = (began, "left") if long else (ended, "right")
+        axes.text(x, rank + half + 0.05, words, va="top", ha=side, **style)
 
 
 def title_of(calls: Sequence[Sequence[Call]]) -> str:

@@ -26,7 +26,8 @@
 # ## 1 · One message
 #
 # All ranks run one program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls: `Send`
-# on one rank, and on another `Recv` with an array to fill. (Cells with `--save` also fill a program.)
+# on one rank, and on another `Recv` with an array to fill. (`--save` also fills a program; `--setup` reruns
+# after a restart.)
 
 # %%
 # %%px --setup --save 01_ring.py
@@ -42,7 +43,7 @@ comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
 # %% [markdown] tags=["subslide"]
-# Rank 0 sends four numbers to rank 1. **Vote:** rank 1 prints (a) 0, 1, 2, 3, (b) an error of MPI, (c) other numbers.
+# Rank 0 sends four numbers to rank 1. **Vote:** rank 1 prints (a) 0, 1, 2, 3, (b) nothing: MPI refuses, (c) other numbers.
 
 # %% tags=["raises-exception"]
 # %%px
@@ -56,13 +57,13 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI converts nothing. The error is the classroom's; elsewhere the
-# program goes on. **Repair one word** and run it again.
+# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI converts nothing: 4.9e-324 has the bits of 1. The error is the
+# classroom's; elsewhere the program goes on. **Repair it**, and run again.
 #
 # </details>
 #
-# Lower-case `send`, `recv`, `bcast`, `allreduce` take any Python object and **pickle** it, that is, pack it into bytes: handy for one number, slow for
-# arrays. `bcast` gives every rank rank 0's object, `allreduce` the sum of all (lesson 04).
+# Lower-case `send`, `recv`, `bcast`, `allreduce` take any Python object and **pickle** it (pack it into bytes): handy for one number, slow for
+# arrays. `bcast` gives rank 0's object to all, `allreduce` the sum, or what `op` names (lesson 04).
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
@@ -93,8 +94,8 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. The **hang report** says what each rank does and for whom it waits. All are in `Send`, in line 3; nobody comes to `Recv`. Ranks that wait
-# in a circle are in a **deadlock**. The classroom restarted them; their variables are gone.
+# None. By the **hang report**, all are in `Send`, in line 3; nobody comes to `Recv`. Ranks that wait in a circle are in a **deadlock**. The
+# classroom restarted them; no cell needs a rerun.
 #
 # But with 80 bytes, the same lines worked.
 #
@@ -103,14 +104,14 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
 #
-# Somewhere between 80 bytes and 1 MB, the ring begins to hang.
+# Somewhere between 80 bytes and 1 MB.
 
 # %%
-predict("Up to how many bytes does the ring end?", None)
+predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
 # We search by halving. `Isend` starts a `Send` and returns at once; `Test` says whether that `Send` would have returned by now. Nobody receives
-# for 0.1 s: a `Send` that is not done by then would hang the ring.
+# for 0.1 s: a `Send` not done by then would hang the ring.
 
 
 # %%
@@ -121,31 +122,33 @@ def ring_ends(comm, nbytes):
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
     end = time.time() + 0.1
     while not (done := sending.Test()) and time.time() < end:
-        pass
+        pass  # many an MPI moves messages only while it is called
     all_done = comm.allreduce(done, op=MPI.LAND)  # a logical and
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
     return all_done
 
 
-def largest_ring(comm, ends=80, hangs=1_000_000):
-    """The largest number of bytes with which the ring ends."""
+def halving(comm, ends=80, hangs=1_000_000):
+    """Yield a number of bytes with which the ring ends, and one with which it hangs, ever closer."""
     while hangs - ends > 1:
         middle = (ends + hangs) // 2
         ends, hangs = (middle, hangs) if ring_ends(comm, middle) else (ends, middle)
-    return ends
+        yield ends, hangs
 
 
 # %%
 # %%px
-limit = largest_ring(comm)
+for limit, hangs in halving(comm):
+    if rank == 0:
+        print(f"ends with {limit:,} B, hangs with {hangs:,} B")
 
 # %%
-outcome("Up to how many bytes does the ring end?", cluster["limit"][0], "bytes", word="it ends up to")
+outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][0], word="it is")
 
 # %% [markdown] tags=["subslide"]
-# Now one `Send` of 80 bytes, then one of `limit + 1`. Each time, all begin together (`Barrier` returns when all have called it),
-# and rank 1 is 0.3 s late. **Predict:** how long is rank 0 in each `Send`?
+# Now one `Send` of 80 bytes, then one of `limit + 1`, each after a `Barrier` (it returns when all have called it). Rank 1 is
+# 0.3 s late. **Predict:** how long is rank 0 in each `Send`?
 
 
 # %%
@@ -163,7 +166,7 @@ for nbytes in (80, limit + 1):
     if rank == 0:
         call(f"Send {nbytes:,} B", comm.Send, np.zeros(nbytes, np.uint8), 1)
     elif rank == 1:
-        time.sleep(0.3)
+        call("asleep", time.sleep, 0.3)
         call(f"Recv {nbytes:,} B", comm.Recv, np.empty(nbytes, np.uint8), 0)
 
 # %% tags=["nbval-ignore-output"]
@@ -175,7 +178,8 @@ timeline(cluster["calls"][:2])
 # <details><summary>Open after you have run the cell</summary>
 #
 # With 80 bytes, `Send` returned while rank 1 slept. By the **eager protocol**, MPI sends a small message at once, and **buffers** it until `Recv`
-# comes. By the **rendezvous protocol**, it announces a large message, and `Send` waits for `Recv`.
+# comes. By the **rendezvous protocol**, it announces a large one, and `Send` waits for `Recv`. (Open MPI here: 4,096 bytes less an 80-byte
+# header.)
 #
 # The standard promises no buffer. When `Send` returns, you may change the array: that is all you know. A program that needs buffers to
 # end is called **unsafe**. Our ring is, with 80 bytes, too.
@@ -185,8 +189,8 @@ timeline(cluster["calls"][:2])
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# Let ranks with an odd number receive first. 1 MB goes around all four; then `Split` makes a ring of ranks 0, 1, 2, and one of rank 3.
-# **Vote:** which ring hangs? (a) four, (b) three, where two neighbours are even, (c) one, (d) none
+# Let odd ranks receive first. 1 MB goes around all four; then `Split` makes two rings, ranks 0 to 2 and rank 3 alone, each numbered from 0.
+# **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -209,8 +213,7 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): rank 3 sends to itself before it receives. Of the three, 1 receives from 0, then 0 from 2, then 2 from 1. So test on one
-# rank, too.
+# (c): rank 3, number 0 of its ring, sends first, to itself. Of the three, 1 frees 0, which frees 2, which frees 1. So test on one rank, too.
 #
 # </details>
 
@@ -222,7 +225,7 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown] tags=["slide"]
 # ## 5 · How long does it take?
 #
-# A timing is six lines: all ranks start together, the slowest counts, and of ten runs the median. Later lessons use it.
+# A fair timing, for all later lessons: all ranks start together, the slowest counts, and of ten runs the median.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px --save 01_ring.py
@@ -233,16 +236,12 @@ for team in (comm, comm.Split(rank == 3)):
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 01_ring.py
-def main():
-    small = timed(comm, lambda: shift(comm, np.zeros(10)))
-    large = timed(comm, lambda: shift(comm, np.zeros(125_000)))
-    limit = largest_ring(comm)
-    if rank == 0:
-        print(f"{size} ranks: limit {limit} B; 80 B take {1e6 * small:.0f} µs, 1 MB {1e6 * large:.0f} µs")
-
-
 if __name__ == "__main__":
-    main()
+    few, many = np.ones(10), np.ones(125_000)
+    small, large = timed(comm, lambda: shift(comm, few)), timed(comm, lambda: shift(comm, many))
+    limit = max(ends for ends, hangs in halving(comm))
+    if rank == 0:
+        print(f"{size} ranks: limit {limit} B; 80 B {1e6 * small:.0f} µs, 1 MB {large / small:.0f} × that")
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 3 python code/01_ring.py
@@ -250,7 +249,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Far less than 12,500 times: a message takes a fixed time first (lesson 04).
+# Far less than 12,500: with 80 bytes, nearly all is a fixed cost per message (lesson 04).
 #
 # </details>
 
@@ -259,9 +258,9 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | limit | another one: Open MPI over TCP has 65,456 bytes |
+# | limit | one per kind of link: Open MPI's TCP has 65,456 bytes |
 # | hang | nobody ends it before the job's time limit. In tests write `Ssend`: it waits for `Recv` at any size |
-# | GPUs | NCCL's `ncclSend` may wait at any size; put both calls between `ncclGroupStart` and `ncclGroupEnd` (PyTorch: `batch_isend_irecv`) |
+# | GPUs | NCCL's `ncclSend` is queued, and its stream may wait at any size; put both calls between `ncclGroupStart` and `ncclGroupEnd` (PyTorch: `batch_isend_irecv`) |
 
 # %% tags=["exercise: 01.q4", "subslide"]
 
@@ -276,7 +275,7 @@ if __name__ == "__main__":
 # ## Discuss
 #
 # A ring of `Send`, then `Recv`, ran for a year on one machine, with 3 kB, and today on a cluster, with 60 kB. (a) Keep it. (b) Raise
-# the cluster's limit. (c) Repair it, though it runs.
+# the cluster's limit. (c) Repair it.
 #
 # <details><summary>What to listen for</summary>(c). Both runs were below their limits and tested nothing. (b) lasts until messages grow. <code>Ssend</code>
 # would have shown it.</details>
@@ -353,7 +352,8 @@ else:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In any order: if both were the same, run it again. Who adds up numbers as they come gets other last digits from run to run.
+# In any order: if both were the same, run it again. Floats added up as they come can differ in the last digits from run to
+# run: (a + b) + c is rounded otherwise than a + (b + c).
 #
 # </details>
 #
@@ -375,10 +375,10 @@ if rank > 0:
     comm.Send(token, dest=rank - 1)
 
 # %% [markdown]
-# Rank 3 printed first, wherever its line stands on your page. Only calls of MPI put the events of two ranks in order: what a rank does after
-# `Recv` comes after all that the sender did before its `Send`, and nobody leaves a `Barrier` before all have come.
+# Rank 3 printed first, wherever its line stands. On your page, only calls of MPI put the events of two ranks in order: what a rank
+# does after `Recv` comes after all that the sender did before its `Send`, and nobody leaves a `Barrier` before all have come.
 
-# %% tags=["exercise: 01.q3"]
+# %% tags=["exercise: 01.q6"]
 
 # %% [markdown]
 # ## References

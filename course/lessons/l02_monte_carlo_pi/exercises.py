@@ -57,7 +57,7 @@ def _check_stream(answer: SimpleNamespace, comm: Any, seed: int) -> None:
 
 _STREAM = '''\
 def stream(comm, seed=0):
-    """This rank's own generator: the same in every run, another on every rank and for every seed."""
+    """This rank's own generator: the same in every run, different for every pair of rank and seed."""
     return np.random.default_rng(np.random.SeedSequence(seed).spawn(comm.size)[comm.rank])
 '''
 _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
@@ -65,7 +65,7 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a generator that is the same in every run, but another on every rank and for every seed. "
+    task="Return a generator that is the same in every run, but different for every pair of rank and seed. "
     "`np.random.SeedSequence(seed).spawn(n)` is a list of n seeds that are made to be independent; "
     "`default_rng` takes one of them.",
     objectives=(2,),
@@ -142,8 +142,8 @@ def total_darts(comm, darts):
 ''',
     hints=(
         'The program is right for a few darts. What does "i" say about the numbers in an array?',
-        "32 bits count up to 2³¹ − 1 = 2,147,483,647, and the next number is −2,147,483,648. Two ranks with "
-        "1.5 billion darts each are past that.",
+        "32 bits count up to 2³¹ − 1 = 2,147,483,647. A larger sum becomes a wrong number: two ranks with "
+        "1.5 billion darts each are past that. NumPy refuses to make an array of a larger count.",
         'mine = np.array(darts, dtype="…")',
     ),
     solution=_TOTAL,
@@ -170,26 +170,27 @@ def total_darts(comm, darts):
 
 SAME_BATCH = Question(
     id="02.q3",
-    question="Eight ranks train a network on one data set. Before step s, each shuffles it with "
-    "`default_rng(s)` and takes the first 64 samples as its batch; the gradients are averaged. What do they "
-    "train with?",
+    question="Eight ranks train a network on 1,000 samples. Before step s, each shuffles them with "
+    "`default_rng(s)` and takes the first 64 as its batch; the gradients are averaged. How many different "
+    "samples does a step use?",
     options=(
         Option(
-            "batches of 512 samples",
-            reply="That would need 512 different samples. All ranks shuffle alike, so "
-            "their first 64 are the same.",
+            "512",
+            reply="That would need eight parts without overlap. All ranks shuffle alike, so their first 64 "
+            "are the same.",
             belief="same-seed-adds-samples",
         ),
         Option(
-            "batches of 64 samples",
-            reply="Eight equal gradients have that gradient as their mean. The loss falls, and "
-            "seven ranks are wasted.",
+            "64",
+            reply="Eight equal gradients have that gradient as their mean. The loss falls, seven ranks are "
+            "wasted, and no error says so.",
             right=True,
         ),
         Option(
-            "nothing: an error says so",
-            reply="MPI adds arrays and does not know that they are equal. No library would tell you.",
-            belief="mistakes-raise-errors",
+            "about 411",
+            reply="That would be right if each rank shuffled with a stream of its own: 1000 · (1 − 0.936⁸). "
+            "Here all ranks shuffle alike.",
+            belief="same-seed-adds-samples",
         ),
     ),
     objectives=(1,),
@@ -198,28 +199,29 @@ SAME_BATCH = Question(
 WHAT_GAINED = Question(
     id="02.q4",
     question="A team moves a training from one GPU in float32 to eight GPUs in bfloat16. It is 13 times as "
-    "fast. What did the eight GPUs gain?",
+    "fast. Which further run tells what the eight GPUs gained?",
     options=(
         Option(
-            "a factor of 13",
-            reply="That would be more than eight. bfloat16 alone can be twice as fast or more.",
-            belief="n-ranks-n-times",
-        ),
-        Option(
-            "a factor of 8, and bfloat16 the rest",
-            reply="That is possible, and so is 4 and 3.25. Nobody has measured either alone.",
+            "eight GPUs in bfloat16, once more",
+            reply="That tells how exact the 13 is, not what it is made of: 8 from the GPUs and 1.6 from "
+            "bfloat16, or 4 and 3.25?",
             belief="the-rest-is-the-other",
         ),
         Option(
-            "that cannot be said",
-            reply="Two things changed. One run more, with one GPU in bfloat16, would tell.",
+            "one GPU in bfloat16, the same batch",
+            reply="Then only the number of GPUs differs. Two things had changed at once.",
             right=True,
+        ),
+        Option(
+            "one GPU in float32, a larger batch",
+            reply="Then the precision still differs, and a third thing, the batch, has changed.",
+            belief="the-rest-is-the-other",
         ),
     ),
     objectives=(4,),
 )
 
-EXERCISES = (STREAM, SAME_BATCH, WHAT_GAINED, TOTAL_DARTS)
+EXERCISES = (STREAM, SAME_BATCH, TOTAL_DARTS, WHAT_GAINED)
 
 PREDICTIONS = (
     Prediction(

@@ -50,8 +50,8 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# `allreduce` adds up the counts of all ranks and gives every rank the sum. (**`Reduce`** would give it to one rank only, the root.) Four ranks throw 25,000
-# darts each:
+# `allreduce` adds up the counts of all ranks and gives every rank the sum. (**`Reduce`** would give it to one rank only, its **root**.) Four ranks throw
+# 25,000 darts each:
 
 # %%
 # %%px
@@ -62,8 +62,8 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# It looks like π. But one estimate may be lucky. We make a thousand and look at how far off they are, typically: first one rank alone (`COMM_SELF` is a
-# communicator of one rank), then all four, with four times as many darts.
+# It looks like π. But one estimate may be lucky. We make a thousand and look at how far off they are, typically: first every rank by itself (`COMM_SELF`
+# is a communicator of that rank only), then all four, with four times as many darts.
 
 
 # %%
@@ -90,13 +90,25 @@ print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# Why? Here are 40 darts of each rank:
+
+# %%
+# %%px
+dots = np.random.default_rng(0).random((2, 40))  # x and y
+
+# %%
+from course.lessons.l02_monte_carlo_pi.figures import draw_darts
+
+draw_darts(cluster["dots"])
+
+# %% [markdown]
+# <details><summary>Open after you have run the cells</summary>
 #
 # Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**, and every rank began with the same one. So all four
 # threw the *same* darts, and we counted each dart four times. The value looks right, nothing crashed, no rank complains: only the error gives it away.
 #
-# From N different darts, an estimate is typically 1.64/√N off: a dart is a coin that shows heads with probability p = π/4, and 1.64 is 4·√(p(1−p)). This is
-# its **standard error**. With four times the darts it is half as large: 0.0052 for 100,000. The error above is √4 times too large, whatever the seed.
+# A dart is a coin that shows heads with probability p = π/4. So an estimate from N independent darts is typically 4·√(p(1−p)/N) = 1.64/√N off, its
+# **standard error**. With four times the darts it is half as large: 0.0052 for 100,000. The error above is twice that, whatever the seed.
 #
 # </details>
 
@@ -114,56 +126,65 @@ outcome("Error of four ranks, if that of one is 1?", four / one)
 # Six minutes. Most write `seed + comm.rank` first. It passes any test within one run; the reply says when it fails.
 
 # %% [markdown]
-# Your function in the same measurement. **Predict** the second number.
+# Your function in the same measurement. **Predict** the error of four ranks, 0.0106 before.
 
 # %%
 # %%px
 own = errors(comm, stream(comm, 0))
+dots = stream(comm, 0).random((2, 40))
 if comm.rank == 0:
     print(f"typically off by {np.std(together):.4f} before, by {np.std(own):.4f} now")
 
 # %%
+draw_darts(cluster["dots"])
+
+# %%
+ACROSS = "off by, in thousandths"
 bins = np.arange(-37.5, 38, 5)
 rows = [
-    {"labels": {"off by": x, "name": name}, "value": n, "unit": "of 1,000", "kind": "counted"}
+    {"labels": {ACROSS: x, "name": name}, "value": n, "unit": "of 1,000", "kind": "counted"}
     for name, found in {"one seed": "together", "own streams": "own"}.items()
     for x, n in zip(range(-35, 36, 5), np.histogram(1_000 * np.array(cluster[found][0]), bins)[0])
 ]
-show(rows, x="off by", y="estimates of four ranks", by="name")
+show(rows, x=ACROSS, y="estimates of four ranks", by="name")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# About half, as the standard error says: now 100,000 darts count as 100,000. Across, in thousandths, is how far off an estimate is. Both curves have their middle at 0, so no
-# single estimate tells which of the two you have.
+# About half, as the standard error says: now 100,000 darts count as 100,000. Both curves have their middle at 0, so no single estimate tells
+# which of the two you have.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# The last part makes a program of the cells above. All ranks start together, and the slowest counts.
+# The last part makes a program of the cells above. All ranks start together, and the slowest counts (as in `timed`).
 
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
+import time
+
+
 def main(blocks=400, darts=100_000):
     rng = stream(comm)
     comm.Barrier()  # no rank goes on before all are here
-    began = MPI.Wtime()
+    began, busy = MPI.Wtime(), time.process_time()  # the clock, and seconds on a core
     mine = sum(hits(rng, darts) for _ in range(comm.rank, blocks, comm.size))
+    busy = comm.allreduce(time.process_time() - busy, op=MPI.MAX)
     total = comm.allreduce(mine)
     seconds = comm.allreduce(MPI.Wtime() - began, op=MPI.MAX)
     if comm.rank == 0:
-        pi = 4 * total / (blocks * darts)
-        print(f"ranks: {comm.size}, darts: {blocks * darts:,}, π ≈ {pi:.5f}, {seconds:.2f} s")
+        print(f"ranks: {comm.size}, π ≈ {4 * total / (blocks * darts):.5f}, ", end="")
+        print(f"computing: {busy:.2f} s per rank, by the clock: {seconds:.2f} s")
 
 
 if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# **Predict** the seconds on one and on two ranks. They share the darts. (Your first line above says how many cores you have.)
+# **Predict** both times on one and on two ranks, which share 40 million darts. (The line below Setup says how many cores you have.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -173,8 +194,9 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks on two cores need about half the time: each throws half of the darts, and the one number that they exchange costs microseconds. The time of one rank divided by
-# that of n is the **speed-up**. It ends at the number of cores. The estimates differ, because other streams threw the darts; each is as good as the others.
+# Each of two ranks throws half of the darts, so it computes about half as long. The clock shows half, too, if each has a core to itself; a rank that shares a core,
+# with a rank or another program, waits for it. The clock's time of one rank divided by that of n is the **speed-up**. The number of cores limits it; hardware
+# threads are not whole cores. The estimates differ, because each new rank throws with a new stream; each is as good as the others.
 #
 # </details>
 
@@ -183,8 +205,8 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks |
 # |---|---|
-# | time | each rank has a core: 1/256 of the work each, and an exchange that still takes microseconds. Starting 256 processes may take longer than the darts |
-# | error | 256 times the darts, an error 16 times smaller. One more digit costs 100 times the darts, on any machine |
+# | time | the same darts: about 1/256 of the seconds, if the work divides evenly. Starting 256 processes takes longer |
+# | error | or the same seconds: 256 times the darts, an error 16 times smaller. One more digit costs 100 times the darts, on any machine |
 # | streams | the same line. With `seed + rank`, experiments with the seeds 0 and 1 would share 255 of 256 streams |
 
 # %% tags=["exercise: 02.q3", "subslide"]
@@ -192,9 +214,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The same seed on all ranks makes the same work, and nothing says so. Look at the error, not at the value.
+# - The same seed on all ranks makes the same random numbers, and nothing says so. Look at the error, not at the value.
 # - Spawn one stream per rank from one seed.
-# - Work without messages takes 1/n of the time on n cores.
+# - Are four ranks four times as good? In time, nearly, with a core each and few messages. In error, twice, and only with four streams.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -202,7 +224,8 @@ if __name__ == "__main__":
 # Your colleague's 16 ranks estimate π = 3.14159 in every run, the same to the last digit. Are you glad? Vote yes or no; then say what you would ask to see.
 #
 # <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed, so a result can be repeated. They say nothing about the 16 ranks, which may
-# all throw the same darts. Ask for the 16 counts, or for the spread over 200 seeds beside 1.64/√N.</details>
+# all throw the same darts. Ask for the 16 counts, or for the spread over 200 seeds beside 1.64/√N. And ask
+# for N: five right decimals need 10¹¹ darts, or luck.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -210,6 +233,13 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
+# ### How many darts can you count?
+#
+# A long run on many ranks throws billions of darts, and then one number goes wrong.
+
+# %% tags=["exercise: 02.3"]
+
+# %% [markdown]
 # ### Six times as fast as what?
 #
 # An article on MPI (Davis, below) estimates π with 10⁸ darts in 59.8 s "on a single GPU", then with an MPI program on six processes in 9.79 s: "almost 5x faster". What did MPI
@@ -218,9 +248,8 @@ if __name__ == "__main__":
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# (As printed it stops with a NameError: `num_samples` is used below the function, too, where it has no value. And its "108 points" are 10⁸: the exponent slipped.) Python looks
-# up names, checks types and makes objects for every dart. NumPy does the same on whole arrays, in compiled code; to rewrite a loop like this is to **vectorise** it.
-# Each program below differs from the one above it in *one* thing.
+# Python looks up names, checks types and makes objects for every dart. NumPy does the same on whole arrays, in compiled code; to rewrite a loop like this is to **vectorise** it.
+# Each program below changes *one* thing; only the first must change two, as arrays need NumPy's generator.
 
 # %%
 from course_lib.pi import count_inside
@@ -233,7 +262,7 @@ def vectorised(darts):  # whole arrays, and NumPy's generator instead of Python'
     return np.count_nonzero(np.hypot(x, y) <= 1)
 
 
-def squares(darts):  # no hypot, which takes care of overflow and draws a root
+def squares(darts):  # no hypot, which takes care of overflow and takes a square root
     x, y = rng.uniform(-1, 1, size=(2, darts))
     return np.count_nonzero(x * x + y * y <= 1)
 
@@ -243,7 +272,7 @@ def blocks(darts, block=2**14):  # arrays that fit into the core's cache
 
 
 # %% [markdown]
-# The last is the library's: it draws 16 bits per coordinate instead of 53. So its darts land on a grid of 65,536 × 65,536 points, which makes π 9·10⁻⁷ too small: less than 10⁸
+# One more, from the course's library, draws 16 bits per coordinate instead of 53. So its darts land on a grid of 65,536 × 65,536 points, which makes π 9·10⁻⁷ too small: less than 10⁸
 # darts can show.
 
 # %% tags=["source: course_lib.pi:count_inside"]
@@ -263,7 +292,6 @@ def seconds(function):
 programs = {"the loop": sample, "arrays": vectorised, "no hypot": squares, "blocks": blocks}
 programs["16 bits"] = lambda darts: count_inside(rng, darts)
 times = {name: seconds(program) for name, program in programs.items()}
-print(*(f"{name:9} {time:6.2f} s" for name, time in times.items()), sep="\n")
 show(
     [{"labels": {"program": name}, "value": time} for name, time in times.items()],
     x="program",
@@ -273,7 +301,7 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The first, by far: one process became tens of times as fast, without any rank. The other steps multiply by small factors. Ranks multiply what is left, by the
+# The first, by far: one process became more than ten times as fast, without any rank. The other steps multiply by small factors. Ranks multiply what is left, by the
 # number of cores at most.
 #
 # </details>
@@ -284,8 +312,8 @@ show(
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
-# Now suppose you measure properly, and two ranks are 1.98 times as fast. **What will 1,024 be?** In every job there is work that only one rank does: starting, reading, adding up.
-# Its part of the time on one rank is the **serial fraction** s. By **Amdahl's law**, n ranks have a speed-up of at most 1/(s + (1−s)/n). Suppose that 5% is serial.
+# Now suppose you measure properly. **What will 1,024 ranks gain?** In every job of fixed size there is work that only one rank does: starting, reading, adding up. Its part of
+# the time on one rank is the **serial fraction** s. Suppose that 5% is serial.
 
 # %%
 predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
@@ -301,7 +329,8 @@ found = largest(0.05, 1024)
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=why, word="computed")
 
 # %% [markdown]
-# Solved for s, the law gives the serial fraction that explains a measured speed-up (Karp and Flatt). Three measurements on two ranks that differ by a few percent, as repeated runs do:
+# This is **Amdahl's law**: n ranks have a speed-up of at most 1/(s + (1−s)/n). Solved for s, it gives the serial fraction that explains a measured speed-up (Karp and Flatt). Three
+# measurements on two ranks that differ by a few percent, as repeated runs do:
 
 
 # %%
@@ -314,11 +343,8 @@ for speedup in (1.90, 1.98, 2.00):
     print(f"{speedup:.2f} on 2 ranks: s = {s:.3f}, so at most {largest(s, 1024):.0f} on 1024")
 
 # %% [markdown]
-# The answer is anything from 19 to 1,024. So this formula has a condition: the work divides evenly, nothing else keeps the cores busy, messages cost next to nothing, and the errors of the times are much
-# smaller than s. Compute it for 2, 4 and 8 ranks, one per core. If s stays the same, there is a serial part. If it grows with n, the time went into messages or waiting, and
+# The answer is anything from 19 to 1,024. So the formula needs times whose errors are much smaller than s, and a job with nothing but a serial part to slow it. Compute it for 2, 4 and 8 ranks, one per core. If s stays the same, there is a serial part. If it grows with n, the time went into messages or waiting, and
 # Amdahl's law is the wrong model. And measure near your goal: from 8 ranks to 64, not from 2 to 1,024.
-
-# %% tags=["exercise: 02.3"]
 
 # %% [markdown]
 # ## References

@@ -91,7 +91,7 @@ FIT = Exercise(
         WrongAnswer(changed(_FIT, (_A, "b * small / ranks - seconds[small]")), "so it is positive"),
         WrongAnswer(changed(_FIT, ("return a, b", "return a")), "expected a and b"),
     ),
-    why="two points always fit a line. How could you find out whether the three jobs between them lie on it?",
+    why="two points always fit a line. How could you find out whether the jobs between them lie on it?",
 )
 
 # -------------------------------------------------------------------- 03.2 rank 0 alone knows how many
@@ -271,8 +271,8 @@ SIXTEEN_GPUS = Question(
 
 LAST_DIGITS = Question(
     id="03.q2",
-    question="A colleague adds up the same million terms in float64, on one rank and on four. The sums "
-    "differ in the 4th digit. Rounding, or a bug?",
+    question="A colleague adds up the same million positive terms in float64, on one rank and on four. "
+    "The sums differ in the 4th digit. Rounding, or a bug?",
     options=(
         Option(
             "a bug, because correct sums agree in every digit",
@@ -313,7 +313,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p7",
-        question="Two ranks, two million strips: times as long?",
+        question="Two ranks, 200,000 strips: times as long?",
         objectives=(2,),
         targets=("weak-is-strong",),
     ),

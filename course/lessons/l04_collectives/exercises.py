@@ -110,7 +110,8 @@ CENTRED = Exercise(
     targets=("only-root-calls", "reduce-fills-every-rank"),
     title="Spot the bugs",
     task="Every rank should return its own numbers minus the mean over all ranks, scaled as rank 0 says. The "
-    "program runs on four ranks without an error, and its result is right on rank 0. Find what is wrong.",
+    "program runs on four ranks without an error while arrays are small, and its result is right on rank 0. "
+    "Find what is wrong.",
     stub='''\
 def centred(comm, mine, scale):
     """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""
@@ -201,7 +202,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="The film counted it for four ranks. Write it for n ranks, n = 2, 4, 8 …",
+    task="For four ranks the film counted it. Write it for n = 2, 4, 8 …",
     objectives=(2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
@@ -254,19 +255,19 @@ LOG_THE_LOSS = Question(
     "at step 100?",
     options=(
         Option(
-            "rank 0 logs the sum of the four losses",
+            "rank 0's call fetches the other ranks' losses, and adds",
             reply="Then MPI would have to read the losses of ranks 1 to 3 without being asked. They take "
             "part in a collective only when they call it.",
             belief="only-root-calls",
         ),
         Option(
-            "rank 0's call meets the others' next call",
+            "rank 0's call pairs with the next call of the others",
             reply="The first call of one rank goes with the first of the others, whatever it was meant for. "
             "Losses meet gradients: a hang, an error, or wrong numbers.",
             right=True,
         ),
         Option(
-            "rank 0 logs its own loss, as if it were alone",
+            "rank 0's call returns its own loss, as if it were alone",
             reply="That would mean a sum over those who have come. An all-reduce is over all ranks of the "
             "communicator: it waits for them.",
             belief="sum-of-those-who-call",
@@ -277,22 +278,22 @@ LOG_THE_LOSS = Question(
 
 AFTER_REDUCE = Question(
     id="04.q5",
-    question="Eight GPUs call `dist.reduce(loss, dst=0)`; then each GPU decides by `loss` whether to stop. "
-    "What do GPUs 1 to 7 decide by?",
+    question="On Gloo or NCCL, eight ranks call `dist.reduce(loss, dst=0)`. What may a script that runs on "
+    "both expect in `loss` on ranks 1 to 7?",
     options=(
         Option(
             "the sum over all eight",
-            reply="That is what `all_reduce` leaves. `reduce` promises the sum on GPU 0 only.",
+            reply="That is what `all_reduce` leaves. `reduce` promises the sum on rank 0 only.",
             belief="reduce-fills-every-rank",
         ),
         Option(
-            "whatever their backend left there",
-            reply="Nothing is promised for them: perhaps partial sums, perhaps their own. Some GPUs may "
-            "stop, and others wait for them.",
+            "nothing that it can rely on",
+            reply="PyTorch promises nothing for them: perhaps partial sums, perhaps their own. If each "
+            "rank decides by it whether to stop, some stop, and others wait for them.",
             right=True,
         ),
         Option(
-            "the loss that each of them had before",
+            "the loss that each had before",
             reply="That is what you saw on two ranks. On four, Gloo used the tensors of other ranks for "
             "partial products.",
             belief="others-stay-as-they-were",

@@ -107,8 +107,8 @@ def _with(loss: str) -> str:
 ACCUMULATE = Exercise(
     id="05.1",
     title="Spot the bug",
-    task="Make it right for pieces of *any* sizes, such as 100 and 28: `.grad` is to hold the gradient of "
-    "the mean loss over the whole batch.",
+    task="For pieces of *any* sizes, such as 100 and 28, "
+    "leave the gradient of the batch's mean loss in `.grad`.",
     objectives=(1,),
     targets=("mean-of-means",),
     stub=_with("F.cross_entropy(model(x), y) / len(pieces)"),
@@ -155,8 +155,7 @@ ACCUMULATE = Exercise(
 WHOLE_BATCH_ONLY = Question(
     id="05.q4",
     question="Batches of 512 no longer fit into memory. Which of these would change the training if "
-    "you computed "
-    "each gradient in four pieces?",
+    "`accumulate` computed each gradient in four pieces?",
     options=(
         Option(
             "a loss that compares each image with all others of its batch",
@@ -166,7 +165,7 @@ WHOLE_BATCH_ONLY = Question(
             right=True,
         ),
         Option(
-            "a limit on the norm of the gradient, set before the step",
+            "a limit on the norm of the batch's gradient, applied just before the step",
             reply="The norm is taken of the gradient that has been added up, and that is the one of "
             "the whole "
             "batch. (Limiting each *piece's* gradient would change it.)",
@@ -196,8 +195,8 @@ NOT_A_NUMBER = Question(
             belief="exact-gradient-better-training",
         ),
         Option(
-            "a rate that grows from 0.1 to 3.2 in the first epochs",
-            reply="The first steps of a new network are where a large rate does harm. If it fails after the "
+            "a rate that grows from 0.1 to 3.2 in the first epochs, as the first steps carry the risk",
+            reply="A new network bears a large rate worst. If it fails after the "
             "warm-up as well, 8,192 is too large for this network.",
             right=True,
         ),
@@ -250,7 +249,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p4",
-        question="Speed-up of the CNN with threads?",
+        question="Speed-up of the CNN with one thread per core (at most 4)?",
         objectives=(5,),
         targets=("n-threads-n-times",),
     ),

@@ -27,7 +27,7 @@ TERMS = (
     Term("diverge", "To get worse from step to step until the numbers leave the range of floats.", forms=""),
     Term(
         "linear scaling rule",
-        "When the batch becomes k times as large, make the learning rate k times as large; it holds up "
+        "When the batch becomes k times as large, make the learning rate k times as large; for SGD, up "
         "to a limit.",
     ),
     Term(

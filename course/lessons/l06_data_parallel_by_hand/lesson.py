@@ -44,6 +44,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 

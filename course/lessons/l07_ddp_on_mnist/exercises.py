@@ -1,6 +1,7 @@
-"""Exercises of lesson 07, DDP on MNIST: make a training loop data-parallel, find two bugs of a sampler.
+"""Exercises, questions and predictions of lesson 07: a data-parallel training loop, two bugs of a sampler.
 
-torch is imported where a check needs it, so that exercises without it are checked sooner.
+Each wrong option is a common belief. torch is imported where a check needs it, so that exercises without it
+are checked sooner.
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,17 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from course.lessons.l07_ddp_on_mnist.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l07_ddp_on_mnist.quiz import QUESTIONS
-from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect, show
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    Wrong,
+    WrongAnswer,
+    changed,
+    expect,
+    show,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,7 +35,6 @@ WAIT = timedelta(seconds=120)  # that a rank waits for the others: longer than t
 class Trained:
     """What one rank did while it trained: the samples that it read, how many per step, its weights."""
 
-    losses: int  # how many it returned
     samples: list[int]
     sizes: list[int]
     first: list[float]  # at its first forward pass
@@ -59,7 +67,6 @@ def _check_train(answer: SimpleNamespace, comm: Any, case: Any) -> None:
         "Which model computes the loss, the wrapped one or the one inside?",
     )
     expected = _one_process(start, everyone)
-    expect(mine.losses == len(mine.sizes), f"returned {mine.losses} losses for {len(mine.sizes)} steps.")
     near = max(abs(one - other) for one, other in zip(mine.last, expected, strict=True)) < 1e-9
     expect(near, "the weights are not those of one process with the same batches; what else did you change?")
 
@@ -111,9 +118,8 @@ def _train_on_all(answer: SimpleNamespace, comm: Any) -> list[Trained]:
     model.register_forward_pre_hook(note)
     answer.train.__globals__.update(rank=comm.rank, size=comm.size)  # as in the lesson
     with process_group(comm, "mpi4py", timeout=WAIT):
-        losses = answer.train(model, Samples(), BATCH, EPOCHS)
-    count = len(losses) if isinstance(losses, list) else 0
-    mine = Trained(count, samples, sizes or [0], first, _weights(model))
+        answer.train(model, Samples(), BATCH, EPOCHS)
+    mine = Trained(samples, sizes or [0], first, _weights(model))
     return MPI.Intracomm(comm).allgather(mine)  # a communicator that the job does not watch
 
 
@@ -155,51 +161,41 @@ def _one_process(start: list[float], everyone: Sequence[Trained]) -> list[float]
 
 _TRAIN = '''\
 def train(model, images, batch_size, epochs):
-    """Train `model` on all ranks, on `batch_size` images per step together; return its losses."""
+    """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = DistributedDataParallel(model)
     sampler = DistributedSampler(images, shuffle=True)
-    loader = DataLoader(images, batch_size=batch_size // dist.get_world_size(), sampler=sampler)
+    loader = DataLoader(images, batch_size=batch_size // size, sampler=sampler)
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
-    losses = []
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for inputs, labels in loader:
             optimizer.zero_grad()
-            loss = cross_entropy(replica(inputs), labels)
-            loss.backward()
+            F.cross_entropy(replica(inputs), labels).backward()
             optimizer.step()
-            losses.append(loss.item())
-    return losses
 '''
 
 TRAIN = Exercise(
     id="07.1",
     title="A loop for all ranks",
-    task="This is the loop of one process, and it runs. Change it in the four places, and all ranks train "
-    "one network together (`size` is the number of ranks).",
+    task="This is the loop of one process. Change four places, and all ranks train one network together.",
     objectives=(1, 2),
     targets=("loader-knows-its-rank",),
     stub='''\
 def train(model, images, batch_size, epochs):
-    """Train `model` on all ranks, on `batch_size` images per step together; return its losses."""
+    """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = model  # 1: wrap it
     sampler = None  # 2: this rank's shard of the images
     loader = DataLoader(images, batch_size=batch_size, sampler=sampler)  # 3: how many on each rank?
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
-    losses = []
     for epoch in range(epochs):
         pass  # 4: a different order in every epoch
         for inputs, labels in loader:
             optimizer.zero_grad()
-            loss = cross_entropy(replica(inputs), labels)
-            loss.backward()
+            F.cross_entropy(replica(inputs), labels).backward()
             optimizer.step()
-            losses.append(loss.item())
-    return losses
 ''',
     hints=(
-        "Sections 2 and 3 have a line for each place. For the third, dist.get_world_size() is the number of "
-        "ranks.",
+        "Sections 2 and 3 have a line for each place. For the third, `size` is the number of ranks.",
         "images ─ sampler ─> this rank's shard ─ loader ─> batches of batch_size ÷ ranks ─ replica ─> loss\n"
         "                ^ a different order in every epoch                         averages gradients ┘",
         "replica = Distributed…(model)   sampler = Distributed…(images)   batch_size // …   sampler.set_…(…)",
@@ -207,10 +203,11 @@ def train(model, images, batch_size, epochs):
     solution=_TRAIN,
     check=_check_train,
     seconds=30.0,
-    imports="import torch\nimport torch.distributed as dist\nfrom torch.nn.functional import cross_entropy\n"
+    imports="import torch\nimport torch.distributed as dist\nfrom torch.nn import functional as F\n"
     "from torch.nn.parallel import DistributedDataParallel\n"
     "from torch.utils.data import DataLoader, DistributedSampler\nimport course_lib.parallel.ddp",
     sizes=(2, 3, 4, 1),
+    save="07_ddp.py",
     wrong=(
         WrongAnswer(
             changed(_TRAIN, ("DistributedDataParallel(model)", "model")), "begin with different weights"
@@ -223,10 +220,10 @@ def train(model, images, batch_size, epochs):
             ),
             "who gives each rank its shard",
         ),
-        WrongAnswer(changed(_TRAIN, (" // dist.get_world_size()", "")), "is that of all ranks together"),
+        WrongAnswer(changed(_TRAIN, (" // size", "")), "is that of all ranks together"),
         WrongAnswer(changed(_TRAIN, ("        sampler.set_epoch(epoch)\n", "")), "have the same order"),
         WrongAnswer(
-            changed(_TRAIN, ("cross_entropy(replica(inputs)", "cross_entropy(model(inputs)")),
+            changed(_TRAIN, ("F.cross_entropy(replica(inputs)", "F.cross_entropy(model(inputs)")),
             "nobody averages the gradients",
         ),
         WrongAnswer(changed(_TRAIN, ("lr=0.05", "lr=0.1")), "what else did you change"),
@@ -308,4 +305,148 @@ def epochs_of(comm, samples, epochs):
     why="all ranks agree on the order without a message. What would go wrong if each drew its own?",
 )
 
-EXERCISES = (TRAIN, *QUESTIONS, EPOCHS_OF)
+# -------------------------------------------------------------------- questions
+
+NO_SAMPLER = Question(
+    id="07.q1",
+    question="Four ranks wrap their model in DDP. Each has a DataLoader with batch_size=128, no sampler and "
+    "no shuffling. What does one step train on?",
+    options=(
+        Option(
+            "128 images, because DDP gives 32 of them to each rank",
+            reply="That would mean DDP touches the inputs. It doesn't: the model gets whatever its rank "
+            "passes to it, here 128 images. In section 3 it was the sampler that gave each rank its shard.",
+            belief="ddp-splits-the-batch",
+        ),
+        Option(
+            "128 images, because all ranks read the same ones",
+            reply="Four ranks do the same work and average four equal gradients. Nothing reports it: only a "
+            "sampler gives each rank images of its own.",
+            right=True,
+        ),
+        Option(
+            "512 images, because a loader takes its rank's shard",
+            reply="That would mean a DataLoader knows about ranks. It doesn't: without a sampler and "
+            "without shuffling, every rank's loader begins with image 0.",
+            belief="loader-knows-its-rank",
+        ),
+    ),
+    objectives=(2,),
+)
+
+FASTER_NETWORK = Question(
+    id="07.q2",
+    question="Two ranks take a step of 30 ms. Nothing overlaps. Rank 0 spends 12 ms of it in the all-reduce, "
+    "rank 1 only 2 ms. How long is the step if transfer takes half as long?",
+    options=(
+        Option(
+            "24 ms, because 12 ms become 6",
+            reply="That would mean rank 0 transfers for 12 ms. The all-reduce itself takes 2 ms, as rank 1 "
+            "shows; the other 10 ms rank 0 waits for rank 1 to arrive, and no network shortens that.",
+            belief="waiting-is-transfer",
+        ),
+        Option(
+            "29 ms, because 2 ms become 1",
+            reply="Rank 1 arrives last, so its 2 ms are pure transfer. The 10 ms that rank 0 waits stay: "
+            "they end when rank 1 has computed.",
+            right=True,
+        ),
+        Option(
+            "15 ms, because 30 ms become 15",
+            reply="That would mean a step is all communication. Rank 1 computes for 28 of its 30 ms, and "
+            "the network does not compute.",
+            belief="step-is-communication",
+        ),
+    ),
+    objectives=(5,),
+)
+
+WHICH_CONTROL = Question(
+    id="07.q3",
+    question="One GPU with batches of 256 reaches 76.9 %. 64 GPUs with 32 images each, same rate and epochs, "
+    "reach 74.1 %. Which run shows whether the GPUs are to blame?",
+    options=(
+        Option(
+            "64 GPUs that average in float64",
+            reply="If rounding cost 2.8 points, three ranks would not end with the digits of one. And the "
+            "global batch would still be 2,048 in place of 256.",
+            belief="communication-costs-accuracy",
+        ),
+        Option(
+            "64 GPUs with another seed",
+            reply="That tells how far seeds move the accuracy. Both runs would still train with eight times "
+            "the batch.",
+            belief="seeds-explain-it",
+        ),
+        Option(
+            "one GPU, batches of 2,048",
+            reply="It trains as the 64 do, without their sums. If it reaches 74.1 %, too, the batch did it.",
+            right=True,
+        ),
+    ),
+    objectives=(3,),
+)
+
+TEST_SHARDS = Question(
+    id="07.q4",
+    question="Eight GPUs test a network on 1,003 images: each takes its shard from a DistributedSampler and "
+    "counts what it reads correctly. The counts are added and divided by 1,003. What is the score?",
+    options=(
+        Option(
+            "right, as each image is tested by one GPU",
+            reply="Eight does not divide 1,003, and a sampler gives every rank equally many: 126, so 1,008 "
+            "in all. Five images are tested twice.",
+            belief="samplers-cut-exactly",
+        ),
+        Option(
+            "one GPU's, since only rank 0 prints it",
+            reply="The counts of all GPUs are added before rank 0 prints. Who prints does not change a sum.",
+            belief="rank-0-prints-its-own",
+        ),
+        Option(
+            "up to five images too high",
+            reply="The sampler repeats five images, and those that are right count twice: 1,003 is no longer "
+            "the number of tests. Without a sampler, `images[rank::size]` tests each once.",
+            right=True,
+        ),
+    ),
+    objectives=(2,),
+)
+
+OTHER_MACHINE = Question(
+    id="07.q5",
+    question="Our replay gives the CNN on eight ranks 5 s per epoch, by hand over MPI. The published study "
+    "measured 19 s on eight ranks. What follows?",
+    options=(
+        Option(
+            "our program is almost four times as fast",
+            reply="One process takes 22 s per epoch here and took 65 s there: most of the difference is "
+            "there before any rank is added.",
+            belief="seconds-travel",
+        ),
+        Option(
+            "nothing about which program is faster",
+            reply="A replay leaves out what eight busy cores share, and on one core the machines differ by "
+            "three times. A speed-up of 4.4 at best does not contradict one of 3.4.",
+            right=True,
+        ),
+        Option(
+            "they measured wrong, as 5 s were possible",
+            reply="Nobody measured 5 s, and the replay is not of their machine. A bound refutes no "
+            "measurement above it.",
+            belief="replays-are-measured",
+        ),
+    ),
+    objectives=(4,),
+)
+
+EXERCISES = (TRAIN, WHICH_CONTROL, NO_SAMPLER, TEST_SHARDS, OTHER_MACHINE, EPOCHS_OF, FASTER_NETWORK)
+
+PREDICTIONS = (
+    Prediction(
+        id="07.p1",
+        question="Gradient on rank 2 after backward?",
+        objectives=(2,),
+        targets=("ddp-sums",),
+    ),
+)

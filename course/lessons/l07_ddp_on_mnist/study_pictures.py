@@ -12,7 +12,6 @@ from course.lessons.l07_ddp_on_mnist.study_tables import (
     finals,
     grouped,
     thread_grid,
-    timings,
 )
 from mpi_classroom.figures import Picture
 
@@ -47,12 +46,6 @@ def speedups_of(found: Sequence[Timing]) -> dict[str, plots.Gains]:
             line = gains.setdefault(name, plots.Gains(plots.WAYS[one.engine], {}))
             line.points[one.ranks] = one.speedup, one.label
     return gains
-
-
-def speedup_picture(study: Study, model: str) -> Picture:
-    """What ranks gain on one model."""
-    found = [one for one in timings(study.rows) if one.model == model]
-    return plots.speedups(speedups_of(found), cores=study.cores, what=model)
 
 
 def thread_picture(study: Study) -> Picture | None:

@@ -18,9 +18,7 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     THREADS,
     TIMING,
     EpochRow,
-    load,
 )
-from mpi_classroom.figures import say_seconds
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -164,13 +162,6 @@ def _timing(rows: Sequence[EpochRow], alone: float | None) -> Timing:
         transfer,
         len(rows),
     )
-
-
-def reference_times(names: Sequence[str], model: str = "cnn") -> str:
-    """What the committed study measured for these ways, as a sentence."""
-    found = {one.name: one for one in timings(load().rows) if one.model == model and one.label != REPLAYED}
-    told = ", ".join(f"{name} {say_seconds(found[name].epoch_seconds)}" for name in names)
-    return f"Reference machine, seconds per epoch of the {model.upper()}: {told}."
 
 
 def finals(rows: Iterable[EpochRow]) -> list[Final]:

@@ -35,12 +35,10 @@ TERMS = (
         "communication hook",
         "A function that DDP calls with each bucket of gradients, in place of its own all-reduce.",
     ),
-    Term("future", "A placeholder for a result that is still being computed or sent.", forms=""),
     Term(
-        "replicas in threads",
-        "Copies of a model in several threads of one process, each with its part of the batch: "
-        "torch.nn.DataParallel.",
-        forms="replicas in threads",
+        "no_sync",
+        "A context of DDP in which backward adds to the gradients that are there, and sends nothing.",
+        forms="no_sync",
     ),
     Term(
         "torchrun", "PyTorch's launcher: it starts the ranks and sets RANK, WORLD_SIZE and the meeting place."

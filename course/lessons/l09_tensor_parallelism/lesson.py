@@ -1,17 +1,15 @@
 # ---
 # title: Tensor parallelism
-# goal: Split the matrices inside a layer among the ranks, and find out where the ranks have to meet.
+# goal: Cut the matrices of a layer into pieces, one per rank, and find out what that costs.
 # able:
-#   - split a matrix product by columns or by rows, and say which of the two needs a sum
-#   - find where a pair of layers communicates, forward and backward
-#   - test split layers against one process
+#   - cut a pair of layers over any number of ranks
+#   - find where the ranks have to add, forward and backward
+#   - calculate when tensor parallelism sends fewer bytes than data parallelism
 # more:
-#   - distribute attention heads and a vocabulary over ranks
-#   - say what splitting the sequence saves
-#   - recognise the same splits in PyTorch's DTensor, in convolutions, in long texts and in mixtures of experts
+#   - cut attention, by hand or with DTensor, and say what cutting the sequence saves
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 55}
+# minutes: {core: 20, more: 20}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks all-reduce 100 MB in a ring. How much does each rank send?
@@ -19,276 +17,302 @@
 #       150 MB: 2(n−1)/n times 100 MB. The reduce-scatter sends half of it, the all-gather the other half.
 #   - ask: In data parallelism, what does every rank hold completely, and what is divided among the ranks?
 #     answer: Every rank holds the complete network. The batch is divided.
-#   - ask: Which test shows that data-parallel training on four ranks is right?
-#     answer: After a few steps, it ends with the weights of one process, up to rounding.
+#   - ask: For `y = x @ down`, what is the gradient of `x`, if `d_y` is that of `y`?
+#     answer: <code>d_y @ down.T</code>. (And that of <code>down</code> is <code>x.T @ d_y</code>.)
 # ---
 
+# %% [markdown] tags=["slide"]
+# ## 1 · Cut a pair of layers
+#
+# In a pair of layers, the matrix `up` makes many *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
+# **tensor parallelism**, each rank keeps some *columns* of `up` and the same *rows* of `down`, and all work on the same images.
+#
+# ```
+#             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]
+#      x   →  rank 1: up[:, 51:102]  → hidden 51 to 101  → down[51:102]  →  +  →  y
+#             …
+# ```
+#
+# A rank's hidden numbers are complete. Its product with rows of `down` is only a *part of a sum*.
+
 # %%
-# %%px --setup
+# %%px --save 09_tensor.py
+"""Tensor parallelism by hand: trains on data/digits.npz a network whose middle is cut over the ranks."""
+
+from pathlib import Path
+
 import numpy as np
-import torch
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
-rank, size = comm.rank, comm.size
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+images, new_images = (digits[f"{part}_images"].reshape(-1, 64) / 16 for part in ("train", "test"))
+targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the others
+
+# %% tags=["source: course_lib.parallel.tensor_parallel:mlp_forward"]
+# %%px --save 09_tensor.py
+
+# %% [markdown] tags=["subslide"]
+# Backward starts with `d_y`, the gradient of `y`. A rank's columns and rows are its own, so it seems that nobody has to be asked:
+
+
+# %%
+# %%px
+def mlp_backward(comm, x, hidden, up, down, d_y):
+    d_hidden = (d_y @ down.T) * (hidden > 0)
+    d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
+    d_x = d_hidden @ up.T
+    return d_x, d_up, d_down
+
+
+# %% [markdown] tags=["subslide"]
+# The network: a small matrix `first`, complete on every rank, then the pair, with ten outputs.
+
+
+# %%
+# %%px --save 09_tensor.py
+def network(comm, weights, pixels):
+    """Forward: what goes into the pair, its hidden numbers, and ten outputs per image."""
+    x = np.maximum(pixels @ weights[0], 0)
+    return x, *mlp_forward(comm, x, *weights[1:])
+
+
+def gradients(comm, weights, pixels, targets):
+    """Backward: the gradients of half the mean squared error."""
+    x, hidden, y = network(comm, weights, pixels)
+    d_x, *own = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
+    return pixels.T @ (d_x * (x > 0)), *own
+
+
+# %% [markdown]
+# All ranks draw the same matrices and the same batches, and each keeps its columns and rows.
+
+
+# %%
+# %%px --save 09_tensor.py
+def new_weights(comm):
+    """The matrix `first`, this rank's columns of `up`, and its rows of `down`."""
+    draw, mine = np.random.default_rng(0), np.array_split(np.arange(202), comm.size)[comm.rank]
+    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in ((64, 54), (54, 202), (202, 10)))
+    return first, up[:, mine], down[mine]
+
+
+def train(comm):
+    """Train on 400 batches of 100 images; return this rank's weights."""
+    draw, weights = np.random.default_rng(1), new_weights(comm)
+    for _ in range(400):
+        batch = draw.integers(len(images), size=100)
+        for weight, gradient in zip(weights, gradients(comm, weights, images[batch], targets[batch])):
+            weight -= 0.1 * gradient
+    return weights
+
+
+# %% [markdown]
+# At the end we count what the network reads correctly, and collect the pieces, as one saves a model.
+
+
+# %%
+# %%px --save 09_tensor.py
+def right(comm, weights):
+    """How many new images the network reads correctly."""
+    return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == digits["test_labels"])
+
+
+def collected(comm, weights):
+    """The complete matrices, as one saves them."""
+    return weights[0], np.hstack(comm.allgather(weights[1])), np.vstack(comm.allgather(weights[2]))
+
+
+# %% [markdown] tags=["subslide"]
+# One process trains, then four ranks. They read 297 new images; then *one* process does, with the collected model. **Vote:** four ranks get (a) as
+# many right as one, both times; (b) fewer, both times; (c) about as many there, fewer in one process.
+
+# %%
+# %%px
+for team in MPI.COMM_SELF, comm:
+    weights = train(team)
+    there, alone = right(team, weights), right(MPI.COMM_SELF, collected(team, weights))
+    if comm.rank == 0:
+        print(f"trained on {team.size}: {there} right there, {alone} right in one process")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Nothing looked wrong on four ranks, and the saved model is much worse. It has rank 0's `first`; the other ranks' `first` went
+# other ways. Why, if all began with the same?
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
-# ## 1 · One product, split in two ways
-#
-# A linear layer multiplies its input `x` by a matrix of weights: `y = x @ A`. Suppose the matrix is too large for one rank. In
-# **tensor parallelism** each rank holds a part of it, and all ranks work on the same samples. Here are two samples and a small matrix:
+# ## 2 · What is missing?
 
-# %%
-# %%px
-x = np.array([[0, 1, 2, 3], [4, 5, 6, 7]])
-A = np.array([[8, 9], [10, 11], [12, 13], [14, 15]])
-if rank == 0:
-    print(x @ A)
-
-# %% [markdown]
-# We may split `A` by **columns**. There are two, so two ranks have work. Each needs all of `x`.
-
-# %%
-# %%px
-if rank < 2:
-    print(f"rank {rank} holds the column {A[:, rank]} and gets {x @ A[:, rank]}")
-
-# %% [markdown]
-# Rank 0 has the first column of `y` and rank 1 the second. Each number is complete.
-#
-# Or we split `A` by **rows**: rank 0 holds the first two, rank 1 the last two. The first two rows of `A` meet only the first two columns of `x`,
-# so a rank needs only its columns of `x`. Before you run the cell: which of the four numbers will rank 0 get right?
-
-# %%
-# %%px
-two = comm.Split(0 if rank < 2 else MPI.UNDEFINED, rank)  # ranks 0 and 1
-if rank < 2:
-    mine = slice(2 * rank, 2 * rank + 2)
-    part = x[:, mine] @ A[mine]
-    print(f"rank {rank} holds the rows {A[mine].tolist()} and gets\n{part}")
-
-# %% [markdown]
-# None. Each rank has a number in all four places, but each is only a part of a sum: 10 on rank 0 and 66 on rank 1 make 76. So the ranks
-# have to add.
-
-# %%
-# %%px
-if rank < 2:
-    y = np.zeros_like(part)
-    two.Allreduce(part, y)
-    print(f"rank {rank} now has\n{y}")
-
-# %% [markdown]
-# | layer | input | output | communication, forward |
-# |---|---|---|---|
-# | **column-parallel** | all of x, on every rank | a shard of y, complete | nothing |
-# | **row-parallel** | a shard of x | parts of y, to be summed | an all-reduce |
+# %% tags=["exercise: 09.4"]
 
 # %% [markdown] tags=["notes"]
-# Five minutes up to here. Ask the room what rank 0 gets by rows before the cell runs. Many say "the first row of y". Let somebody
-# compute 0·8 + 1·10 aloud: it is a part of 76.
+# Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
-# %% [markdown] tags=["slide"]
-# ## 2 · Two layers, one after the other
-#
-# Most language models are **Transformers**, networks that contain many pairs of linear layers. In a pair, `A` turns the numbers of a sample
-# into more numbers, the hidden layer. The number of inputs is the *width*. **GeLU** (a smooth ReLU) is applied to each hidden number, and
-# `B` leads back to the width. We split `A` by columns and `B` by rows. How many times do the ranks have to communicate?
-#
-# Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed. Each keeps all of
-# `x` and its shard of the weights. In the code, A is `up` and B is `down`; `Counting` counts a communicator's all-reduces.
+# %% [markdown] tags=["subslide"]
+# One more cell makes it a program. Three ranks have 68, 67 and 67 hidden numbers. **Vote:** they get (a) the weights of one process, (b) nearly the
+# same, (c) others, but as good.
 
 # %%
-predict("All-reduces in the forward pass?", None)
+# %%px --save 09_tensor.py
+weights = collected(comm, train(comm))
+if comm.rank == 0:
+    count, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
+    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {count} of 297 new images right")
+
+# %%
+# !mpiexec -n 1 python code/09_tensor.py
+# !mpiexec -n 3 python code/09_tensor.py
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (a), up to rounding. Every column of `up` adds something to `d_x`, and a rank knows only its own columns: `d_x` is a part of a sum, like `y`.
+# `d_up` and `d_down` belong to this rank's piece and are complete. So a pair costs *two all-reduces*, one forward, one backward.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 3 · What does it cost?
+#
+# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers. How many does tensor parallelism add
+# up for B images? Set both equal, and put your formula for B in place of `None`.
+
+# %%
+predict("At which batch do both send equally many bytes?", None)
+
+# %% [markdown]
+# Now count, while the batch doubles.
+
 
 # %%
 # %%px
-from course.lessons.l09_tensor_parallelism.runs import Counting
-from course_lib.parallel.tensor_parallel import parallel_feed_forward
-from course_lib.training.transformer import FeedForward
+from course_lib.rows import count
 
-torch.manual_seed(0)
-whole, counting = FeedForward(8).double(), Counting(comm)
-x = torch.randn(5, 8, dtype=torch.float64).requires_grad_()
-pair = parallel_feed_forward(counting, whole)  # this rank's shard of both layers
-y = pair(x)
-forward = counting.count
-columns = len(pair[0].weight)  # PyTorch stores A transposed: the rows of `weight` are columns of A
 
-# %%
-why = "Only the parts of y need a sum. A rank's hidden numbers are exactly the inputs of its rows of B."
-outcome("All-reduces in the forward pass?", cluster["forward"][0], word="counted", because=why)
+class Counting(MPI.Intracomm):
+    """A communicator that counts the bytes of its all-reduces."""
 
-# %% [markdown]
-# Each hidden number is complete on one rank, so that rank can apply GeLU to it. If the first layer were row-parallel, the ranks
-# would have to sum before GeLU, because GeLU(a) + GeLU(b) is not GeLU(a + b).
+    def Allreduce(self, out, array):
+        sums.append(array.nbytes)
+        super().Allreduce(out, array)
 
-# %% tags=["exercise: 09.q1"]
 
-# %% [markdown] tags=["slide"]
-# ## 3 · The backward pass
-#
-# Gradients go through the same layers from right to left. Every rank holds all of y, so it knows the full gradient of y. With it, the rank computes
-# the gradients of its rows of B, then of its hidden numbers, then of its columns of A. The gradient of `x` comes last; the layers before this pair
-# need it.
-
-# %%
-predict("All-reduces in the backward pass?", None)
-
-# %%
-# %%px
-y.square().sum().backward()
-backward = counting.count - forward
-
-# %%
-why = "Every column of A contributes to the gradient of x. "
-why += "Each rank has only the contribution of its own columns."
-outcome("All-reduces in the backward pass?", cluster["backward"][0], word="counted", because=why)
-
-# %% [markdown]
-# Both all-reduces in one picture:
+rows = []
+for batch in 32, 64, 128, 256, 512, 1024:
+    sums = []
+    gradients(Counting(comm), new_weights(comm), images[:batch], targets[:batch])
+    tensor, sums, mine = sum(sums), [], slice(comm.rank, batch, comm.size)  # mine: in data parallelism
+    for gradient in gradients(MPI.COMM_SELF, new_weights(MPI.COMM_SELF), images[mine], targets[mine]):
+        Counting(comm).Allreduce(MPI.IN_PLACE, gradient)
+    ways = {"tensor": tensor, "data": sum(sums)}
+    rows += [count(ways[way], unit="bytes", batch=batch, parallelism=way) for way in ways]
+met = [one["batch"] for one, other in zip(rows[::2], rows[1::2]) if one.value == other.value]
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l09_tensor_parallelism.figures import cut_layers
-
-cut_layers(cluster["columns"], forward=cluster["forward"][0], backward=cluster["backward"][0])
+show(cluster[0]["rows"], x="batch", y="all-reduced per step", by="parallelism")
 
 # %% [markdown]
-# The gradients of A and B need no message: each rank computes those of its own shard, completely. So each rank holds a quarter of A and B, and no
-# weight is ever sent.
-
-# %% tags=["exercise: 09.1"]
+# Did they meet where you said?
 
 # %%
-continue_with("09.1")
+outcome("At which batch do both send equally many bytes?", cluster["met"][0][0], word="they met at")
 
-# %% [markdown] tags=["notes"]
-# Seven minutes with the exercise. Most people sum `hidden` first: on two ranks it has the right shape, and the numbers are nonsense.
-# Ask: "Does anybody else hold a part of your hidden number?"
+# %% [markdown]
+# <details><summary>Open after you have run the cells</summary>
+#
+# Tensor parallelism adds up `y` and `d_x`, B · (10 + 54) numbers: twice the batch, twice the bytes. Weights do not know the batch.
+# 16,384 / 64 = 256. For the pair alone, B · (54 + 10) = 202 · (54 + 10): B is the number of *hidden numbers*, on any number of ranks.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
-# ## 4 · Test every gradient
+# ## 4 · Does it pay?
 #
-# **On 1, 2, 3 and 4 ranks, the output and all gradients must equal those of one process up to rounding (1e-12).** `by_autograd` computes the
-# expected values from the full matrices.
+# Two ranks, a core each, against one, for one forward and backward of a pair. **Vote** for the faster at a width of 32, and at 1,024.
 
-# %%
-# %%px
-from course.lessons.l09_tensor_parallelism.runs import all_equal, by_autograd
 
-draw = np.random.default_rng(0)
-points = draw.uniform(-1, 1, (100, 3))
-points[:, 2] = 1  # a constant input, in place of a bias
-target = points[:, :1] * points[:, 1:2]  # what More trains the layers to return
-A, B = draw.normal(size=(3, 32)), draw.normal(size=(32, 1)) / 6
-full_y, d_x, d_A, d_B = by_autograd(points, A, B, target)
+# %% tags=["nbval-ignore-output"]
+# %%px --targets 0:2
+from course_lib.measure import timed
+
+pair = comm.Create_group(comm.group.Incl([0, 1]))
+
+
+def once(comm, width):
+    x, up = np.ones((256, width)), np.ones((width, 4 * width // comm.size))
+    mlp_backward(comm, x, mlp_forward(comm, x, up, up.T)[0], up, up.T, x)
+
+
+for width in 32, 1024:
+    one, two = (1000 * timed(team, lambda: once(team, width)) for team in (MPI.COMM_SELF, pair))
+    if comm.rank == 0:
+        print(f"width {width}: one rank {one:.1f} ms, two ranks {two:.1f} ms")
 
 # %% [markdown]
-# A team of n ranks passes if all of its ranks have the right numbers.
-
-
-# %%
-# %%px
-def shards(team):
-    """This rank's columns of A, its rows of B, and their numbers."""
-    mine = np.array_split(np.arange(32), team.size)[team.rank]
-    return A[:, mine].copy(), B[mine].copy(), mine
-
-
-for n in (1, 2, 3, 4):
-    team = comm.Split(0 if rank < n else MPI.UNDEFINED, rank)
-    if rank < n:
-        up, down, mine = shards(team)
-        got = mlp_step(team, points, up, down, target)  # yours, if 09.1 is right
-        y_right, *right = all_equal(team, got, [full_y, d_x, d_A[:, mine], d_B[mine]])
-        if rank == 0:
-            print(f"{n} rank{'s' * (n > 1)}: y {y_right}; gradients of x, A and B {right}")
-
-# %% [markdown]
-# A forgotten sum raises no error; only such a test shows it. If you solved 09.1, put a `#` before one of your two lines, and run that cell and the
-# test again: it prints False on several ranks. Then remove the `#`, and run both again.
+# <details><summary>Open after you have run the cell</summary>
 #
-# The ranks send the outputs of layers (*activations*) and their gradients. Both grow with the batch, and the next layer waits for each sum. Data
-# parallelism sums gradients of weights, and nothing waits for them until the optimizer's step. So tensor parallelism needs fast links, such as those
-# between the GPUs of one machine.
+# Products grow with the square of the width, sums only with the width: wide pairs pay. The next layer waits for each sum; nothing is left
+# to compute meanwhile.
+#
+# </details>
 
-# %% [markdown] tags=["notes"]
-# Four minutes. Let somebody remove the first line and then the second, and read the verdicts aloud: without the first
-# sum everything is wrong, without the second only the gradient of x.
+# %% [markdown] tags=["slide"]
+# ## On a cluster
+#
+# | | with 64 GPUs |
+# |---|---|
+# | batch | in a language model, B is the number of *tokens* in a step, not of texts |
+# | ring | sends 2(n−1)/n of these bytes in both ways: the crossing stays |
+# | overlap | gradients of weights travel during backward (lesson 06); these sums are hard to hide |
+# | links | so tensor parallelism stays inside a machine, on two to eight GPUs |
+# | dropout | on hidden numbers each rank draws its own; on `y` all draw the same |
+
+# %% tags=["exercise: 09.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Forward, a split by columns sends nothing and gives a shard of the output. A split by rows gives parts of the output, which an all-reduce
-#   sums.
-# - A pair, columns then rows, costs one all-reduce forward and one backward, and the next layer waits for each.
-# - GeLU may follow a column-parallel layer. After a row-parallel layer, sum first.
-# - The test: output and every gradient equal those of one process, on 1, 2, 3 and 4 ranks.
+# - Columns, then rows: one all-reduce forward (`y`) and one backward (`d_x`).
+# - Ask of each array: complete, a piece, or a part of a sum? A sum forgotten in backward raises no error.
+# - Tensor parallelism sends activations, which grow with the batch; data parallelism sends gradients of weights.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model fits on a machine with eight GPUs only when its matrices are split eight ways. You get a second machine, over an ordinary
-# network. Vote, talk to your neighbour, vote again: (a) split the matrices sixteen ways; (b) split them eight ways on each
-# machine, and give each machine half of the batch.
+# A model just fits on a machine with eight GPUs, cut eight ways. You get a second machine, over an ordinary
+# network. (a) Cut sixteen ways. (b) Cut eight ways on each machine, and give each half of the batch.
 #
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a) every pair of layers sends its sums over the
-# slow network while all GPUs wait. In (b) that network carries the gradients of the weights, once per step. Two pipeline stages, one per
-# machine, are also good.</details>
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair sends its sums over the
+# slow network while all GPUs wait. In (b), it carries gradients of weights, once per step, during backward. Two pipeline stages
+# are also good.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
 
-# %% [markdown] tags=["more", "slide"]
+# %% [markdown] tags=["more"]
 # ## More
 #
-# ### Train
-#
-# With the gradients of section 4, the two layers can learn to multiply the two coordinates of a point.
-
-
-# %%
-# %%px
-def train(team):
-    """Train both layers on `team`; return the loss of every step."""
-    up, down, _ = shards(team)
-    losses = []
-    for _ in range(301):
-        y, _, d_up, d_down = mlp_step(team, points, up, down, target)
-        losses.append(((y - target) ** 2).sum() / (2 * len(points)))
-        up -= 0.3 * d_up
-        down -= 0.3 * d_down
-    return losses
-
-
-alone, split = train(MPI.COMM_SELF), train(comm)
-
-# %%
-for step in (0, 50, 100, 300):
-    one, four = cluster["alone"][0][step], cluster["split"][0][step]
-    print(f"step {step:3}: loss in one process {one:.6f}, on four ranks {four:.6f}")
-
-# %% [markdown]
-# `train` never sends a weight or the gradient of a weight. Each rank updates its shard by itself.
-
-# %% [markdown] tags=["slide"]
-# ### From two layers to a Transformer
-#
-# First back to the product of section 1.
+# First the two cuts once more, in a program of somebody else.
 
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# Now the layers of the library. All ranks enter a column-parallel layer with the same `x`. Forward, nothing is sent there; backward, the
-# gradients of `x` are summed. Megatron-LM, where these layers come from, calls this operation *f*; here it is `copy_to`:
+# ### Does attention cut as well?
+#
+# In PyTorch, autograd writes the backward. So both sums become functions with a gradient: Megatron-LM, where these cuts come from, calls them **f** and
+# **g**. f copies `x` forward and adds up gradients backward; g adds up forward and copies backward.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
 
+# %% tags=["source: course_lib.comm.regions:_ReduceFrom"]
+# %%px
+
 # %% [markdown]
-# Its counterpart *g*, `reduce_from`, sums forward and passes the gradient on unchanged. A column-parallel layer begins with *f*, and a
-# row-parallel layer ends with *g*. PyTorch stores a layer's matrix transposed, so our columns are dimension 0 of `weight`. `cut` copies this
-# rank's shard.
+# A **column-parallel** layer begins with f, a **row-parallel** one ends with g. (PyTorch stores matrices transposed: columns of `up` are rows of `up.weight`.)
 
 # %% tags=["source: course_lib.parallel.tensor_parallel:ColumnLinear"]
 # %%px
@@ -297,150 +321,41 @@ for step in (0, 50, 100, 300):
 # %%px
 
 # %% [markdown]
-# The bias of the row-parallel layer is added after the sum; before it, four ranks would add it four times.
-
-# %% tags=["exercise: 09.q2"]
-
-# %% [markdown]
-# Now check your answer. `copy_to` does nothing forward and is easily forgotten. Without it, the all-reduce of the backward pass is missing. We
-# compare the output and all gradients with the full pair.
-
-
-# %%
-# %%px
-from course_lib.comm.regions import shard_of
-
-
-def compare(name, enter):
-    """Print whether y and the gradients of x, A and B equal those of the full pair."""
-    first, second = ColumnLinear(comm, whole.up, enter=enter), RowLinear(comm, whole.down)
-    y, full_y = second(torch.nn.functional.gelu(first(x))), whole(x)
-    got = torch.autograd.grad(y.square().sum(), [x, first.weight, second.weight])
-    full = torch.autograd.grad(full_y.square().sum(), [x, whole.up.weight, whole.down.weight])
-    full = full_y, full[0], shard_of(comm, full[1], 0), shard_of(comm, full[2], 1)
-    same = [torch.allclose(a, b, atol=1e-10) for a, b in zip((y, *got), full, strict=True)]
-    if rank == 0:
-        print(f"{name}: y {same[0]}, gradients of x {same[1]}, A {same[2]}, B {same[3]}")
-
-
-compare("with copy_to   ", copy_to)
-compare("without copy_to", lambda comm, x: x)
-
-# %% tags=["exercise: 09.q3"]
-
-# %% [markdown]
-# **Heads.** In attention, each position of a text mixes in what it finds at earlier positions. Several heads do this side by side, and a head
-# needs nothing from the others. So each rank gets complete heads. Query, key and value become one column-parallel layer that is split
-# between heads; the projection after them is row-parallel. So attention, too, is a column-parallel layer followed by a row-parallel one. Here
-# are six heads on four ranks:
-
-# %%
-# %%px
-from course_lib.parallel.tensor_parallel import ParallelBlock
-from course_lib.training.transformer import build_transformer
-
-model = build_transformer(vocabulary=37, length=12, width=48, heads=6, layers=2, seed=0).double()
-counting = Counting(comm)
-block = ParallelBlock(counting, model.blocks[0], sequence=False)
-heads = len(block.attention.qkv.weight) // (3 * block.attention.head_width)
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.shares import owner_map
-
-owner_map([rank for rank, heads in enumerate(cluster["heads"]) for _ in range(heads)], what="head")
-
-# %% [markdown]
-# A Transformer's block is attention followed by a pair as in section 2. We take one forward and backward.
+# A language model is a **Transformer**: its blocks are attention, then a pair as in the core, with **GeLU**, a smooth ReLU. In attention, several *heads*
+# work side by side, and none needs another. So each rank gets complete heads: query, key and value are cut by columns, the projection after them by
+# rows. **Predict** the all-reduces of a block, forward and backward together.
 
 # %%
 predict("All-reduces in one block, forward and backward together?", None)
 
 # %%
 # %%px
-hidden = torch.randn(2, 12, 48, dtype=torch.float64, generator=torch.manual_seed(1)).requires_grad_()
-block(hidden).square().sum().backward()
-calls = counting.count
+import torch
+
+from course_lib.parallel.tensor_parallel import ParallelBlock
+from course_lib.training.transformer import build_transformer
+
+model = build_transformer(vocabulary=37, length=12, width=48, heads=6, layers=2, seed=0).double()
+block = ParallelBlock(Counting(comm), model.blocks[0], sequence=False)
+heads, sums = len(block.attention.qkv.weight) // (3 * block.attention.head_width), []
+x = torch.randn(2, 12, 48, dtype=torch.float64, generator=torch.manual_seed(1)).requires_grad_()
+block(x).square().sum().backward()
+calls = len(sums)
 
 # %%
-why = "The block has two pairs, and each pair needs one in each direction."
-outcome(
-    "All-reduces in one block, forward and backward together?",
-    cluster["calls"][0],
-    word="counted",
-    because=why,
-)
+print("heads per rank:", cluster["heads"])
+outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# **The vocabulary.** A language model begins with a table that has one row per token of the vocabulary. Each rank holds some rows. It looks up
-# the tokens it has and takes zeros for the others, so the sum over the ranks is the result.
-
-# %% tags=["source: course_lib.parallel.tensor_parallel:VocabularyEmbedding"]
-# %%px
-
-# %%
-# %%px
-tokens = torch.randint(0, 37, (2, 13), generator=torch.manual_seed(2))
-table = model.embedding.token
-found = torch.allclose(VocabularyEmbedding(comm, table)(tokens), table(tokens))
-print(f"rank {rank} holds tokens {VocabularyEmbedding(comm, table).mine}; same vectors: {found}")
-
-# %% [markdown]
-# The model ends with **logits**: for every position, one number per token of the vocabulary. With the vocabulary of a large model,
-# tens of thousands of tokens, they are often the largest tensor. With a column-parallel layer each rank holds some of them. Do not gather
-# them! The loss of a position needs only two sums.
-
-# %% tags=["exercise: 09.3"]
-
-# %% [markdown]
-# (The library first subtracts the largest logit, so that no exponential overflows, and sums the two numbers one by one: three all-reduces.)
-#
-# Now everything is split: table, heads, pairs and logits. We train on one process and on four ranks. All ranks see the *same* tokens.
-
+# Two pairs, each with one in each direction. Weights are not all that fills a memory: forward keeps **activations** for backward. **Vote:** of one
+# process's activations, each of four ranks keeps (a) a quarter, (b) about half, (c) all.
 
 # %%
 # %%px
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
-
-
-def train_transformer(team, sequence=False):
-    """Thirty steps on the same tokens: their losses, and how many weights this rank holds."""
-    shard = ParallelTransformer(team, model, sequence=sequence)
-    optimizer, losses = torch.optim.SGD(shard.parameters(), lr=0.5), []
-    for _ in range(30):
-        optimizer.zero_grad()
-        loss = vocabulary_cross_entropy(team, shard(tokens[:, :-1]), tokens[:, 1:], 37).mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, sum(parameter.numel() for parameter in shard.parameters())
-
-
-alone, weights = train_transformer(MPI.COMM_SELF)
-losses, held = train_transformer(comm)
-
-# %%
-for step in (0, 1, 2, 9, 29):
-    one, four = cluster["alone"][0][step], cluster["losses"][0][step]
-    print(f"step {step:2}: loss in one process {one:.6f}, on four ranks {four:.6f}")
-held = cluster["held"]
-print(f"weights in one process: {cluster['weights'][0]}; on each rank: {held}, together {sum(held)}")
-
-# %% [markdown]
-# Each rank holds about a quarter: ranks with two heads hold more than that, and ranks with one head hold less. Together the ranks hold more
-# weights than one process, because every rank has all norms, all positions and all biases of row-parallel layers.
-
-# %% [markdown] tags=["slide"]
-# ### Split the sequence, too
-#
-# Weights are not all that fills the memory. A forward pass keeps activations for the backward pass. Tensor parallelism splits them inside a
-# pair. Between the pairs, at the norms and additions, every rank keeps all of them. `kept_bytes` counts what autograd keeps.
-
-# %%
-predict("What percent of one process's activations does a tensor-parallel rank keep at most?", None)
-
-# %%
-# %%px
 from course_lib.training.kept import kept_bytes
+
+tokens = torch.randint(0, 37, (2, 13), generator=torch.manual_seed(2))
 
 
 def kept(team, sequence=False):
@@ -449,47 +364,59 @@ def kept(team, sequence=False):
     return kept_bytes(shard, lambda: shard(tokens[:, :-1]))
 
 
-bytes_kept = {
-    "one process": kept(MPI.COMM_SELF),
-    "tensor parallel": kept(comm),
-    "tensor and sequence parallel": kept(comm, sequence=True),
-}
+nbytes = {"one process": kept(MPI.COMM_SELF), "tensor": kept(comm), "tensor, sequence": kept(comm, True)}
 
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l09_tensor_parallelism.figures import kept_bars
-
-ways = ("one process", "tensor parallel", "tensor and sequence parallel")
-most = {way: max(kept[way] for kept in cluster["bytes_kept"]) for way in ways}
-outcome(
-    "What percent of one process's activations does a tensor-parallel rank keep at most?",
-    100 * most["tensor parallel"] / most["one process"],
-    "%",
-    word="counted",
-    because="What lies between the pairs is on every rank.",
-)
-kept_bars(most, ranks=4)
+# %%
+most = {way: max(of_rank[way] for of_rank in cluster["nbytes"]) for way in cluster["nbytes"][0]}
+for way, kept in most.items():
+    print(f"{way}: {kept} bytes, {kept / most['one process']:.0%}")
 
 # %% [markdown]
-# The last bar is **sequence parallelism**: between the pairs, each rank keeps only some *positions* of the sequence. An all-gather leads
-# into a pair and a reduce-scatter leads out of it. From lesson 04 you know that these are the two halves of an all-reduce, so forward the bytes
-# are the same. The gathered input is not kept, so the backward pass gathers it once more. Are the losses still the same?
+# <details><summary>Open after you have run the cells</summary>
+#
+# Inside a pair, activations are cut. Between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
+# some *positions* of the text there: **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
+# all-reduce (lesson 04), so forward sends equally many bytes. Backward gathers `x` once more, because only a piece was kept.
+#
+# </details>
+#
+# Is it still the same training?
+
 
 # %%
 # %%px
-in_sequence, _ = train_transformer(comm, sequence=True)
-largest = max(abs(a - b) for a, b in zip(in_sequence, alone, strict=True))
+def losses(team, sequence=False):
+    """Thirty steps on the same tokens."""
+    shard = ParallelTransformer(team, model, sequence=sequence)
+    optimizer, found = torch.optim.SGD(shard.parameters(), lr=0.5), []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = vocabulary_cross_entropy(team, shard(tokens[:, :-1]), tokens[:, 1:], 37).mean()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+trained = losses(MPI.COMM_SELF), losses(comm), losses(comm, sequence=True)
 
 # %%
-print("all 30 losses equal those of one process, to 1e-8:", cluster["largest"][0] < 1e-8)
+for step in (0, 1, 29):
+    print(f"step {step:2}:", *(f"{found[step]:.6f}" for found in cluster["trained"][0]))
 
-# %% [markdown] tags=["slide"]
-# ### The same in PyTorch
+# %% tags=["exercise: 09.q3"]
+
+# %% [markdown]
+# ### Do I have to write this myself?
 #
 # PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)`, `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
-# sum. A plan names the layers to split, and DTensor derives from the layouts what has to be sent. Our pair:
+# sum. A plan names the layers to cut, and DTensor derives from the layouts what has to be sent. A pair:
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
+
+# %% [markdown]
+# We count the collectives that it calls, forward and backward, and compare the gradient of `x` with that of one process.
 
 # %%
 # %%px --timeout 120
@@ -498,185 +425,32 @@ import copy
 from torch.distributed.device_mesh import init_device_mesh
 
 from course_lib.parallel.ddp import end_group, start_group
+from course_lib.parallel.dtensor_parallel import collectives_of
 
 start_group(comm, "mpi4py")
-mesh = init_device_mesh("cpu", (size,))
-theirs = dtensor_feed_forward(mesh, copy.deepcopy(whole))
+whole = model.blocks[0].mlp
+theirs = dtensor_feed_forward(init_device_mesh("cpu", (comm.size,)), copy.deepcopy(whole))
 layouts = [str(layer.weight.placements[0]) for layer in (theirs.up, theirs.down)]
-gradient = torch.autograd.grad(theirs(x).square().sum(), x)[0]
-expected = torch.autograd.grad(whole(x).square().sum(), x)[0]
-print(f"rank {rank}: {layouts}, gradient of x as in one process: {torch.allclose(gradient, expected)}")
+gradient, expected = (torch.autograd.grad(net(x).square().sum(), x)[0] for net in (theirs, whole))
+calls = collectives_of(lambda: theirs(x).square().sum().backward())
 end_group()
+if comm.rank == 0:
+    print(f"{layouts}, collectives: {calls}, gradients equal: {torch.allclose(gradient, expected)}")
 
 # %% [markdown]
-# `S(0)` is short for `Shard(0)`. PyTorch stores A and B transposed, so `S(0)` of `up` means columns of A, and `S(1)` of `down` means rows
-# of B: the same splits as ours.
-#
-# Now we time a step of both: ours on MPI, and DTensor on the backend "mpi4py", which is MPI too. Both split the same Transformer, over
-# one rank per core; the other ranks sit out.
-
-# %%
-predict("How many times as long as ours does DTensor's step take?", None)
-
-# %%
-# %%px --timeout 120
-from course_lib.comm.timing import one_rank_per_core, seconds_of_each
-from course_lib.parallel.dtensor_parallel import collectives_of, dtensor_loss_backward, dtensor_transformer
-
-team = one_rank_per_core(comm)
-words = torch.randint(0, 240, (4, 65), generator=torch.manual_seed(3))
-larger = build_transformer(vocabulary=240, width=192, heads=12, length=64, layers=2, seed=0)
-
-
-def our_step():
-    """Forward and backward of our shard."""
-    vocabulary_cross_entropy(meeting, ours(words[:, :-1]), words[:, 1:], 240).mean().backward()
-
-
-def their_step():
-    """The same by DTensor."""
-    dtensor_loss_backward(theirs(words[:, :-1]), words[:, 1:])
-
-
-# %% [markdown]
-# First one step of each to warm up, in which we count the collectives. Then we alternate between the two, 15 steps each.
-
-# %%
-# %%px --timeout 120
-seconds = meetings = None
-if team != MPI.COMM_NULL:
-    start_group(team, "mpi4py")
-    meeting = Counting(team)
-    ours = ParallelTransformer(meeting, larger)
-    theirs = dtensor_transformer(init_device_mesh("cpu", (team.size,)), copy.deepcopy(larger))
-    our_step()
-    meetings = meeting.count, collectives_of(their_step)
-    steps = our_step, their_step
-    seconds = np.median([[seconds_of_each(team, step, 1)[0] for step in steps] for _ in range(15)], axis=0)
-    end_group()
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l09_tensor_parallelism.beside_dtensor import explain_dtensor, reference_table
-
-(ours, theirs), (our_calls, their_calls) = cluster["seconds"][0], cluster["meetings"][0]
-why = explain_dtensor(theirs / ours, our_calls, their_calls)
-outcome("How many times as long as ours does DTensor's step take?", theirs / ours, because=why)
-print(f"medians: ours {1e3 * ours:.1f} ms, DTensor {1e3 * theirs:.1f} ms, both over MPI")
-print(reference_table())
-
-# %% [markdown]
-# The table is from the reference machine (lesson 02), with a wider model and a step of the optimizer. DTensor works for many models and
-# layouts. For that, it looks up at every operation what the layouts mean. That cost is the same for a small and a large tensor, so it weighs
-# most in small models.
-
-# %% [markdown] tags=["slide"]
-# ### Channels, long texts, experts
-#
-# **Channels.** A convolution is a linear layer in its channels. Split the first of two by the channels that come out and the second by those
-# that go in, and you have a pair:
-
-# %%
-# %%px
-from course_lib.parallel.tensor_parallel import ColumnConv, RowConv
-
-torch.manual_seed(4)
-first, second = torch.nn.Conv2d(3, 6, 3, padding=1), torch.nn.Conv2d(6, 4, 3, padding=1)
-images, counting = torch.randn(2, 3, 8, 8), Counting(comm)
-ours = RowConv(counting, second)(torch.relu(ColumnConv(counting, first)(images)))
-close = torch.allclose(ours, second(torch.relu(first(images))), atol=1e-5)
-print(f"rank {rank}: same images: {close}, all-reduces forward: {counting.count}")
-
-# %% [markdown]
-# The all-reduce sums images of all four output channels. For large images that is much, and lesson 10 splits the images instead.
-#
-# **Long texts.** If a text is so long that even one head's attention does not fit, we split the sequence inside attention, too. In
-# **context parallelism** each rank keeps its own queries, and the keys and values go round a ring (*ring attention*). A rank sees one block of
-# keys at a time, so it has to add up its softmax block by block:
-
-# %% tags=["source: course_lib.parallel.context_parallel:add_block"]
-# %%px
-
-# %% tags=["source: course_lib.parallel.context_parallel:ring_attention"]
-# %%px
-
-# %% [markdown]
-# A text of ten positions on four ranks, with every rank's sends counted:
-
-# %%
-# %%px
-from course_lib.comm.counting import counted
-from course_lib.theory.partition import even_range
-
-counting = counted(comm)
-query, key, value = torch.randn(3, 1, 2, 10, 4, dtype=torch.float64, generator=torch.manual_seed(5))
-mine = even_range(10, size, rank)
-part = slice(mine.start, mine.stop)
-mixed = ring_attention(counting, query[..., part, :], key[..., part, :], value[..., part, :])
-full = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-right, sent = torch.allclose(mixed, full[..., part, :]), counting.sent.nbytes
-print(f"rank {rank}: positions {mine}, as full attention: {right}, bytes sent: {sent}")
-
-# %% [markdown]
-# Rank 0 sends its own three positions, then the two of rank 3, then the two of rank 2. Each has a key and a value of 4 numbers in 2 heads, 8
-# bytes per number: 7 · 2 · 4 · 2 · 8 = 896 bytes. The block of rank 1 comes last, and rank 0 does not send it on.
-#
-# **Experts.** In a mixture of experts, a router chooses one of several networks for each token. In **expert parallelism** the experts live on
-# different ranks: an all-to-all takes each token to its expert, a second one brings the answers back. Nobody knows in advance how many tokens
-# will arrive, so the ranks first exchange the counts.
-
-# %% tags=["source: course_lib.parallel.expert_parallel:ask_all_ranks"]
-# %%px
-
-# %% [markdown]
-# Each answer is multiplied by the probability that the router gave, so the router has a gradient and learns, too.
-
-# %% tags=["source: course_lib.parallel.expert_parallel:ParallelMixture"]
-# %%px
-
-# %%
-# %%px
-from course_lib.parallel.expert_parallel import Mixture
-
-torch.manual_seed(1)
-mixture = Mixture(4, [torch.nn.Linear(4, 4) for _ in range(4)])  # in one process
-everybody, mine = torch.randn(12, 4), slice(3 * rank, 3 * rank + 3)
-chosen = mixture.router(everybody[mine]).argmax(1).tolist()
-same = torch.allclose(ParallelMixture(comm, mixture)(everybody[mine]), mixture(everybody)[mine], atol=1e-6)
-print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one process: {same}")
-
-# %% [markdown]
-# Count how often each expert was chosen: the ranks get unequal work. Training therefore often adds a loss that rewards an even choice.
-
-# %% [markdown]
-# ## On GPUs
-#
-# On GPUs, products are far faster than here, but messages between machines are not. So tensor parallelism usually stays inside one machine,
-# on its fast links, often with two to eight GPUs. The same DTensor plan runs with `init_device_mesh("cuda", …)`.
-
-# %% [markdown]
-# ## Pitfalls
-#
-# - Gathering after every column-parallel layer: right, slow, and not needed.
-# - Adding a row-parallel layer's bias on every rank before the sum.
-# - Forgetting the sum of the backward pass: the first loss is right, and the layers before learn something else.
-# - Splitting a head between two ranks, or using more ranks than heads.
-# - Gathering the logits only to compute a loss.
+# `S(0)`, short for `Shard(0)`, of `up.weight` are columns of `up`; `S(1)` of `down.weight` are rows of `down`: our cuts, and our two sums. DTensor does not know
+# heads: it would cut one in two if the ranks did not divide them.
 
 # %% [markdown]
 # ## References
 #
 # - M. Shoeybi and others, [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019: columns, rows, f and g.
-# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the product of section 1. Exercise 09.2 tests one of its sentences.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: exercise 09.2 tests one of its sentences.
 # - V. Korthikanti and others, [Reducing activation recomputation in large Transformer
 #   models](https://arxiv.org/abs/2205.05198), 2022: sequence parallelism.
-# - N. Dryden and others, [Channel and filter parallelism for large-scale CNN
-#   training](https://doi.org/10.1145/3295500.3356207), 2019: convolutions.
-# - H. Liu, M. Zaharia and P. Abbeel, [Ring attention](https://arxiv.org/abs/2310.01889), 2023.
-# - W. Fedus, B. Zoph and N. Shazeer, [Switch Transformers](https://arxiv.org/abs/2101.03961), 2022: one expert per token.
 # - PyTorch, [Tensor parallelism](https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html): plans.
-
-# %% [markdown]
-# ## Stretch
-#
-# In `mlp_step` the gradient of `x` is summed, and the gradient of A does not need that sum. Compute the gradient of `x` first, start its sum
-# with `Iallreduce`, compute the gradient of A meanwhile, and then wait. When can that be faster, and when not?
+# - Other cuts, each in a file of `course_lib/parallel` that you can read: the channels of a convolution (`ColumnConv` in `tensor_parallel.py`;
+#   [Dryden and others](https://doi.org/10.1145/3295500.3356207), 2019), long texts (`context_parallel.py`;
+#   [ring attention](https://arxiv.org/abs/2310.01889), 2023), experts (`expert_parallel.py`;
+#   [Switch Transformers](https://arxiv.org/abs/2101.03961), 2022).
+# - E. Alpaydin and C. Kaynak, [Optical Recognition of Handwritten Digits](https://doi.org/10.24432/C50P49), 1998 (CC BY 4.0): the digits.

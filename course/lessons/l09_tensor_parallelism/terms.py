@@ -35,18 +35,4 @@ TERMS = (
         "The activations between tensor-parallel layers are split along the sequence, so that no rank "
         "keeps all of them.",
     ),
-    Term(
-        "logits",
-        "The last layer's outputs: one number per class, or per token of the vocabulary, before the softmax.",
-        forms=r"logits?",
-    ),
-    Term(
-        "context parallelism",
-        "Attention of a sequence that is split: each rank keeps its queries, and the keys and values go "
-        "round a ring.",
-    ),
-    Term(
-        "expert parallelism",
-        "The experts of a mixture are on different ranks, and an all-to-all takes each token to its expert.",
-    ),
 )

@@ -1,288 +1,231 @@
-"""Exercises of lesson 11, ZeRO: who owns what, a bucket's gradients, a layer's weights, a norm.
+"""Exercises, questions and predictions of lesson 11, ZeRO from scratch.
 
-The first is a faded example: the lesson shows a full step of stage 1, 11.1 leaves two lines of stage 2 open,
-11.3 has nothing but the signature of stage 3's forward pass. All of it in NumPy, on flat arrays.
+torch is imported only where a check needs it: exercises without it are checked sooner.
 """
 
-import gc
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from course.lessons.l11_zero_from_scratch.exercise_clip import CLIP
-from course.lessons.l11_zero_from_scratch.exercise_trace import TRACE
-from course.lessons.l11_zero_from_scratch.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l11_zero_from_scratch.quiz import QUESTIONS
 from mpi_classroom.exercises import (
     Exercise,
-    Wrong,
+    Option,
+    Prediction,
+    Question,
     WrongAnswer,
     changed,
-    expect,
     expect_array,
-    missing_ranks,
 )
 
-# -------------------------------------------------------------------- 11.1 stage 2's gradients
+# -------------------------------------------------------------------- 11.5 stage 1's update
 
 
-def _check_shards(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    """Buckets of decimal-coded float32 gradients, made one by one; afterwards none may be alive."""
-    made: list[weakref.ref[np.ndarray]] = []
-    got = answer.shard_gradients(comm, _buckets(lengths, comm.rank, made))
-    expect(
-        isinstance(got, list), f"returned {type(got).__name__}, expected a list with one shard per bucket."
-    )
-    expect(
-        len(got) == len(lengths),
-        f"returned {len(got)} shard{'s' * (len(got) != 1)} for {len(lengths)} buckets.",
-    )
-    for number, (value, length) in enumerate(zip(got, lengths, strict=True)):
-        positions = np.arange(1.0, length + 1)
-        mine = np.array_split(positions, comm.size)[comm.rank]
-        total = mine * _ones(comm.size)
-        expect_array(value, total, _lookalikes(number, positions, total, comm) if comm.size > 1 else None)
-    gc.collect()
-    alive = sum(bucket() is not None for bucket in made)
-    expect(
-        alive == 0,
-        f"has the right shards, but {alive} full bucket{'s' * (alive > 1)} cannot be freed: a view keeps the "
-        "whole array that it is cut from.",
-    )
+def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
+    """One step of SGD with rate 1 from zeros; number i of rank r's gradient is (i + 1) · 10^r."""
+    import torch
+    from torch import nn
 
+    from course_lib.parallel.plain_zero import own_slice
 
-def _buckets(lengths: Sequence[int], rank: int, made: list[weakref.ref[np.ndarray]]) -> Iterator[np.ndarray]:
-    def bucket(length: int) -> np.ndarray:
-        gradient = (np.arange(1, length + 1) * 10**rank).astype(np.float32)
-        made.append(weakref.ref(gradient))
-        return gradient
-
-    for length in lengths:
-        yield bucket(length)
-
-
-def _lookalikes(number: int, positions: np.ndarray, total: np.ndarray, comm: Any) -> Mapping[str, Any]:
-    """What certain mistakes give for bucket `number`: an explanation and the value."""
-    size, rank = comm.size, comm.rank
-    where = f"bucket {number}: "
-    found = {
-        where + "that is the full sum; this rank keeps its shard only.": positions * _ones(size),
-        where + "those are all of this rank's own gradients.": positions * 10.0**rank,
-        where + "that shard has this rank's own gradients: nothing was added.": total
-        / _ones(size)
-        * 10.0**rank,
-        where + f"got the mean; the sum is {size} times as large.": total / size,
-        where + "that shard was never filled: nothing was received.": np.zeros_like(total),
+    model = nn.Linear(length, 1, bias=False).double()
+    model.weight.data.zero_()
+    mine = [nn.Parameter(own_slice(comm, model.weight))]
+    own = np.arange(1.0, length + 1) * 10.0**comm.rank
+    model.weight.grad = torch.from_numpy(own.copy()).view(1, -1)
+    answer.update(comm, model, mine, torch.optim.SGD(mine, lr=1.0))
+    total = np.arange(1.0, length + 1) * sum(10.0**rank for rank in range(comm.size))
+    got = model.weight.detach().view(-1).numpy()
+    here = np.zeros(length)
+    part = np.array_split(np.arange(length), comm.size)[comm.rank]
+    here[part] = total[part]
+    lookalikes = {
+        "no weight has moved: the optimizer took no step.": np.zeros(length),
+        "moved along the mean of the gradients; here the sum was asked for.": -total / comm.size,
     }
-    for other, part in enumerate(np.array_split(positions, size)):
-        if other != rank:
-            found[where + f"that is the shard of rank {other}."] = part * _ones(size)
-        missing = missing_ranks(_ones(size) - 10**other, size)
-        found[where + f"{missing}."] = total / _ones(size) * (_ones(size) - 10.0**other)
-    return found
+    if comm.size > 1:
+        lookalikes |= {
+            "only this rank's own slice is new. Who has the others?": -here,
+            "all weights moved along this rank's own gradient: nothing was added.": -own,
+        }
+    expect_array(got, -total, lookalikes)
 
 
-def _ones(size: int) -> int:
-    return int("1" * size)
-
-
-_SHARDS = '''\
-def shard_gradients(comm, buckets):
-    """Return this rank's shard of the summed gradients, a list with one array per bucket.
-
-    `buckets` yields one array after the other, as backward fills them. Do not keep any of them.
-    """
-    shards = []
-    for gradient in buckets:
-        counts = [len(part) for part in np.array_split(gradient, comm.size)]
-        mine = np.zeros(counts[comm.rank], gradient.dtype)
-        comm.Reduce_scatter(gradient, mine, counts)
-        shards.append(mine)
-    return shards
+_UPDATE = '''\
+def update(comm, model, mine, optimizer):
+    """Sum the gradients, update this rank's slices, and gather the weights."""
+    for full, part in zip(model.parameters(), mine, strict=True):
+        sum_slice(comm, full, part)
+    optimizer.step()
+    optimizer.zero_grad()
+    for full in model.parameters():
+        gather(comm, full)
 '''
-_SUM = "        comm.Reduce_scatter(gradient, mine, counts)\n"
+_GATHERED = "    for full in model.parameters():\n        gather(comm, full)\n"
+_STEP = "    optimizer.step()\n    optimizer.zero_grad()\n"
 
-SHARDS = Exercise(
-    id="11.1",
-    title="Stage 2, with two gaps",
-    task="This function gets one bucket after the other. From each bucket it should keep this rank's shard "
-    "of the sum over all ranks. Fill two gaps: `mine` must be as long as the shard, and a call in place "
-    "of `...` must fill it.",
-    objectives=(1, 3),
-    targets=("view-is-small",),
-    stub=changed(_SHARDS, ("counts[comm.rank]", "0"), (_SUM, "        ...\n")),
+UPDATE = Exercise(
+    id="11.5",
+    title="Spot the bug",
+    task="Somebody wrote `update` and tested it on one rank. After it, every rank must hold *all* new "
+    "weights.",
+    objectives=(1, 2),
+    targets=("slices-follow-layers",),
+    stub=changed(_UPDATE, (_GATHERED, "")),
     hints=(
-        "In `zero1_step`, one line sums the gradients and leaves each rank its shard of the sum. How long "
-        "must the array for the shard be?",
-        "gradient of a bucket, on all ranks   1 2 3 4 5 │ 10 20 30 40 50 │ …\n"
-        "after a reduce-scatter               rank 0: 11 22 33    rank 1: 44 55\n"
-        "`counts` has the length of every rank's shard.",
-        "mine = np.zeros(counts[…], gradient.dtype)   and   comm.Reduce_scatter(gradient, …, counts)",
+        "Which numbers of a weight matrix are new on rank 1 after `optimizer.step()`? Where are the others?",
+        "rank 0    new │ old │ old        rank 1    old │ new │ old        rank 2    old │ old │ new\n"
+        "One of the functions above fills a tensor with the slices of all ranks.",
+        "for … in model.parameters():   and below it   gather(comm, …)",
     ),
-    solution=_SHARDS,
-    check=_check_shards,
-    cases=((8, 4), (7, 3), (1, 9, 2)),
-    sizes=(2, 3, 4, 1),  # alone, a shard is everything
-    describe=lambda lengths: f"buckets of {', '.join(map(str, lengths))} gradients",
+    solution=_UPDATE,
+    check=_check_update,
+    cases=(8, 7, 5),
+    describe=lambda length: f"{length} weights",
+    sizes=(2, 3, 4, 1),
+    imports="import torch\nfrom course_lib.parallel.plain_zero import gather, sum_slice\n",
+    save="11_zero.py",
     wrong=(
         WrongAnswer(
-            changed(
-                _SHARDS,
-                ("        mine = np.zeros(counts[comm.rank], gradient.dtype)\n", ""),
-                (_SUM, "        comm.Allreduce(MPI.IN_PLACE, gradient)\n"),
-                ("append(mine)", "append(gradient)"),
-            ),
-            "keeps its shard only",
+            changed(_UPDATE, (_STEP, ""), (_GATHERED, _GATHERED + _STEP)), "only this rank's own slice is new"
         ),
+        WrongAnswer(changed(_UPDATE, ("    optimizer.step()\n", "")), "the optimizer took no step"),
         WrongAnswer(
             changed(
-                _SHARDS,
-                (
-                    "np.zeros(counts[comm.rank], gradient.dtype)",
-                    "np.array_split(gradient, comm.size)[comm.rank]",
-                ),
-                (_SUM, "        comm.Allreduce(MPI.IN_PLACE, gradient)\n"),
+                _UPDATE,
+                (_STEP, "    for part in mine:\n        part.grad /= comm.size\n" + _STEP),
             ),
-            "a view keeps the whole array",
+            "here the sum was asked for",
         ),
         WrongAnswer(
-            changed(_SHARDS, (_SUM, "        mine += np.array_split(gradient, comm.size)[comm.rank]\n")),
+            '''\
+def update(comm, model, mine, optimizer):
+    """Sum the gradients, update this rank's slices, and gather the weights."""
+    for full in model.parameters():
+        full.data -= full.grad
+''',
             "nothing was added",
         ),
-        WrongAnswer(changed(_SHARDS, (_SUM, _SUM + "        mine /= comm.size\n")), "got the mean"),
-        WrongAnswer(changed(_SHARDS, (_SUM, "")), "nothing was received"),
     ),
-    why="backward fills the buckets one by one. Which is full first: that of the first layers, or that "
-    "of the last?",
+    why="a rank's optimizer never sees three quarters of the weights. Why is the step right all the same?",
 )
 
-# -------------------------------------------------------------------- 11.3 stage 3's forward pass
+# -------------------------------------------------------------------- questions
 
-
-def _check_forward(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    full = [np.arange(1.0, length + 1) + 100 * layer for layer, length in enumerate(lengths)]
-    shards = [np.array_split(weights, comm.size)[comm.rank].copy() for weights in full]
-    there: list[weakref.ref[Any]] = []
-    wrong: list[Wrong] = []
-
-    def look(layer: int, weights: Any) -> None:
-        expect(layer == len(there), f"ran layer {layer!r} where layer {len(there)} was due.")
-        expect_array(weights, full[layer], _wrong_weights(layer, full, comm))
-        gc.collect()
-        others = sum(other() is not None and other() is not weights for other in there)
-        expect(
-            others == 0,
-            f"has {others + 1} layers gathered while layer {layer} runs. Which of them is needed now?",
-        )
-
-    def run(layer: int, x: float, weights: Any) -> float:
-        try:
-            look(layer, weights)
-        except Wrong as error:  # raised afterwards: the other ranks wait for this one's shards
-            wrong.append(error)
-        there.append(weakref.ref(weights))
-        return 2 * x + float(np.sum(weights))
-
-    got = answer.forward(comm, run, 1.0, [shard.copy() for shard in shards], list(lengths))
-    for error in wrong[:1]:
-        raise error
-    expect(len(there) == len(lengths), f"ran {len(there)} of {len(lengths)} layers.")
-    x = 1.0
-    for weights in full:
-        x = 2 * x + float(np.sum(weights))
-    expect_array(got, np.asarray(x), {"returned the x that came in.": np.asarray(1.0)})
-
-
-def _wrong_weights(layer: int, full: Sequence[np.ndarray], comm: Any) -> Mapping[str, Any]:
-    """What certain mistakes hand to `run`."""
-    weights, where = full[layer], f"layer {layer} ran with "
-    mine = np.array_split(np.arange(len(weights)), comm.size)[comm.rank]
-    only_mine = np.zeros_like(weights)
-    only_mine[mine] = weights[mine]
-    found: dict[str, Any] = {}
-    if comm.size > 1:
-        found |= {
-            where + "this rank's shard of the weights only.": weights[mine],
-            where + "zeros in place of the other ranks' shards.": only_mine,
-            where + "zeros: nothing was gathered.": np.zeros_like(weights),
-        }
-    return found
-
-
-_FORWARD = '''\
-def forward(comm, run, x, shards, lengths):
-    """Run layers 0, 1, 2, … in turn, each by x = run(layer, x, weights), and return the last x.
-
-    `shards[layer]` is this rank's shard of the layer's `lengths[layer]` weights. `run` needs
-    all of them, but no two layers may be gathered at the same time.
-    """
-    for layer, shard in enumerate(shards):
-        weights = np.zeros(lengths[layer])
-        counts = [len(part) for part in np.array_split(weights, comm.size)]
-        comm.Allgatherv(shard, [weights, counts])
-        x = run(layer, x, weights)
-        del weights
-    return x
-'''
-
-FORWARD = Exercise(
-    id="11.3",
-    title="Stage 3, from its signature",
-    task="Write the forward pass of stage 3. The docstring says what is given; the collective that gathers "
-    "shards is in `zero1_step`.",
-    objectives=(3,),
-    stub='''\
-def forward(comm, run, x, shards, lengths):
-    """Run layers 0, 1, 2, … in turn, each by x = run(layer, x, weights), and return the last x.
-
-    `shards[layer]` is this rank's shard of the layer's `lengths[layer]` weights. `run` needs
-    all of them, but no two layers may be gathered at the same time.
-    """
-    return x
-''',
-    hints=(
-        "Loop over the layers. Each turn has three steps: gather the weights, run the layer, free them.",
-        "layer 0   gather ─ run ─ free\nlayer 1                       gather ─ run ─ free\n"
-        "To gather shards of unequal length you need `counts`, as in `zero1_step`.",
-        "comm.Allgatherv(shard, [weights, …])   then   x = run(layer, …, weights)",
-    ),
-    solution=_FORWARD,
-    check=_check_forward,
-    cases=((8, 4), (5, 7, 3)),
-    describe=lambda lengths: f"layers of {', '.join(map(str, lengths))} weights",
-    sizes=(2, 3, 4, 1),
-    wrong=(
-        WrongAnswer(
-            changed(
-                _FORWARD,
-                ("    for layer, shard in", "    kept = []\n    for layer, shard in"),
-                ("        del weights\n", "        kept.append(weights)\n"),
-            ),
-            "has 2 layers gathered",
+WHICH_STAGE = Question(
+    id="11.q4",
+    question="On 64 GPUs of 80 GB, a model's weights take 14 GB per GPU, its gradients 14 GB, Adam's state "
+    "84 GB, and the activations of a batch 30 GB. The network between the machines is slow. Which stage do "
+    "you try first?",
+    options=(
+        Option(
+            "stage 1: only its optimizer state is cut",
+            reply="14 + 14 + 84 / 64 + 30 is 59 GB: it fits, and sends no more than data parallelism does.",
+            right=True,
         ),
-        WrongAnswer(
-            changed(_FORWARD, ("run(layer, x, weights)", "run(layer, x, shard)")), "shard of the weights only"
+        Option(
+            "stage 3: all model states become a 64th",
+            reply="It fits, with room to spare, but gathers all weights twice per step, on a slow network. "
+            "What does stage 1 need?",
+            belief="zero-shards-activations",
         ),
-        WrongAnswer(
-            changed(_FORWARD, ("        comm.Allgatherv(shard, [weights, counts])\n", "")),
-            "nothing was gathered",
-        ),
-        WrongAnswer(changed(_FORWARD, ("x = run(", "y = run(")), "returned the x that came in"),
-        WrongAnswer(
-            changed(
-                _FORWARD,
-                (
-                    "    for layer, shard in enumerate(shards):",
-                    "    for layer, shard in [*enumerate(shards)][::-1]:",
-                ),
-            ),
-            "where layer 0 was due",
+        Option(
+            "none: 30 GB plus a 64th is too much",
+            reply="A 64th of what? Stage 1 cuts Adam's 84 GB alone; weights, gradients and activations stay. "
+            "Add them up.",
+            belief="every-stage-an-nth",
         ),
     ),
-    why="backward starts with the last layer. Does any rank still have its full weights?",
+    objectives=(2, 3),
 )
 
-EXERCISES = (SHARDS, *QUESTIONS, TRACE, FORWARD, CLIP)
+WHO_COMPUTES = Question(
+    id="11.q1",
+    question="Four ranks train with stage 3, each on 8 samples of its own. What does each rank compute in a "
+    "step?",
+    options=(
+        Option(
+            "a quarter of every layer, on its own samples",
+            reply="That would mean a rank computes with its slice only. It doesn't: before a layer runs, "
+            "each rank gathers all of the layer's weights, and computes as one process would.",
+            belief="zero-splits-computation",
+        ),
+        Option(
+            "all layers that it owns, on all samples",
+            reply="That would be a pipeline, as in lesson 08: its ranks own layers, and activations "
+            "travel. In ZeRO every rank owns a slice of every layer, and weights travel.",
+            belief="owner-runs-the-layer",
+        ),
+        Option(
+            "all layers in full, on its own samples",
+            reply="Every rank runs the full model on its own samples, as in data parallelism. Owners keep "
+            "and update numbers; computing is not divided among them.",
+            right=True,
+        ),
+    ),
+    objectives=(1,),
+)
+
+WHICH_NORM = Question(
+    id="11.q5",
+    question="In stage 2, a colleague clips with `clip_grad_norm_(mine, 1.0)` before the update, on every "
+    "rank. What happens?",
+    options=(
+        Option(
+            "the training of one process, for the norm is that of sums",
+            reply="The sums are right, but each rank takes the norm of *its* slices. Clipping needs the norm "
+            "of all gradients.",
+            belief="own-norm-is-the-norm",
+        ),
+        Option(
+            "another training, for each rank scales its slices by itself",
+            reply="Every rank finds another norm, and all are too small. Add up the squares over all ranks, "
+            "then take the root.",
+            right=True,
+        ),
+        Option(
+            "an error, since MPI finds slices of different norms",
+            reply="MPI gathers numbers and knows nothing of norms. Nothing fails, and the direction of the "
+            "step is wrong.",
+            belief="own-norm-is-the-norm",
+        ),
+    ),
+    objectives=(1,),
+)
+
+KEEP_GATHERED = Question(
+    id="11.q6",
+    question="With `reshard_after_forward=False`, FSDP2 frees a layer's weights only after backward. What do "
+    "you trade, compared with stage 3?",
+    options=(
+        Option(
+            "a higher peak for fewer bytes: one gather less per step",
+            reply="When backward begins, all weights are there, as in stage 2, and it sends as much: one "
+            "gather and one reduce-scatter.",
+            right=True,
+        ),
+        Option(
+            "nothing: backward needs all of these weights anyway",
+            reply="Backward needs them layer by layer. When it begins, all layers are gathered now; in stage "
+            "3 it is one.",
+            belief="stage-3-is-free",
+        ),
+        Option(
+            "a lower peak for more bytes: weights stay longer",
+            reply="What stays longer makes the peak higher, not lower, and need not be sent again.",
+            belief="gather-grows-with-n",
+        ),
+    ),
+    objectives=(4, 5),
+)
+
+EXERCISES = (UPDATE, WHICH_STAGE, WHO_COMPUTES, WHICH_NORM, KEEP_GATHERED)
+
+PREDICTIONS = (
+    Prediction(
+        id="11.p9",
+        question="How many times as many bytes does a rank send in stage 3 as in stage 2?",
+        objectives=(4,),
+        targets=("stage-3-is-free", "gather-grows-with-n"),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Runs of lesson 11: training in each stage, and what it keeps and receives, counted.
+"""Training in each stage of ZeRO, and what it keeps and receives, counted: for tests and the study.
 
     zero = start(comm, model, stage=2)
     held_state(zero, model)                  StateBytes(weights=…, gradients=…, optimizer=…), to the byte
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
-from course.lessons.l11_zero_from_scratch.records import Look, Training
 from course_lib.parallel import zero as library
-from course_lib.parallel.zero import Bucket, Zero2, Zero3
+from course_lib.parallel.zero import Zero3
 from course_lib.parallel.zero_stages import Zero, held, start
 from course_lib.theory.memory import StateBytes
 from course_lib.theory.partition import even_range
-from course_lib.training.flat import flatten
 from course_lib.training.memory_use import LiveBytes
 
-ShardGradients = Callable[[MPI.Intracomm, Iterable[Any]], list[Any]]  # the function of exercise 11.1
 SMALL_BUCKETS = 200_000  # bytes: about as large as a block of the lesson's Transformer
 
 
@@ -79,21 +77,31 @@ def kept_activations(zero: Zero, model: nn.Module, forward: Callable[[], torch.T
 # ------------------------------------------------------------------ training, and what it needs
 
 
-class OwnZero2(Zero2):
-    """Stage 2 that sums and shards each bucket with a function of the notebook."""
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a training needed: the loss of each step, over all ranks; bytes held; bytes received per step."""
 
-    def __init__(self, shard_gradients: ShardGradients, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.shard_gradients = shard_gradients
+    losses: list[float]
+    held: StateBytes
+    received: int
 
-    @torch.no_grad()
-    def reduce(self, bucket: Bucket) -> None:
-        """Add the function's shard of the summed gradients to this rank's, and free the full ones."""
-        flat = flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in bucket.parameters])
-        for parameter in bucket.parameters:
-            parameter.grad = None
-        (shard,) = self.shard_gradients(self.comm, [flat.numpy()])
-        bucket.gradient_shard += torch.from_numpy(shard)
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was live on one rank in one step, in bytes.
+
+    `live`: all tensors, after each operation; `held`: weights, gradients and optimizer state between steps;
+    `activations`: what forward keeps for backward, weights left out.
+    """
+
+    live: list[int]
+    held: int
+    activations: int
+
+    @property
+    def peak(self) -> int:
+        """The most that was live."""
+        return max(self.live)
 
 
 def text_batches(
@@ -127,18 +135,17 @@ def train(
     stage: int,
     *,
     lr: float = 3e-3,
-    shard_gradients: ShardGradients | None = None,
 ) -> Training:
-    """Train a copy of the Transformer `model` with AdamW on this rank's `batches`.
-
-    Stage 2 sums its gradients with `shard_gradients`, if given.
-    """
+    """Train a copy of the Transformer `model` with AdamW on this rank's `batches`."""
     model, receiving = copy.deepcopy(model), Receiving(comm)
-    settings: dict[str, Any] = {"make_optimizer": lambda shards: AdamW(shards, lr=lr)}
-    if stage == 2 and shard_gradients is not None:
-        zero: Zero = OwnZero2(shard_gradients, receiving, model, bucket_bytes=SMALL_BUCKETS, **settings)
-    else:
-        zero = start(receiving, model, stage, layers=blocks_of(model), bucket_bytes=SMALL_BUCKETS, **settings)
+    zero = start(
+        receiving,
+        model,
+        stage,
+        lambda shards: AdamW(shards, lr=lr),
+        layers=blocks_of(model),
+        bucket_bytes=SMALL_BUCKETS,
+    )
     losses = []
     for tokens in batches:
         loss = text_loss(comm, model, tokens)

@@ -13,7 +13,7 @@
 #   - find an error that nobody reports
 #   - call a function on another rank
 # before: >-
-#   {06}. Helpful: *Save on four ranks, resume on two* in {11}
+#   {06}. Helpful: {11}
 # minutes: {core: 20, more: 40}
 # ranks: 4
 # warm-up:

@@ -88,7 +88,7 @@ def _read(path: Path) -> list[Cell]:
 def _exercise(cell: Cell) -> str:
     """The id of the exercise that a cell is for; "" for other cells."""
     first = _source(cell).partition("\n")[0]
-    return first.removeprefix(MAGIC).strip() if first.startswith(MAGIC) else ""
+    return first.removeprefix(MAGIC).split()[0] if first.startswith(MAGIC) else ""
 
 
 def _source(cell: Cell) -> str:

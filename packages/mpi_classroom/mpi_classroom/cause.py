@@ -356,7 +356,7 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
     sends = [rank for rank in cycle if calls[rank].sends]
     both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
-        why = "Each sends a message too large to be buffered, and none has reached its receive."
+        why = "Each waits until its send is done, and none has reached its receive."
         if all("ss" in calls[rank].operation.lower() for rank in cycle):
             why = "Each sends synchronously: until a receive fits, the send does not end."
     elif len(both) == len(cycle) or (len(cycle) == 2 and (sends or both)):

@@ -110,7 +110,7 @@ class Comparison:
         if kind == "c":
             return self.collectives[entry[1], entry[2]][rank].append
         if kind == "w":
-            return lambda entry: self._touch(rank, *entry[1:3], entry[3:])
+            return lambda entry: self._touch(rank, entry[1], entry[2], entry[3:])
         if kind == "f":
             return lambda entry: self.fences.update([(rank, entry[1])])
         if kind == "x":  # another thread: the order of its calls is not known

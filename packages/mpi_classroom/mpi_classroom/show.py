@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from mpi_classroom.figures import (
     FONT_SIZE,
@@ -172,6 +172,7 @@ def scale_y(axes: Axes, rows: Sequence[Row], words: str, unit: str, may_be_log: 
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(ends) < 1e3 * min(ends) else (1,)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         return factor, f"{words}, logarithmic"
     axes.set_ylim(factor * min(0.0, 1.15 * min(ends)), factor * max(0.0, 1.15 * max(ends)) or None)
     return factor, words
@@ -192,6 +193,8 @@ def scale_x(axes: Axes, places: Sequence[float], unit: str) -> None:
     if is_wide(places):
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
+        if unit == "bytes":
+            axes.xaxis.set_major_locator(LogLocator(base=32))  # 1 KiB, 32 KiB, 1 MiB …
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: say(value, unit)))
     if len(places) <= FEW_TICKS:
         axes.set_xticks(places)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
+slow, release = pytest.mark.slow, pytest.mark.release
 
 # All but those that start other jobs. `test_util_dtlib` sends nothing; it converts 100,000 types for minutes.
 # `test_objmodel` frees MPI.COMM_WORLD, which is no constant when it is recorded: all after it would fail.
@@ -38,8 +39,15 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("mpi4py-*/test"))
 
 
-@pytest.mark.parametrize("ranks", [3, 4])
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    ("half", "ranks"),
+    [
+        pytest.param("messages and collectives", 3, marks=slow),
+        pytest.param("everything else", 4, marks=slow),
+        pytest.param("messages and collectives", 4, marks=release),
+        pytest.param("everything else", 3, marks=release),
+    ],
+)
 def test_of_the_tests_of_mpi4py_none_is_a_mistake(suite, half, ranks, capsys):
     command = [
         sys.executable,
@@ -74,6 +82,7 @@ DEMOS = (
 )
 
 
+@slow
 def test_of_the_demos_of_mpi4py_none_is_a_mistake(suite):
     demos = [path for pattern in DEMOS for path in sorted((suite.parent / "demo").glob(pattern))]
     assert len(demos) > 20

@@ -381,12 +381,12 @@ def test_hints_predictions_and_outcomes_are_noted(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(module, name, lambda *what, name=name: noted.append((name, *what)))
     practice = Practice(Shell(), Cluster(alive=False))
     practice.hint("00.1")
-    practice.predict("Seconds in Send, with 1 MB?", 2)
-    practice.outcome("Seconds in Send, with 1 MB?", 0.5)
+    practice.predict("Largest message with which the ring ends, in bytes?", 2)
+    practice.outcome("Largest message with which the ring ends, in bytes?", 0.5)
     practice.predict("Seconds of something else?", 2)
     practice.outcome("How many GB for 7 billion parameters?", 112)
     assert noted == [
         ("note_hint", "00.1", 1),
-        ("note_prediction", "01.p1", 2.0),
-        ("note_outcome", "01.p1", 0.5),
+        ("note_prediction", "01.p2", 2.0),
+        ("note_outcome", "01.p2", 0.5),
     ]

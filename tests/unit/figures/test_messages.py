@@ -1,5 +1,7 @@
 """The timeline of calls: what it says is what happened."""
 
+from matplotlib.text import Annotation
+
 from course.lessons.l01_mpi_basics.figures import Call, timeline
 
 SENDER: list[Call] = [
@@ -10,8 +12,10 @@ SENDER: list[Call] = [
 ]
 RECEIVER: list[Call] = [
     ("Barrier", 10.0, 10.001),
+    ("asleep", 10.001, 10.301),
     ("Recv 80 B", 10.301, 10.301),
     ("Barrier", 10.301, 10.301),
+    ("asleep", 10.301, 10.601),
     ("Recv 4,017 B", 10.601, 10.601),
 ]
 PICTURE = timeline([SENDER, RECEIVER])
@@ -34,7 +38,7 @@ def test_the_alt_text_counts_from_the_first_call() -> None:
 def test_every_call_is_a_bar_on_the_lane_of_its_rank() -> None:
     axes = PICTURE.figure.axes[0]
     bars = [(round(bar.get_y() + bar.get_height() / 2), round(bar.get_x(), 2)) for bar in axes.patches]
-    assert bars == [(0, 0.0), (0, 0.0), (0, 0.0), (0, 0.3), (1, 0.0), (1, 0.3), (1, 0.3), (1, 0.6)]
+    assert bars == [(0, 0.0)] * 3 + [(0, 0.3), (1, 0.0), (1, 0.0)] + [(1, 0.3)] * 3 + [(1, 0.6)]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
 
 
@@ -42,6 +46,21 @@ def test_a_barrier_is_named_where_there_is_room_and_looks_unlike_a_message() -> 
     axes = PICTURE.figure.axes[0]
     assert [text.get_text() for text in axes.texts if "Barrier" in text.get_text()] == ["Barrier: 300 ms"]
     assert [bool(bar.get_hatch()) for bar in axes.patches[:4]] == [True, False, True, False]
+    assert axes.patches[0].get_height() < axes.patches[1].get_height() / 2
+
+
+def test_an_arrow_points_at_a_send_that_returned_at_once() -> None:
+    arrows = [text for text in PICTURE.figure.axes[0].texts if isinstance(text, Annotation)]
+    assert [(text.get_text()[:9], round(text.xy[0], 2), round(text.xy[1])) for text in arrows] == [
+        ("Send 80 B", 0.0, 0)
+    ]
+
+
+def test_sleep_has_its_name_and_the_colour_of_no_rank() -> None:
+    axes = PICTURE.figure.axes[0]
+    assert [text.get_text() for text in axes.texts if "asleep" in text.get_text()] == ["asleep: 300 ms"] * 2
+    colours = [bar.get_facecolor() for bar in axes.patches]
+    assert colours[5] == colours[8] and colours[5] not in (colours[1], colours[6])
 
 
 def test_the_picture_can_be_drawn() -> None:

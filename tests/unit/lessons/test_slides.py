@@ -92,7 +92,7 @@ def test_code_that_only_draws_is_left_out_and_an_algorithm_is_not() -> None:
     assert any("outcome(" in source for source in sources)
     assert not any(source.startswith(("%%", "predict(")) for source in sources)
     page = html(deck(FIRST), "01 · MPI basics")
-    assert "timeline(" not in page and "largest_ring" in page
+    assert "timeline(" not in page and "halving" in page
 
 
 def test_with_marks_they_decide() -> None:

@@ -60,6 +60,22 @@ class RecordedWin(Recorded, windows.Epochs, MPI.Win):
     """A window whose blocking calls are recorded."""
 
 
+class _AnyMessage(type):
+    """What `mprobe` returns is a `RecordedMessage`, too."""
+
+    def __instancecheck__(cls, value: object, of: type = MPI.Message) -> bool:
+        return isinstance(value, of)
+
+
+class RecordedMessage(MPI.Message, metaclass=_AnyMessage):
+    """`Message.probe(comm, …)` is the same as `comm.mprobe(…)`, which is recorded."""
+
+    Probe = staticmethod(lambda comm, *args, **kwargs: comm.Mprobe(*args, **kwargs))
+    probe = staticmethod(lambda comm, *args, **kwargs: comm.mprobe(*args, **kwargs))
+    Iprobe = staticmethod(lambda comm, *args, **kwargs: comm.Improbe(*args, **kwargs))
+    iprobe = staticmethod(lambda comm, *args, **kwargs: comm.improbe(*args, **kwargs))
+
+
 class RecordedFile(Recorded, MPI.File):
     """A file whose collective calls are recorded."""
 
@@ -167,7 +183,7 @@ def install(folder: Path) -> tuple[int, int, int, str]:
         MPI.COMM_WORLD._checked, checks.me = 0, world.rank
         record.known[id(MPI.COMM_WORLD)] = MPI.COMM_WORLD
         MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
-        MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]
+        MPI.Win, MPI.File, MPI.Message = RecordedWin, RecordedFile, RecordedMessage  # type: ignore[misc]
         MPI.Finalize = _refuse_to_finalize
         MPI.Pcontrol = record.announced(MPI.Pcontrol)  # type: ignore[assignment]
     return world.rank, world.size, os.getpid(), library_name(MPI.Get_library_version())

@@ -1,0 +1,32 @@
+"""The darts of every rank on one unit square."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpi_classroom.figures import FONT_SIZE, INK, Picture, new_figure, rank_colour
+
+
+def draw_darts(darts: Sequence[np.ndarray]) -> Picture:
+    """The darts of rank r, `darts[r]` of shape (2, n), in its colour; higher ranks, smaller dots.
+
+    So darts of several ranks at one point are rings around each other.
+    """
+    figure, axes = new_figure("", width=6.0, height=5.2)
+    angle = np.linspace(0, np.pi / 2, 100)
+    axes.plot(np.cos(angle), np.sin(angle), color=INK)
+    for rank, (x, y) in enumerate(darts):
+        size = 13 * (1 - rank / len(darts))
+        axes.plot(x, y, "o", markersize=size, color=rank_colour(rank), label=f"rank {rank}", clip_on=False)
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="x", ylabel="y")
+    figure.legend(loc="outside right upper", fontsize=FONT_SIZE, frameon=False)
+    return Picture(figure, alt_of(darts))
+
+
+def alt_of(darts: Sequence[np.ndarray]) -> str:
+    """How many darts there are, and at how many different points."""
+    points = np.concatenate(darts, axis=1)
+    return (
+        f"Unit square with a quarter circle: {points.shape[1]} darts of {len(darts)} ranks, "
+        f"at {len(np.unique(points, axis=1).T)} different points."
+    )

@@ -1,0 +1,105 @@
+"""ZeRO on one screen: each stage adds one function. `zero.py` is the fast one, for any model.
+
+    stage   a rank keeps all               and its slice of            with
+    1       weights, gradients             optimizer state             own_slice, update
+    2       weights                        gradients, too              … and sum_in_backward
+    3                                      weights, too                … and gather_in_time
+
+Every parameter is cut by itself: this rank's slice is a flat tensor, and the slices of two ranks differ by at
+most one number. The optimizer knows the slices only. The caller divides the loss by the global batch.
+
+    mine = [Parameter(own_slice(comm, full)) for full in model.parameters()]
+    sum_in_backward(comm, model, mine)      # stages 2 and 3
+    gather_in_time(comm, model, mine)       # stage 3
+    optimizer = Adam(mine)
+    loss.backward(); update(comm, model, mine, optimizer)
+
+The weights are equal on all ranks at first. Every parameter is contiguous, is trained, belongs to one child
+of the model, and gets a gradient in one backward pass per update.
+
+Source: Rajbhandari, Rasley, Ruwase and He, ZeRO: Memory Optimizations Toward Training Trillion Parameter
+Models, SC 2020, https://arxiv.org/abs/1910.02054
+"""
+
+from collections.abc import Sequence
+
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.optim import Optimizer
+
+# ------------------------------------------------------------------ stage 1
+
+
+def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
+    """This rank's slice of a full tensor, as a view: who writes to it writes to the full tensor."""
+    return full.data.view(-1).tensor_split(comm.size)[comm.rank]
+
+
+def counts(comm: MPI.Intracomm, full: torch.Tensor) -> list[int]:
+    """How many numbers of a full tensor each rank owns."""
+    return [len(range(rank, full.numel(), comm.size)) for rank in range(comm.size)]
+
+
+def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, mine: torch.Tensor) -> None:
+    """Give `mine` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
+    if full.grad is not None:  # else backward has done it: stages 2 and 3
+        mine.grad = torch.empty_like(mine)
+        comm.Reduce_scatter(full.grad, mine.grad, counts(comm, full))
+        full.grad = None
+
+
+def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
+    """Fill a full tensor with the slices of all ranks; this rank's own is in its place."""
+    if full.untyped_storage().nbytes():  # else it is freed: stage 3
+        comm.Allgatherv(MPI.IN_PLACE, [full.data, counts(comm, full)])
+
+
+def update(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter], optimizer: Optimizer) -> None:
+    """Sum the gradients, update this rank's slices, and gather the weights."""
+    for full, part in zip(model.parameters(), mine, strict=True):
+        sum_slice(comm, full, part)
+    optimizer.step()
+    optimizer.zero_grad()
+    for full in model.parameters():
+        gather(comm, full)
+
+
+# ------------------------------------------------------------------ stage 2
+
+
+def sum_in_backward(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
+    """Sum a gradient, and drop the full one, as soon as backward has it."""
+    for full, part in zip(model.parameters(), mine, strict=True):
+        full.register_post_accumulate_grad_hook(lambda full, part=part: sum_slice(comm, full, part))
+
+
+# ------------------------------------------------------------------ stage 3
+
+
+def free(full: torch.Tensor) -> None:
+    """Give back the memory of a full tensor; its shape and its views stay."""
+    full.untyped_storage().resize_(0)
+
+
+def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
+    """Gather a layer's weights just before it runs, forward and backward, and free them right after."""
+    kept = dict(zip(model.parameters(), mine, strict=True))
+
+    def before(layer: nn.Module, *_: object) -> None:
+        for full in layer.parameters():
+            full.untyped_storage().resize_(full.numel() * full.element_size())
+            own_slice(comm, full).copy_(kept[full].data)
+            gather(comm, full)
+
+    def after(layer: nn.Module, _: object, output: torch.Tensor) -> None:
+        for full in layer.parameters():
+            free(full)
+        output.register_hook(lambda _: before(layer))  # when backward reaches the layer
+
+    for layer in model.children():
+        layer.register_forward_pre_hook(before)
+        layer.register_forward_hook(after)
+    for full, part in kept.items():
+        part.data = part.data.clone()  # a slice with memory of its own
+        full.register_post_accumulate_grad_hook(free)  # backward has its gradient
