@@ -13,23 +13,32 @@ import torch
 from mpi4py import MPI
 
 
-def run_stage(comm: MPI.Intracomm, stage: Any, schedule: Any, parts: Any, loss_fn: Any) -> float:
-    """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss."""
+def received(comm: MPI.Comm, source: int, tag: int, *shape: int) -> torch.Tensor:
+    """Receive a tensor of this shape."""
+    tensor = torch.empty(shape)
+    comm.Recv(tensor.numpy(), source, tag)
+    return tensor
+
+
+def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: Any, width: int) -> float:
+    """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss.
+
+    `parts` are micro-batches (inputs, targets); `width` numbers per sample travel between stages.
+    """
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     held, sends, loss = {}, [], 0.0  # held: forward, but not yet backward
     for kind, i in schedule:
-        sends = [sent for sent in sends if not sent.test()[0]]  # forget what has arrived
+        (inputs, targets), other = parts[i], comm.rank + (1 if kind == "F" else -1)  # gets the result
         if kind == "F":
-            x = parts[i][0] if first else torch.from_numpy(comm.recv(None, comm.rank - 1, i))
-            x.requires_grad_(not first)  # the rank before waits for its gradient
-            y = loss_fn(stage(x), parts[i][1]) if last else stage(x)
-            held[i], loss = (x, y), loss + (y.item() if last else 0.0)
-            if not last:
-                sends.append(comm.isend(y.detach().numpy(), comm.rank + 1, i))
+            x = inputs if first else received(comm, comm.rank - 1, i, len(targets), width).requires_grad_()
+            y = loss_fn(stage(x), targets) if last else stage(x)
+            held[i], result = (x, y), y.detach()
+            loss += y.item() if last else 0.0
         else:
             x, y = held.pop(i)
-            y.backward(None if last else torch.from_numpy(comm.recv(None, comm.rank + 1, i)))
-            if not first:
-                sends.append(comm.isend(x.grad.numpy(), comm.rank - 1, i))
-    MPI.Request.waitall(sends)
+            y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
+            result = x.grad
+        if 0 <= other < comm.size:
+            sends = [*(sent for sent in sends if not sent.Test()), comm.Isend(result.numpy(), other, i)]
+    MPI.Request.Waitall(sends)
     return loss

@@ -35,27 +35,37 @@ def cut(team):
 
 
 # %%
+def received(comm: MPI.Comm, source: int, tag: int, *shape: int) -> torch.Tensor:
+    """Receive a tensor of this shape."""
+    tensor = torch.empty(shape)
+    comm.Recv(tensor.numpy(), source, tag)
+    return tensor
+
+
+# %%
 from typing import Any
 
-def run_stage(comm: MPI.Intracomm, stage: Any, schedule: Any, parts: Any, loss_fn: Any) -> float:
-    """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss."""
+def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: Any, width: int) -> float:
+    """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss.
+
+    `parts` are micro-batches (inputs, targets); `width` numbers per sample travel between stages.
+    """
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     held, sends, loss = {}, [], 0.0  # held: forward, but not yet backward
     for kind, i in schedule:
-        sends = [sent for sent in sends if not sent.test()[0]]  # forget what has arrived
+        (inputs, targets), other = parts[i], comm.rank + (1 if kind == "F" else -1)  # gets the result
         if kind == "F":
-            x = parts[i][0] if first else torch.from_numpy(comm.recv(None, comm.rank - 1, i))
-            x.requires_grad_(not first)  # the rank before waits for its gradient
-            y = loss_fn(stage(x), parts[i][1]) if last else stage(x)
-            held[i], loss = (x, y), loss + (y.item() if last else 0.0)
-            if not last:
-                sends.append(comm.isend(y.detach().numpy(), comm.rank + 1, i))
+            x = inputs if first else received(comm, comm.rank - 1, i, len(targets), width).requires_grad_()
+            y = loss_fn(stage(x), targets) if last else stage(x)
+            held[i], result = (x, y), y.detach()
+            loss += y.item() if last else 0.0
         else:
             x, y = held.pop(i)
-            y.backward(None if last else torch.from_numpy(comm.recv(None, comm.rank + 1, i)))
-            if not first:
-                sends.append(comm.isend(x.grad.numpy(), comm.rank - 1, i))
-    MPI.Request.waitall(sends)
+            y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
+            result = x.grad
+        if 0 <= other < comm.size:
+            sends = [*(sent for sent in sends if not sent.Test()), comm.Isend(result.numpy(), other, i)]
+    MPI.Request.Waitall(sends)
     return loss
 
 
@@ -67,10 +77,10 @@ def gpipe(stage, stages, m):
 
 def step(team, stage, schedule, m, seed=0):
     """Forward and backward of m micro-batches; returns this rank's part of the loss."""
-    rows = np.random.default_rng(seed).integers(len(images), size=(m, 512))
-    parts = [(images[row], labels[row]) for row in rows]
-    loss_fn = lambda y, targets: F.cross_entropy(y, targets, reduction="sum") / rows.size  # noqa: E731
-    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn)
+    batch = np.random.default_rng(seed).integers(len(images), size=(m, 512))
+    parts = [(images[row], labels[row]) for row in batch]
+    loss_fn = lambda y, targets: F.cross_entropy(y, targets, reduction="sum") / batch.size  # noqa: E731
+    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn, width=128)
 
 
 # %%

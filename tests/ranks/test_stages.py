@@ -34,7 +34,7 @@ def gradients(comm: MPI.Intracomm, schedule: Any, m: int, parts: Any) -> tuple[f
     ends = [comm.rank, comm.rank + 1 + (comm.rank == comm.size - 1)]  # the last rank has two layers
     stage = copy.deepcopy(layers[ends[0] : ends[1]])
     todo = [(action.kind, action.microbatch) for action in schedule(comm.size, m)[comm.rank]]
-    loss = comm.allreduce(run_stage(comm, stage, todo, parts, summed))
+    loss = comm.allreduce(run_stage(comm, stage, todo, parts, summed, WIDTH))
     expected = torch.stack([summed(layers(x), y) for x, y in parts_of(m)]).sum()
     expected.backward()
     pairs = zip(stage.parameters(), layers[ends[0] : ends[1]].parameters(), strict=True)

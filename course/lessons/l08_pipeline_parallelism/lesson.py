@@ -61,14 +61,17 @@ def cut(team):
 
 
 # %% [markdown] tags=["subslide"]
-# A batch is cut into **micro-batches**, whose gradients add up (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes
-# micro-batch 2 forward, `("B", 2)` backward. Activations travel to the next rank, their gradients back:
+# A rank sends its results, **activations**, to the next rank. In backward, their gradient comes back. A batch is cut into **micro-batches**, whose
+# gradients add up (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
+
+# %% tags=["source: course_lib.parallel.stages:received"]
+# %%px --save 08_pipeline.py
 
 # %% tags=["source: course_lib.parallel.stages:run_stage"]
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# To autograd, a received tensor is a new beginning. `requires_grad_()` makes it compute the gradient that the rank before waits for.
+# `requires_grad_()` makes autograd compute the gradient of what was received: the previous rank needs it.
 #
 # **GPipe** is the simplest schedule: all forwards, then all backwards. Every micro-batch has 512 images.
 
@@ -82,10 +85,10 @@ def gpipe(stage, stages, m):
 
 def step(team, stage, schedule, m, seed=0):
     """Forward and backward of m micro-batches; returns this rank's part of the loss."""
-    rows = np.random.default_rng(seed).integers(len(images), size=(m, 512))
-    parts = [(images[row], labels[row]) for row in rows]
-    loss_fn = lambda y, targets: F.cross_entropy(y, targets, reduction="sum") / rows.size  # noqa: E731
-    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn)
+    batch = np.random.default_rng(seed).integers(len(images), size=(m, 512))
+    parts = [(images[row], labels[row]) for row in batch]
+    loss_fn = lambda y, targets: F.cross_entropy(y, targets, reduction="sum") / batch.size  # noqa: E731
+    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn, width=128)
 
 
 # %%
@@ -104,89 +107,84 @@ def main(schedule=gpipe, m=2, steps=40):
 if __name__ == "__main__":
     main()
 
-# %% [markdown]
-# **Vote:** the losses of one rank and of three agree in (a) no decimal, (b) two or three, (c) all six.
-
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
 # !mpiexec -n 3 python code/08_pipeline.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# The same loss, from the same additions and multiplications. (Batch norm would see one micro-batch at a time.)
 #
-# All six. A network that is cut between layers does the same additions and multiplications. (Batch norm would see one micro-batch at a time.)
-#
-# </details>
-#
-# Now the time. Ranks 0 and 1 hold four layers each, and take *one* micro-batch. How many times as fast as one rank are they?
+# Now the time. Ranks 0 and 1 hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they?
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Then with more: we draw 2, 4, 8 and 16 as well.
+# The cell also tries 2, 4, 8 and 16 micro-batches.
 
 # %%
-# %%px --timeout 100
-from functools import partial
+# %%px --targets 0:2 --timeout 100
+from course_lib.measure import measure
 
-from course_lib.measure import timed
-
-pair = comm.Split(comm.rank < 2)
-
-
-def seconds(team):
-    stage = cut(team)
-    return {m: timed(team, partial(step, team, stage, gpipe, m), repeat=5) for m in (1, 2, 4, 8, 16)}
-
-
-times = [seconds(team) for team in (pair, MPI.COMM_SELF)[: max(0, 2 - comm.rank)]]  # rank 0: both
+pair, points = comm.Create_group(comm.group.Incl([0, 1])), []
+alone, half = cut(MPI.COMM_SELF), cut(pair)
+for m in (1, 2, 4, 8, 16):
+    (one,) = measure(pair, lambda: pair.rank or step(MPI.COMM_SELF, alone, gpipe, m))  # rank 1 waits
+    (two,) = measure(pair, lambda: step(pair, half, gpipe, m))
+    # the shortest of 10 runs each
+    points.append({"labels": {"micro-batches": m}, "value": one.low / two.low, "unit": "times one rank"})
 
 # %% tags=["nbval-ignore-output"]
-two, one = cluster[0]["times"]
-outcome("One micro-batch: how many times as fast are two ranks?", one[1] / two[1])
-rows = [{"labels": {"micro-batches": m}, "value": one[m] / two[m], "unit": "times one rank"} for m in one]
-show(rows, x="micro-batches", y="speed")
+points = cluster[0]["points"]
+outcome("One micro-batch: how many times as fast are two ranks?", points[0]["value"])
+show(points, x="micro-batches", y="speed")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One micro-batch: two ranks are no faster. Rank 1 waits for the activations of rank 0, then rank 0 for the gradients. Many: nearly twice as fast, if each
-# rank has a core to itself.
+# With one micro-batch, no faster: rank 1 waits for activations, then rank 0 for gradients. With more, rank 0 starts the next while rank 1 works on
+# this one. (It takes two cores that have nothing else to do.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Count the white slots
 #
-# Let us play schedules on paper. This is all the simulation is fed with: four equal stages, a forward takes 1 slot, a backward 2, messages nothing.
+# Let us play schedules on paper, and assume four equal stages, 1 slot for a forward, 2 for a backward, and messages that take no time.
 
 # %%
 # %%px --targets 0
-grids = {f"m = {m}": [gpipe(rank, 4, m) for rank in range(4)] for m in (1, 4)}
+few, many = ([gpipe(rank, 4, m) for rank in range(4)] for m in (4, 16))
 
 # %%
 from course.lessons.l08_pipeline_parallelism.figures import draw_schedules
 
-draw_schedules(cluster[0]["grids"])
+draw_schedules({"4 micro-batches": cluster[0]["few"]})
 
 # %% [markdown]
-# White is the **bubble**. Rank 0 works for 3m slots. In between it waits while its last micro-batch passes the p − 1 other ranks and comes back: **predict**
-# the idle slots of a step, on four ranks with 16 micro-batches. And how many times as fast are two ranks then?
+# White is the **bubble**: each rank is idle for 9 slots. **Vote:** with 16 micro-batches it is idle for (a) fewer slots, (b) 9, (c) more.
 
 # %%
-# %%px --targets 0
-for p, m in ((2, 1), (2, 4), (2, 16), (4, 16)):
-    print(p, "ranks, m =", m, "idle", 3 * (p - 1), "of", 3 * (m + p - 1), "speed", p * m / (m + p - 1))
+draw_schedules({"16 micro-batches": cluster[0]["many"]})
 
 # %% [markdown]
-# p ranks are **p · m / (m + p − 1)** times as fast as one, and idle for **(p − 1) / (m + p − 1)** of the time. Compare with your picture. Its curve may lie
-# lower: messages take time, stages are not quite equal, ranks may share cores.
+# <details><summary>Open after you have run the cell</summary>
+#
+# Still 9. Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. For m micro-batches it works 3m slots;
+# one rank alone would need 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one.
+#
+# </details>
+#
+# Beside your measurement, for two ranks (in fact, stages are not quite equal, and messages take time):
+
+# %% tags=["nbval-ignore-output"]
+formula = [{**p, "value": 2 * m / (m + 1), "kind": "predicted"} for p, m in zip(points, (1, 2, 4, 8, 16))]
+show(points + formula, x="micro-batches", y="speed")
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# More micro-batches, then. But now each rank may allocate only 64 MiB for a step (`course_lib/effects.py`).
+# So take many micro-batches! But now a rank may allocate only 64 MiB for a step (`course_lib/effects.py`).
 
 # %%
 # %%writefile code/limited.py
@@ -202,15 +200,11 @@ ours["main"](steps=1)  # without a limit: what torch allocates once
 with memory_limit(64 * 2**20):
     ours["main"](ours[sys.argv[1]], int(sys.argv[2]), steps=1)
 
-# %% [markdown]
-# `-m mpi4py` ends all ranks when one raises an error; `grep` picks the lines that matter.
-
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 2 python -m mpi4py code/limited.py gpipe 32 2>&1 | grep "loss\|memory:"
+# !mpiexec -n 2 python -m mpi4py code/limited.py gpipe 32 2>&1 | grep "^ranks\|memory:"
 
 # %% [markdown]
-# With 2 micro-batches it trains, with 32 it dies. **Vote:** what can go, without a change of the result? (a) the weights' gradients, (b) activations of micro-batches whose backward
-# could come sooner, (c) activations that have been sent.
+# The line with m = 2 is a step without a limit. With 32 it dies: GPipe keeps the activations of all micro-batches before the first goes backward. Why wait so long?
 
 # %% tags=["exercise: 08.4"]
 
@@ -218,41 +212,36 @@ with memory_limit(64 * 2**20):
 # Nine minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Your schedule, on paper and under the limit. **Predict:** does a step take fewer slots than with GPipe?
+# Your schedule under the limit, and on paper. **Predict:** does a step take fewer slots than with GPipe?
+
+# %% tags=["nbval-ignore-output"]
+# !mpiexec -n 2 python -m mpi4py code/limited.py one_f_one_b 32 2>&1 | grep "^ranks\|memory:"
 
 # %%
 # %%px --targets 0
 grids = {each.__name__: [each(rank, 4, 8) for rank in range(4)] for each in (gpipe, one_f_one_b)}
-for name, rows in grids.items():
-    held = [max(sum(1 if kind == "F" else -1 for kind, _ in row[:n]) for n in range(17)) for row in rows]
-    print(f"{name:11} ranks hold up to {held} micro-batches")
 
 # %%
 draw_schedules(cluster[0]["grids"])
 
-# %% tags=["nbval-ignore-output"]
-# !mpiexec -n 2 python -m mpi4py code/limited.py one_f_one_b 32 2>&1 | grep "loss\|memory:"
-
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# No: the bubble is the same, 9 of 33 slots. But rank s of p holds at most p − s micro-batches, however many there are, and GPipe all. (It was (b). An
-# activation that was sent is still needed here: the weights' gradients are computed from it.)
+# No: both take 33. 1F1B saves memory: rank s of p begins with p − s forwards, then each backward frees a micro-batch before the next forward. So it holds at
+# most p − s. (GPipe's authors *recomputed* instead: More.)
 #
 # </details>
-#
-# GPipe's authors knew: what they published also *recomputes* (More).
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | the global batch is fixed by the training, and each replica gets only its part of it: often m is smaller than you like |
-# | micro-batch | as small as still keeps a GPU busy; the formula assumes that a half-size one takes half the time |
-# | messages | activations only, and only to the next stage: the way to cross machines. They overlap with computing if a receive is started early; ours blocks |
-# | stages | embedding and loss make first and last stage longer; batch norm sees a micro-batch |
-# | 1F1B | the usual schedule; PyTorch's is `torch.distributed.pipelining.Schedule1F1B` |
+# | m | the training fixes the global batch, replicas share it: m is often smaller than you like |
+# | micro-batch | as small as still keeps a GPU busy |
+# | messages | few, so pipelines often cross machines; ours blocks in `Recv`, others receive while they compute |
+# | stages | embedding and loss make the first and the last one longer |
+# | 1F1B | in PyTorch: `torch.distributed.pipelining.Schedule1F1B` |
 
 # %% tags=["exercise: 08.q4", "subslide"]
 
@@ -266,11 +255,11 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your pipeline has 8 stages and 8 micro-batches. What do you change first? (a) 1F1B instead of GPipe, (b) 32 micro-batches of the same size, (c) links
-# with twice the bandwidth.
+# Your GPipe has 8 stages and 8 micro-batches. It shall train more images per second: what do you change first? (a) 1F1B, (b) 32
+# micro-batches of the same size, (c) links with twice the bandwidth.
 #
-# <details><summary>What to listen for</summary>(b): idle for 7/39 instead of 7/15, if the training bears a batch four times as large; with GPipe it needs four times
-# the memory, and (a) becomes necessary. (c): ranks wait mostly for others' computing.</details>
+# <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if the training bears a batch four times as large. Activations then
+# need (a). (c): ranks wait for computing, as long as messages are short beside it.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -281,29 +270,19 @@ draw_schedules(cluster[0]["grids"])
 # ### What can memory buy?
 #
 # What GPipe's authors published **recomputes**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
+# `Recomputed` of `course_lib` does it (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks, 8 micro-batches. **Predict:**
+# which of the three keeps least on rank 0, and which on rank 3?
 
 # %%
 # %%px
-from torch.utils.checkpoint import checkpoint
-
-
-def recomputed(stage):
-    """The stage, but only its input is kept for backward."""
-    return lambda x: checkpoint(stage, x, use_reentrant=False)
-
-
-# %% [markdown]
-# `SavedBytes` counts what autograd keeps. **Predict** the order of the three, on rank 0 of four with 8 micro-batches.
-
-# %%
-# %%px
+from course_lib.parallel.pipeline import Recomputed
 from course_lib.training.kept import SavedBytes
 
 kept = {}
 for name, schedule, wrap in (
     ("GPipe", gpipe, nn.Sequential),
     ("1F1B", one_f_one_b, nn.Sequential),
-    ("GPipe, recomputed", gpipe, recomputed),
+    ("GPipe, recomputed", gpipe, Recomputed),
 ):
     stage = cut(comm)
     with SavedBytes(stage) as counter:
@@ -312,10 +291,15 @@ for name, schedule, wrap in (
 
 # %%
 for name in cluster[0]["kept"]:
-    print(f"{name:18}", *(f"rank {rank}: {kept[name]:.2f} " for rank, kept in enumerate(cluster["kept"])))
+    print(f"{name:18}", *(f"rank {r}: {kept[name]:.2f} MiB " for r, kept in enumerate(cluster["kept"])))
 
 # %% [markdown]
-# Recomputing beats even 1F1B where a stage is deep (and both can be combined). The price is a second forward: 4 slots per micro-batch instead of 3.
+# <details><summary>Open after you have run the cell</summary>
+#
+# Recomputed GPipe keeps the inputs of all micro-batches, and the activations of one while it goes backward. On rank 0 that is less than 1F1B keeps, on
+# the others more: a stage here has only two layers, and with more of them the inputs weigh less. Both can be combined. The price is a second forward: 4 slots per micro-batch instead of 3.
+#
+# </details>
 #
 # **Can the bubble shrink without more micro-batches?** Cut the network into eight stages, and give rank r stages r and r + 4, two **chunks**. That is **interleaving**: the first micro-batch reaches the last rank
 # sooner, because chunks are half as long. With v chunks, and m a multiple of p, the idle share is (p − 1) / (v · m + p − 1). **Predict:** does rank 0 hold more
@@ -334,18 +318,18 @@ for m in (4, 8, 32):
     for chunks in (1, 2):
         schedule = interleaved_one_f_one_b(4, m, chunks=chunks)
         slots, held = makespan(simulate(schedule, 1 / chunks, 2 / chunks)), peak_activations(schedule[0])
-        print(f"m = {m:2}, {chunks} per rank: {slots:5} slots, it holds {held / chunks} of its layers")
+        print(f"m = {m:2}, {chunks} per rank: {slots:5} slots, rank 0 holds {held / chunks} micro-batches")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More, from m = 8 on: 11 chunks, as much as 5.5 whole stages, instead of 4. With m = 4 it does not show. And there are seven boundaries to send across
-# instead of three.
+# More, from m = 8 on: 11 micro-batches in one chunk or the other, as much as 5.5 in all its layers, instead of 4. With m = 4 it does not show. And there are seven
+# boundaries to send across instead of three.
 #
 # </details>
 
 # %%
-from course.lessons.shared.figures.schedules import live_activations, schedule_grids
+from course.lessons.shared.figures.schedules import schedule_grids
 
 both = {
     "1F1B": simulate(one_f_one_b(4, 8), 1, 2),
@@ -353,14 +337,11 @@ both = {
 }
 schedule_grids(both)
 
-# %%
-live_activations(both)
-
 # %% [markdown]
-# **And without any bubble?** PipeDream, which introduced 1F1B, never waits for the end of a batch: it updates after each backward and lets the next
-# micro-batch in. There is no **flush**, so there is no bubble, but a micro-batch may go forward with weights that others have updated since. PipeDream keeps
-# that version for its backward. Its gradients are stale, and it is not the training of one process. What we wrote, 1F1B *with* a flush, came later
-# (PipeDream-Flush, Megatron-LM).
+# **And without any bubble?** PipeDream, which introduced 1F1B, never waits for the end of a batch: a stage updates its weights after each backward. There is
+# no **flush**, so there is no bubble once the pipeline is full. But between a micro-batch's forward and its backward, other micro-batches update the weights. So PipeDream
+# keeps the old version for the backward: more memory, and a gradient that is **stale** when it is applied. This is not the training of one process. What we
+# wrote, 1F1B *with* a flush, came later (PipeDream-Flush, Megatron-LM).
 #
 # ### Which stage sets the pace?
 
@@ -372,6 +353,7 @@ live_activations(both)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
+from course_lib.measure import timed
 from course_lib.training.layers import Sleep
 
 last = comm.rank == 3
@@ -379,7 +361,7 @@ sleeper = Sleep(0.003 if last else 0.001, 0.006 if last else 0.002)
 parts = [(torch.ones(1, 9), torch.ones(1)) for _ in range(16)]
 took = timed(
     comm,
-    lambda: run_stage(comm, sleeper, one_f_one_b(comm.rank, 4, 16), parts, lambda y, _: y.sum()),
+    lambda: run_stage(comm, sleeper, one_f_one_b(comm.rank, 4, 16), parts, lambda y, _: y.sum(), 9),
 )
 if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
@@ -402,15 +384,6 @@ for name, costs in {"weights": None, "operations": flops}.items():
     front, _ = split_layers(model, 2, costs)
     share = sum(flops[: len(front)]) / sum(flops)
     print(f"cut in two by {name:10}: the first stage has {share:.0%} of the operations")
-
-# %% [markdown]
-# Dropout draws different numbers on every rank. This makes them those of one process:
-
-# %%
-# %%px
-from course_lib.training.layers import with_repeatable_dropout
-
-same = with_repeatable_dropout(nn.Sequential(nn.Linear(9, 9), nn.Dropout(0.5)), seed=0)
 
 # %% [markdown]
 # ## References
