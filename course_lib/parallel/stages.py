@@ -26,14 +26,14 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
     `parts` are micro-batches (inputs, targets); `width` numbers per sample travel between stages.
     """
     first, last = comm.rank == 0, comm.rank == comm.size - 1
-    held, sends, loss = {}, [], 0.0  # held: forward, but not yet backward
+    held, loss = {}, 0.0  # held: forward, but not yet backward
+    sends: list[MPI.Request] = []
     for kind, i in schedule:
         (inputs, targets), other = parts[i], comm.rank + (1 if kind == "F" else -1)  # gets the result
         if kind == "F":
             x = inputs if first else received(comm, comm.rank - 1, i, len(targets), width).requires_grad_()
             y = loss_fn(stage(x), targets) if last else stage(x)
-            held[i], result = (x, y), y.detach()
-            loss += y.item() if last else 0.0
+            held[i], result, loss = (x, y), y.detach(), loss + (y.item() if last else 0.0)
         else:
             x, y = held.pop(i)
             y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
