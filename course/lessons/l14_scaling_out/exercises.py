@@ -108,9 +108,9 @@ FORECASTS = Exercise(
     ),
     solution=_FORECASTS,
     check=_check_forecasts,
-    cases=((4, 1e6, 0.01, 8e-8), (8, 4096, 2e-5, 1e-9), (2048, 1e8, 5e-6, 8e-11)),
+    cases=((4, 1e6, 0.013, 8e-8), (8, 4096, 2e-5, 1e-9), (2048, 1e8, 5e-6, 8e-11)),
     describe=lambda case: f"n = {case[0]:,}, {case[1]:,.0f} bytes",
-    sizes=(1,),
+    sizes=(3,),
     save="14_slow_link.py",
     wrong=(
         WrongAnswer(changed(_FORECASTS, (_HALVING, "steps * (alpha + beta * nbytes)")), "that is doubling"),
@@ -149,19 +149,19 @@ CLIPPING = Question(
     "that takes 0.3 ms. On 1,024?",
     options=(
         Option(
-            "about as long: it is still one number, and twice 8 bytes per rank",
+            "about as long, because it is still one number of 8 bytes",
             reply="That counts bytes, which are next to nothing here. Each of the ring's messages pays α, "
             "and there are 2,046 of them instead of 14.",
             belief="bandwidth-explains-small-messages",
         ),
         Option(
-            "about 1 ms: there are log₂ 1,024 = 10 steps, not log₂ 8 = 3",
+            "about 1 ms, because log₂ n grows from 3 to 10",
             reply="A tree or doubling would take so many. In a ring a number meets its neighbour only: "
             "2(n−1) messages, one after the other.",
             belief="two-to-four-predicts-2048",
         ),
         Option(
-            "about 44 ms, since 2,046 messages follow one another, not 14",
+            "about 44 ms, because 14 messages become 2,046",
             reply="0.3 ms · 2,046 / 14. Libraries take a tree or doubling for one number, and then it is the "
             "log₂ that counts.",
             right=True,
@@ -228,7 +228,7 @@ EXERCISES = (FORECASTS, CLIPPING, GATHERED, THREE_LAUNCHERS)
 PREDICTIONS = (
     Prediction(
         id="14.p7",
-        question="The ring: how many times as long on 2,048 as on 4?",
+        question="Ring on 2,048: how many times 186 ms?",
         objectives=(2,),
         targets=("two-to-four-predicts-2048", "bandwidth-explains-small-messages"),
     ),
