@@ -112,7 +112,7 @@ def link(team):
     return message(1), (message(2**18) - message(1)) / 2**18
 
 
-# %% tags=["subslide"]
+# %% tags=["nbval-ignore-output", "subslide"]
 # %%px --save 14_slow_link.py
 def main(team, nbytes=2**20):
     """Measure each way on 2, 4, 8 … ranks, and say what its formula says."""
@@ -344,7 +344,7 @@ for way, took in forecasts(2048, 102.2e6, alpha=5e-6, beta=1 / 12.5e9).items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More: 492,000 images per second for Summit where 420,000 were published. The network explains 8 of 43 ms that a step loses. The rest is not in the model: reading images,
+# More: 492,000 images per second for Summit where 420,000 were published. The network explains 8 of the 42 ms that a step loses. The rest is not in the model: reading images,
 # ranks that come late, and a rate of one GPU (334) that is PyTorch's while Summit ran TensorFlow. With RDMA's 5 µs and long steps even a flat ring between the nodes is
 # harmless. The same talk reports problems of NCCL 2 beyond 384 GPUs on Summit, and shows no curve there: an algorithm that exists is not yet one that runs.
 #
@@ -367,7 +367,7 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# α is some 20 µs now, that of TCP through one kernel. A byte takes 84 ns, not 80: packets of 1,514 bytes carry 1,448 of ours. mpiexec found the nodes in a hostfile,
+# On idle cores α is some 20 µs now, that of TCP through one kernel. A byte takes 84 ns, not 80: packets of 1,514 bytes carry 1,448 of ours. mpiexec found the nodes in a hostfile,
 # and started a helper on each through a stand-in for ssh. On a cluster the same file starts in three ways:
 #
 # ```sh
