@@ -137,8 +137,8 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "14": {
         "bandwidth-explains-small-messages": "bandwidth explains the time of small messages",
         "two-to-four-predicts-2048": "the step from 2 to 4 ranks predicts 2048",
-        "slower-link-slower-step": "a link that is n times as slow makes a step n times as long",
-        "half-the-bytes-half-the-time": "what sends half the bytes takes half the time",
+        "a-remedy-keeps-its-factor": "what saves bytes on two ranks saves as many on thousands",
+        "what-gathers-never-pays": "what cannot be added on the way never saves bytes",
         "one-job-fills-a-device": "one job uses all of a device",
         "one-script-per-launcher": "each launcher needs a script of its own",
         "script-finds-its-hosts": "a script has to know the hosts that it runs on",
