@@ -88,9 +88,9 @@ _LEFT = "    left = max(0, sums - behind)\n"
 
 HIDE = Exercise(
     id="16.7",
-    title="What is left?",
-    task="`sums` travel between data ranks, `inside` between tensor ranks, both in seconds. At the moment "
-    "nothing hides. Correct one line: at most `behind` seconds can hide, of what can hide at all.",
+    title="Spot the bug: a friend who only adds",
+    task="A friend adds up all messages: `sums` between data ranks, and `inside` between tensor ranks, in "
+    "seconds. At most `behind` seconds can hide, of what can hide at all. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=changed(_STEP, (_LEFT, "    left = sums\n")),
@@ -127,8 +127,7 @@ TWO_NODES = Question(
     id="16.q6",
     question="Two nodes of eight GPUs train a model whose states fill 100 GB, on GPUs of 80 GB. Inside a "
     "node, GPUs exchange 235 GB/s each; between the nodes, 3 GB/s each. The batch has 256 sequences. What "
-    "do you try "
-    "first?",
+    "do you try first?",
     options=(
         Option(
             "HSDP: ZeRO-3 in each node, sums between",

@@ -10,7 +10,7 @@
 #   - hold a prediction against what others published
 # before: >-
 #   {08}, {09} and {11}, the cores. Helpful: {06}
-# minutes: {core: 20, more: 15}
+# minutes: {core: 20, more: 10}
 # ranks: 4
 # warm-up:
 #   - ask: Adam trains in 16 bits. How many bytes of model states does a parameter have?
@@ -24,9 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# Somebody gives you a node of eight GPUs and a Transformer of 7 billion parameters, and asks for a **plan**: who divides what? We know four ways.
-# *Data* parallelism and ZeRO divide the batch, a *pipeline* divides the list of blocks, *tensor* parallelism divides every block. Let us compute
-# before we start anything. First the job and the node:
+# You get a node of eight GPUs and a Transformer of 7 billion parameters. Which **plan** do you take: who divides what? *Data* parallelism and ZeRO divide
+# the batch, a *pipeline* the list of blocks, *tensor* parallelism every block. We compute before we start anything.
 
 # %%
 # %%px --save 16_plan.py
@@ -43,7 +42,7 @@ job = {"parameters": 6.9e9, "blocks": 32, "width": 4096, "tokens": 2048, "batch"
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 # %% [markdown]
-# The GPUs are A100s as people meet them: 80 GB, of which a framework keeps a tenth, and 70 % of the flop/s on the data sheet. Now the bytes on one GPU:
+# These are A100s: 80 GB, of which a framework keeps a tenth, and 70 % of the data sheet's flop/s. The bytes on one GPU:
 
 
 # %%
@@ -64,10 +63,10 @@ def memory(
 
 
 # %% [markdown]
-# A block keeps about 16 numbers of 2 bytes per token and unit of width for backward. Tensor parallelism divides 12 of these, but not the 4 between its parts.
+# (For backward, a block keeps about 16 · width numbers per token; tensor ranks divide 12 of these 16.)
 
 # %% [markdown] tags=["subslide"]
-# Four plans for eight GPUs. **Vote:** how many of them fit into 72 GB? (a) one, (b) three, (c) none.
+# Four plans. **Vote:** how many fit into 72 GB? (a) one, (b) three, (c) none.
 
 # %%
 # %%px
@@ -81,9 +80,9 @@ four = {
 
 def needs(**more):
     for name, plan in four.items():
-        bytes_of = memory(**job, **plan, **more)
-        states = bytes_of["total"] - bytes_of["activations"]
-        print(f"{name:9}states {states / 1e9:6.1f} GB, activations {bytes_of['activations'] / 1e9:6.1f} GB")
+        page = memory(**job, **plan, **more)
+        total, kept = page["total"] / 1e9, page["activations"] / 1e9
+        print(f"{name:9}states {total - kept:5.1f} GB + activations {kept:5.1f} GB = {total:5.1f} GB")
 
 
 if rank == 0:
@@ -92,12 +91,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. Three of the four keep only 13.8 GB of model states, and then 64 sequences of activations arrive. On each GPU: 8 sequences in all 32 blocks, or
-# 64 sequences in 4 blocks, or 64 sequences in eighths of 32 blocks.
+# None. Three of them divide the model states well, and then the activations of 64 sequences arrive.
 #
 # </details>
 #
-# So we cut each GPU's part of the batch into eight micro-batches. **Vote:** which plan still does *not* fit, besides data parallelism?
+# So we cut each GPU's part of the batch into eight micro-batches. **Vote:** besides data parallelism, which one still does *not* fit?
 
 # %%
 # %%px
@@ -107,17 +105,16 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The pipeline. Its first stage is eight micro-batches ahead of the first gradient that comes back, so it holds all eight. With 64 micro-batches it
-# still holds only eight, and these are small.
+# The pipeline. Its first stage has started eight micro-batches before the first gradient comes back, so it holds all eight. Of 64 it holds eight, too,
+# and these are small.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Now the seconds of a step. Forward and backward take 6 flop per parameter and token. Messages take their bytes divided by the link's rate, and some travel *while* the GPU
-# computes (**overlap**): gradients during backward, and ZeRO-3's weights one layer ahead, as FSDP fetches them. A tensor-parallel all-reduce is different: the next
-# operation needs its result.
+# Now the seconds: 6 flop per parameter and token, and bytes divided by the link's rate. Some messages travel *while* a GPU computes: gradients during
+# backward, and ZeRO-3's weights, which FSDP fetches a layer ahead. Which ones cannot?
 
 # %% tags=["exercise: 16.7"]
 
@@ -125,7 +122,7 @@ if rank == 0:
 # Eight minutes up to here, six for the exercise. Whoever hides `inside`, too: ask which product could run before the sum of the one before it is there.
 
 # %% [markdown] tags=["subslide"]
-# The three that fit. If nothing hides, they take 4.34, 3.45 and 4.13 s. **Predict** the order with your `step`.
+# If nothing hides, ZeRO-3 takes 4.34 s, the pipeline with 64 micro-batches 3.45, tensor parallelism 4.13. **Predict** the order with your `step`.
 
 # %%
 # %%px --save 16_plan.py
@@ -144,19 +141,20 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The last becomes the first. ZeRO-3 sends more than anybody, for 1.23 s, and all of it hides. The pipeline's idle time and the sums of tensor parallelism
-# cannot: there is nothing to do meanwhile.
+# The last is first. ZeRO-3 sends for 1.23 s, more than anybody, and all of it hides. A block of a tensor group waits for its sum, and an idle stage has
+# nothing to do.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out GPUs, and the month has 32 hours left. Each customer needs 10,000 steps. Two train on our job, one of them on gaming cards without NVLink. The third
-# studies genomes: one sequence of 16,384 letters per step. A plan that does not fit, or that cannot cut the batch, costs three hours, and the customer leaves.
-# `bets` holds what everybody says: *tensor parallelism inside a node*. Change it until all three are served. How many attempts do you need?
+# You rent out GPUs for 10,000 steps per customer, and the month has 32 hours left. One customer has our job, one has it on gaming cards without NVLink, one
+# has a genome: a single sequence of 16,384 letters per step. A plan that does not fit, or cannot cut the batch, costs three hours, and the
+# customer leaves. `bets` has the rule that everybody knows: *tensor parallelism inside a node*. Change it until all are served in time. How many
+# attempts do you need?
 
-# %% tags=["nbval-ignore-output"]
+# %%
 # %%px
 cards = {"gpus": 8, "room": 28.8e9, "rate": 115e12, "link": 10e9}
 customers = {
@@ -186,14 +184,12 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# There are three different winners. On NVLink, ZeRO hides what it sends. On cards, the link is 24 times slower, and only the pipeline sends little enough: 64 micro-batches.
-# With one sequence there is nothing for data ranks or micro-batches, so the tensor ranks win. Whoever has one favourite is broke: the pipeline for all misses by four hours, the others by
-# sixty.
+# Three customers, three winners. On NVLink, ZeRO hides what it sends (stage 1, 2 or 3, two micro-batches or more). On cards, only the pipeline sends little
+# enough, with 64 micro-batches. One sequence leaves data ranks and micro-batches nothing to divide: tensor. Any single favourite loses.
 #
 # </details>
 #
-# Was there anything better? Here are the best forms of *all* plans for a customer. Choose the customer, and switch overlap off; open a number to see the line of
-# *your* program that computed it.
+# Was there anything better? Here is *every* plan in its best form, for each customer. Open a number: it shows the line of *your* program that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -205,29 +201,29 @@ explore("code/16_plan.py", cluster["customers"][0])
 #
 # | | what changes |
 # |---|---|
-# | two nodes | tensor groups stay inside a node; pipelines and data ranks cross. FSDP shards inside each node and sums between them: **HSDP** |
-# | ports | eight network ports per node carry eight groups at once; one port carries one |
-# | 2,048 GPUs | the batch gives no more data ranks, so tensor and pipeline ranks join. Sums run in trees, not in one ring (lesson 14) |
-# | ranks per device | one. Where several share a core or a GPU, an idle stage costs little, and the page misleads |
-# | accumulating | FSDP sums in every micro-batch, with `no_sync` once per step, for full gradients in memory |
+# | two nodes | tensor groups stay inside a node. HSDP: ZeRO-3 inside each node, sums between them |
+# | network ports | eight per node carry eight groups at once |
+# | 2,048 GPUs | the batch feeds no more data ranks, so pipeline and tensor ranks join; sums run in trees (lesson 14) |
+# | accumulating | FSDP's `no_sync`: gradients summed once per step, and kept in full |
+# | ranks per device | one; where ranks share a core, idle time is cheap (More) |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A plan must fit with its activations; micro-batches decide that as much as ZeRO does.
-# - Count the messages, then ask what they hide behind. Data ranks' messages hide if the link is fast enough, tensor ranks' do not.
-# - The winner changes with the link and the batch: compute again for each machine, and measure the best two.
+# - A plan fits with its activations or not at all; micro-batches decide.
+# - Messages of data ranks hide behind computing if the link is fast enough. Those of tensor ranks, and idle stages, do not.
+# - The winner changes with link and batch: compute again, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model fits on one GPU. You get 16 GPUs in two nodes, so that it trains sooner. (a) ZeRO-3 on all 16, (b) tensor parallelism in the nodes and a pipeline between
-# them, (c) plain data parallelism. What would change your mind?
+# Your model fits on one GPU. You get 16, in two nodes. (a) ZeRO-3 on all, (b) tensor in the nodes and a pipeline between them, (c) data parallelism.
+# What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c): its sums hide, and nothing else is sent. A batch too small for 16 data ranks changes it, or a link so slow that the sums outlast
-# backward. (a) and (b) save memory that nobody needs.</details>
+# <details><summary>What to listen for</summary>(c): its sums hide. A batch too small for 16, or a link so slow that sums outlast backward. (a) and (b) save memory that
+# nobody needs.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -262,9 +258,8 @@ rows = measure(comm, steps)
 
 # %% tags=["nbval-ignore-output"]
 rows = cluster["rows"][0]
-outcome(
-    "How many times as long as data parallelism does the pipeline take here?", rows[1].value / rows[0].value
-)
+times = rows[1].value / rows[0].value
+outcome("How many times as long as data parallelism does the pipeline take here?", times)
 show(rows, x="way", y="time of a step")
 
 # %% [markdown]

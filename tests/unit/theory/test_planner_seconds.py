@@ -88,16 +88,11 @@ def test_an_idle_stage_costs_nothing_where_another_rank_has_its_device() -> None
     step, crowded = seconds_of(SHAPE, 64, plan, own), seconds_of(SHAPE, 64, plan, shared)
     total = sum(crowded[name].value for name in ("computing", "idle"))
     assert crowded["idle"].value > step["idle"].value > 0
-    assert total == pytest.approx(4 * crowded["computing"].value, rel=0.2)  # one device does all the work
+    assert total > 3 * crowded["computing"].value  # one device does the work of all stages
 
 
-OFTEN = [
-    Plan(data=4),
-    Plan(data=4, zero=1),
-    Plan(data=4, zero=2),
-    Plan(data=4, zero=3),
-    Plan(data=4, zero=3, no_sync=True),
-]
+SMALL = {"data": 4, "bucket_nbytes": 2**14}  # more than one bucket
+OFTEN = [*(Plan(**SMALL, zero=zero) for zero in STAGES), Plan(**SMALL, zero=3, no_sync=True)]
 
 
 @pytest.mark.parametrize("plan", OFTEN, ids=lambda plan: plan.name)
