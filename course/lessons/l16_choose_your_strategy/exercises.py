@@ -69,7 +69,7 @@ def step(
     idle = computing * (pipeline - 1) / microbatches
     rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # of all weights, between data ranks
     sums = rounds * 2 * parameters / pipeline / tensor * (data - 1) / data / link
-    behind = computing if zero >= 2 else computing * 2 / 3 / microbatches  # the last backward pass
+    behind = computing * (2 / 3 / microbatches, 2 / 3 / microbatches, 2 / 3, 1)[zero]  # backward has 2/3
     inside = 4 * blocks / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside

@@ -34,9 +34,9 @@ class Page:
 
 
 def explore(program: str, customers: Mapping[str, Mapping[str, float]]) -> Page:
-    """The best form of every plan for each customer, with overlap and without, from the program's functions.
+    """Every way to divide the GPUs in its best form, for each customer, with overlap and without.
 
-    A plan's best form is the fastest that fits, or the smallest. Raises KeyError when the program has no
+    The best form is the fastest that fits, or the smallest. Raises KeyError when the program has no
     `memory` or no `step`.
     """
     names, lines = runpy.run_path(program), formulas(Path(program).read_text(encoding="utf-8"))
@@ -57,14 +57,17 @@ Form = tuple[str, Numbers, Numbers]  # the plan in words, the numbers of its mem
 def best(
     memory: Callable[..., Numbers], step: Callable[..., Numbers], customer: Numbers, *, hides: bool
 ) -> list[Form]:
-    """For all ways to divide the GPUs the best form: first those that fit, the fastest first."""
+    """For all ways to divide the GPUs the best stage of ZeRO and number of micro-batches.
+
+    First those that fit, the fastest first.
+    """
     ways = [1, 2, 4, 8]
     found = []
-    for data, pipeline, tensor, zero in product(ways, ways, ways, (0, 1, 2, 3)):
-        if data * pipeline * tensor != customer["gpus"] or (zero and data == 1):
+    for data, pipeline, tensor in product(ways, ways, ways):
+        if data * pipeline * tensor != customer["gpus"]:
             continue
         forms = []
-        for microbatches in MICROBATCHES:
+        for zero, microbatches in product(range(4 if data > 1 else 1), MICROBATCHES):
             if customer["batch"] % (data * microbatches) == 0:
                 plan = {"data": data, "zero": zero, "pipeline": pipeline, "tensor": tensor}
                 plan["microbatches"] = microbatches
@@ -89,7 +92,8 @@ def name_of(plan: Mapping[str, int]) -> str:
     words = [f"{axis} {plan[axis]}" for axis in ("pipeline", "tensor") if plan[axis] > 1]
     if plan["data"] > 1:
         words.insert(0, f"ZeRO-{plan['zero']} on {plan['data']}" if plan["zero"] else f"data {plan['data']}")
-    return f"{' × '.join(words)}, {plan['microbatches']} micro-batches"
+    many = "s" * (plan["microbatches"] > 1)
+    return f"{' × '.join(words)}, {plan['microbatches']} micro-batch{'e' * bool(many)}{many}"
 
 
 def formulas(source: str) -> dict[str, str]:

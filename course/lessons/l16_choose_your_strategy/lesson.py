@@ -170,12 +170,15 @@ bets = {
 
 
 def play(hours=32.0):
+    won = True
     for name, customer in customers.items():
         bet = customer | bets[name]
         whole = bet["batch"] % (bet.get("data", 1) * bet.get("microbatches", 1)) == 0
         served = whole and memory(**bet)["total"] <= bet["room"]
         hours -= 10_000 * step(**bet)["total"] / 3600 if served else 3
+        won = won and served and hours >= 0
         print(f"{name:15}{'served' if served else 'left':8}{hours:6.1f} hours to go")
+    print("You have won." if won else "You are broke.")
 
 
 if rank == 0:
@@ -184,12 +187,12 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# Three customers, three winners. On NVLink, ZeRO hides what it sends (stage 1, 2 or 3, two micro-batches or more). On cards, only the pipeline sends little
-# enough, with 64 micro-batches. One sequence leaves data ranks and micro-batches nothing to divide: tensor. Any single favourite loses.
+# Three customers, three winners. On NVLink, ZeRO hides what it sends, in any stage that fits. On cards, only long pipelines send little
+# enough, with as many micro-batches as there are sequences. One sequence leaves data ranks and micro-batches nothing to divide: tensor. Any single favourite loses.
 #
 # </details>
 #
-# Was there anything better? Here is *every* plan in its best form, for each customer. Open a number: it shows the line of *your* program that computed it.
+# Was there anything better? Here is *every* way to divide eight GPUs, in its best form. Open a customer, then a number: it shows the line of *your* program that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
