@@ -2,7 +2,7 @@
 
     grid = grid_of(comm, plan)
     training = prepare(grid, shape, batch, plan)
-    peak_nbytes(training); global_loss(grid, training.step())
+    training.step(); peak_nbytes(training)
 
 The optimizer is always one of `parallel/zero.py`, on the data axis (stage 0 with one rank is plain AdamW in
 buckets).
@@ -38,7 +38,7 @@ Grid = dict[str, Any]  # the communicator of each axis
 class Training:
     """One rank's part of a training: a step, and the tensors that are there between two steps.
 
-    `step` returns this rank's part of the loss (see `global_loss`). `in_files` are tensors outside memory.
+    `step` returns this rank's part of the loss of the global batch. `in_files` are tensors outside memory.
     """
 
     step: Callable[[], float]
@@ -105,11 +105,6 @@ def backward(grid: Grid, module: nn.Module, loss: SummedLoss, samples: Batch, pl
         mean.backward()
         summed += mean.item()
     return summed
-
-
-def global_loss(grid: Grid, part: float) -> float:
-    """The loss of the global batch before a step; all ranks call it, each with what its `step` returned."""
-    return float(grid["data"].allreduce(grid["pipeline"].allreduce(part)))
 
 
 def wrapped(layers: list[nn.Module], plan: Plan) -> nn.Module:

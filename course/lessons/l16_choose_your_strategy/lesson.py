@@ -192,7 +192,7 @@ if rank == 0:
 #
 # </details>
 #
-# Was there anything better? Here is *every* way to divide eight GPUs, in its best form. Open a customer, then a number: it shows the line of *your* program that computed it.
+# Was there anything better? Here is *every* way to divide eight GPUs, in its best form. Open a customer, then a number: it shows the line of *your* program that computed it. (Add a customer of your own in the cell above, with another batch or link.)
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore

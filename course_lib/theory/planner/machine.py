@@ -13,7 +13,7 @@ one rank alone, and on as many ranks as there are cores. More ranks than cores s
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from course_lib.theory.hockney import Hockney, Piecewise
@@ -175,11 +175,6 @@ class Machine:
         return derived(
             "context + (1 + waste) * tensors", "bytes", context=self.context, waste=waste, tensors=tensors
         )
-
-
-def limited(machine: Machine, nbytes: float, what: str = "the limit per rank") -> Machine:
-    """The same machine with so many bytes for tensors on each rank; `what` says what sets the limit."""
-    return replace(machine, memory=given(nbytes, what, "bytes"))
 
 
 def as_timed(work: Quantity, element: int) -> Quantity:

@@ -11,9 +11,10 @@ from course_lib.theory.planner.machine import POINTWISE, PRODUCTS, Machine, mach
 from course_lib.theory.planner.measured import fit_product, machine_from_json
 from course_lib.theory.planner.models import Operation, Part, TransformerShape
 from course_lib.theory.planner.plan import Plan
-from course_lib.theory.planner.quantity import counted, leaves
+from course_lib.theory.planner.quantity import counted
 from course_lib.theory.planner.seconds import seconds_of
 from course_lib.training import operation_times
+from tests.formulas import leaves
 
 SHAPE = TransformerShape(2, 32, 16, 32, 4)
 

@@ -10,10 +10,9 @@ from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, STAGES, bytes_per_pa
 from course_lib.theory.planner.memory import memory_of, stages_of, state_of
 from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
 from course_lib.theory.planner.plan import AXES, Plan
-from course_lib.theory.planner.quantity import leaves
 from course_lib.training.models import parameter_count as numbers_of
 from course_lib.training.transformer import build_transformer
-from tests.formulas import transformer_activations
+from tests.formulas import leaves, transformer_activations
 
 SMALL = TransformerShape(blocks=2, width=64, length=64, vocabulary=256, heads=4)
 WIDE = TransformerShape(blocks=4, width=128, length=32, vocabulary=64, heads=4)

@@ -10,10 +10,10 @@ from course_lib.theory.memory import STAGES
 from course_lib.theory.planner.machine import Machine, machine_on_paper
 from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
 from course_lib.theory.planner.plan import Plan, plans, why_not
-from course_lib.theory.planner.quantity import counted, leaves
+from course_lib.theory.planner.quantity import counted
 from course_lib.theory.planner.ranking import estimate, ranked
 from course_lib.theory.planner.seconds import exchange_seconds, seconds_of, sent_by
-from tests.formulas import moved_bytes
+from tests.formulas import leaves, moved_bytes
 
 SHAPE = TransformerShape(blocks=4, width=64, length=32, vocabulary=64, heads=4)
 FAST, SLOW = Hockney(1e-6, 1e-9, 1e-10), Hockney(1e-5, 1e-8, 1e-10)
