@@ -130,8 +130,9 @@ TWO_NODES = Question(
     "do you try first?",
     options=(
         Option(
-            "HSDP: ZeRO-3 in each node, sums between",
-            reply="13 GB of states per GPU. Weights are gathered over the fast link; over the slow one "
+            "ZeRO-3 in each node, and sums between",
+            reply="That is HSDP. 13 GB of states per GPU. Weights are gathered over the fast link; over "
+            "the slow one "
             "goes an eighth of the gradients per GPU, once.",
             right=True,
         ),

@@ -150,7 +150,7 @@ if __name__ == "__main__" and rank == 0:
 # ## 3 · Three customers
 #
 # You rent out GPUs for 10,000 steps per customer, and the month has 32 hours left. One customer has our job, one has it on gaming cards without NVLink, one
-# has a genome: a single sequence of 16,384 letters per step. A plan that does not fit, or cannot cut the batch, costs three hours, and the
+# has a genome: a single sequence of 16,384 letters per step. A plan that does not fit, or cannot divide GPUs and batch evenly, costs three hours, and the
 # customer leaves. `bets` has the rule that everybody knows: *tensor parallelism inside a node*. Change it until all are served in time. How many
 # attempts do you need?
 
@@ -173,7 +173,10 @@ def play(hours=32.0):
     won = True
     for name, customer in customers.items():
         bet = customer | bets[name]
-        whole = bet["batch"] % (bet.get("data", 1) * bet.get("microbatches", 1)) == 0
+        data, pipeline, tensor, pieces = (
+            bet.get(n, 1) for n in ("data", "pipeline", "tensor", "microbatches")
+        )
+        whole = data * pipeline * tensor == bet["gpus"] and bet["batch"] % (data * pieces) == 0
         served = whole and memory(**bet)["total"] <= bet["room"]
         hours -= 10_000 * step(**bet)["total"] / 3600 if served else 3
         won = won and served and hours >= 0
@@ -192,7 +195,8 @@ if rank == 0:
 #
 # </details>
 #
-# Was there anything better? Here is *every* way to divide eight GPUs, in its best form. Open a customer, then a number: it shows the line of *your* program that computed it. (Add a customer of your own in the cell above, with another batch or link.)
+# Was there anything better? Here is *every* way to divide eight GPUs, in its best form. Open a customer, then a number: it shows the line of *your*
+# program that computed it. (Add a customer of your own in the cell above, with another batch or link.)
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -204,8 +208,8 @@ explore("code/16_plan.py", cluster["customers"][0])
 #
 # | | what changes |
 # |---|---|
-# | two nodes | tensor groups stay inside a node. HSDP: ZeRO-3 inside each node, sums between them |
-# | network ports | eight per node carry eight groups at once |
+# | two nodes | a slower link between them: compute each group of ranks with its own link |
+# | network ports | a node with eight lets eight groups cross at once |
 # | 2,048 GPUs | the batch feeds no more data ranks, so pipeline and tensor ranks join; sums run in trees (lesson 14) |
 # | accumulating | FSDP's `no_sync`: gradients summed once per step, and kept in full |
 # | ranks per device | one; where ranks share a core, idle time is cheap (More) |
