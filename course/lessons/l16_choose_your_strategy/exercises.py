@@ -132,8 +132,7 @@ TWO_NODES = Question(
         Option(
             "ZeRO-3 in each node, and sums between",
             reply="That is HSDP. 13 GB of states per GPU. Weights are gathered over the fast link; over "
-            "the slow one "
-            "goes an eighth of the gradients per GPU, once.",
+            "the slow one goes an eighth of the gradients per GPU.",
             right=True,
         ),
         Option(
@@ -143,7 +142,7 @@ TWO_NODES = Question(
             belief="most-saving-is-best",
         ),
         Option(
-            "tensor on 16: it divides every single block",
+            "tensor on all 16, since it divides each block",
             reply="Every block then waits four times for a sum over the slow link, and nothing hides that.",
             belief="tensor-parallel-across-nodes",
         ),
@@ -163,7 +162,7 @@ SLOWER_LINK = Question(
             belief="one-plan-for-every-machine",
         ),
         Option(
-            "it may not fit: slow links need buffers",
+            "it may not fit, since slow links need buffers",
             reply="Look at `memory`: it has sizes and numbers of ranks, and no seconds.",
             belief="memory-depends-on-speed",
         ),
@@ -182,7 +181,7 @@ INSIDE_A_NODE = Question(
     "tensor ranks, against the rule. What does that say?",
     options=(
         Option(
-            "the rule is wrong: pipelines are faster",
+            "the rule is wrong, and pipelines are faster",
             reply="With few micro-batches, or one long sequence, the pipeline idles and loses. The rule "
             "tells which plan may *cross* nodes.",
             belief="one-plan-for-every-machine",
@@ -194,7 +193,7 @@ INSIDE_A_NODE = Question(
             right=True,
         ),
         Option(
-            "their link is broken: tensor ranks win",
+            "their link is broken, or tensor ranks would win",
             reply="At 235 GB/s, the sums inside blocks still take a quarter of the step, and nothing hides "
             "them.",
             belief="messages-hide-or-not",
