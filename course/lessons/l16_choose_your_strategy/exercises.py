@@ -25,6 +25,11 @@ CASES: tuple[Case, ...] = (
     ("ZeRO-1 on a slow link", SLOW, {"data": 8, "zero": 1, "microbatches": 8}),
     ("ZeRO-1 and tensor on NVLink", NVLINK, {"data": 4, "zero": 1, "tensor": 2, "microbatches": 4}),
     ("ZeRO-2 on a slow link", SLOW, {"data": 8, "zero": 2, "microbatches": 4}),
+    (
+        "ZeRO-3, pipeline and tensor",
+        SLOW,
+        {"data": 2, "zero": 3, "pipeline": 2, "tensor": 2, "microbatches": 16},
+    ),
     ("a pipeline", NVLINK, {"pipeline": 8, "microbatches": 64}),
 )
 
