@@ -258,10 +258,10 @@ from course_lib.theory.planner.plan import Plan
 
 torch.set_num_threads(1)
 comm = MPI.COMM_WORLD
-small = TransformerShape(blocks=4, width=256, length=64, vocabulary=256, heads=4)
+small = TransformerShape(blocks=4, width=128, length=64, vocabulary=64, heads=4)
 plans = {"data": Plan(data=4), "pipeline": Plan(pipeline=4)}
-steps = {name: prepare(grid_of(comm, plan), small, 32, plan).step for name, plan in plans.items()}
-rows = measure(comm, steps)
+steps = {name: prepare(grid_of(comm, plan), small, 16, plan).step for name, plan in plans.items()}
+rows = measure(comm, steps, repeat=5)
 
 # %% tags=["nbval-ignore-output"]
 rows = cluster["rows"][0]
