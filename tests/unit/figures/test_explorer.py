@@ -56,5 +56,6 @@ def test_a_number_opens_to_the_line_of_the_program(tmp_path: Path) -> None:
     changed.write_text(source.replace("computing * (pipeline - 1)", "1000 * computing * (pipeline - 1)"))
     shown = explore(str(changed), {"chat": JOB | NVLINK})
     assert "1000 * computing * (pipeline - 1) / microbatches" in shown.html
-    assert "pipeline 8, 64 micro-batches" not in explore(str(PROGRAM), {}).text
-    assert "does not fit" in shown.text and "does not fit" in shown.html
+    assert "does not fit" not in shown.text
+    small = explore(str(PROGRAM), {"small": JOB | NVLINK | {"room": 1e9}})
+    assert "does not fit" in small.text and "does not fit" in small.html
