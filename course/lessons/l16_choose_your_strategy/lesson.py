@@ -272,8 +272,8 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# On two cores it is about two. Four data ranks share two cores, so each gets half of one; the only stage that computes has a core to itself. The idle time is free, because
-# somebody else needs the core. With one rank per core you would see four. Times of ranks that share cores say little about plans; bytes and losses are right.
+# On two cores it is far from four. Four data ranks share two cores, so each gets half of one; the only stage that computes has a core to itself. Idle time is cheap where
+# ranks share cores. With one rank per core you would see about four. Times of ranks that share cores say little about plans; bytes and losses are right.
 #
 # </details>
 #
