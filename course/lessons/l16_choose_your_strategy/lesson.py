@@ -38,7 +38,7 @@ try:
 except ImportError:
     rank = 0
 
-job = {"parameters": 6.9e9, "blocks": 32, "width": 4096, "tokens": 2048, "batch": 64}  # 64 sequences
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "tokens": 2048, "batch": 64}  # 64 sequences
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 # %% [markdown]
@@ -47,17 +47,15 @@ node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s
 
 # %%
 # %%px --save 16_plan.py
-def memory(
-    parameters, blocks, width, tokens, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
-):
+def memory(params, depth, width, tokens, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
     """The bytes on the fullest GPU, every number by its name."""
-    mine = parameters / pipeline / tensor
+    mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = 2 * mine / (data if zero >= 2 else 1)
     optimizer = 12 * mine / (data if zero >= 1 else 1)
     sequences = batch / data / microbatches
     held = min(pipeline, microbatches)  # micro-batches that wait for backward on the first stage (1F1B)
-    activations = held * sequences * tokens * blocks / pipeline * 2 * width * (4 + 12 / tensor)
+    activations = held * sequences * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     total = weights + gradients + optimizer + activations
     return locals()
 
