@@ -15,12 +15,12 @@ try:
 except ImportError:
     rank = 0
 
-job = {"params": 6.9e9, "depth": 32, "width": 4096, "tokens": 2048, "batch": 64}  # 64 sequences
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # tokens, sequences
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 
 # %%
-def memory(params, depth, width, tokens, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
+def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
     """The bytes on the fullest GPU, every number by its name."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
@@ -28,7 +28,7 @@ def memory(params, depth, width, tokens, batch, data=1, zero=0, pipeline=1, tens
     optimizer = 12 * mine / (data if zero >= 1 else 1)
     sequences = batch / data / microbatches
     held = min(pipeline, microbatches)  # micro-batches that wait for backward on the first stage (1F1B)
-    activations = held * sequences * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
+    activations = held * sequences * seq * depth / pipeline * 2 * width * (4 + 12 / tensor)
     total = weights + gradients + optimizer + activations
     return locals()
 
@@ -36,15 +36,15 @@ def memory(params, depth, width, tokens, batch, data=1, zero=0, pipeline=1, tens
 # %%
 # The course's solution of exercise 16.7: yours takes its place when it is right.
 def step(
-    params, depth, width, tokens, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
+    params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
     """The seconds of a step, every number by its name."""
-    computing = 6 * params * tokens * batch / data / pipeline / tensor / rate
+    computing = 6 * params * seq * batch / data / pipeline / tensor / rate
     idle = computing * (pipeline - 1) / microbatches
     rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # of all weights, between data ranks
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
     behind = computing * (2 / 3 / microbatches, 2 / 3 / microbatches, 2 / 3, 1)[zero]  # backward has 2/3
-    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens * batch / data / link
+    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside
     return locals()

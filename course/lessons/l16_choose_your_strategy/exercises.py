@@ -15,7 +15,7 @@ from mpi_classroom.exercises import (
     expect,
 )
 
-JOB = {"params": 6.9e9, "depth": 32, "width": 4096, "tokens": 2048, "batch": 64}
+JOB = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}
 NVLINK, SLOW = ({"gpus": 8, "room": 72e9, "rate": 218e12, "link": link} for link in (235e9, 10e9))
 Case = tuple[str, dict[str, float], dict[str, int]]  # its name, the node, the plan
 CASES: tuple[Case, ...] = (
@@ -66,15 +66,15 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
 
 _STEP = '''\
 def step(
-    params, depth, width, tokens, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
+    params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
     """The seconds of a step, every number by its name."""
-    computing = 6 * params * tokens * batch / data / pipeline / tensor / rate
+    computing = 6 * params * seq * batch / data / pipeline / tensor / rate
     idle = computing * (pipeline - 1) / microbatches
     rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # of all weights, between data ranks
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
     behind = computing * (2 / 3 / microbatches, 2 / 3 / microbatches, 2 / 3, 1)[zero]  # backward has 2/3
-    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens * batch / data / link
+    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside
     return locals()

@@ -38,7 +38,7 @@ try:
 except ImportError:
     rank = 0
 
-job = {"params": 6.9e9, "depth": 32, "width": 4096, "tokens": 2048, "batch": 64}  # 64 sequences
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # tokens, sequences
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 # %% [markdown]
@@ -47,7 +47,7 @@ node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s
 
 # %%
 # %%px --save 16_plan.py
-def memory(params, depth, width, tokens, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
+def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
     """The bytes on the fullest GPU, every number by its name."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
@@ -55,7 +55,7 @@ def memory(params, depth, width, tokens, batch, data=1, zero=0, pipeline=1, tens
     optimizer = 12 * mine / (data if zero >= 1 else 1)
     sequences = batch / data / microbatches
     held = min(pipeline, microbatches)  # micro-batches that wait for backward on the first stage (1F1B)
-    activations = held * sequences * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
+    activations = held * sequences * seq * depth / pipeline * 2 * width * (4 + 12 / tensor)
     total = weights + gradients + optimizer + activations
     return locals()
 
@@ -158,12 +158,7 @@ cards = {"gpus": 8, "room": 28.8e9, "rate": 115e12, "link": 10e9}
 customers = {
     "chat": job | node,
     "chat on cards": job | cards,
-    "genome": job | node | {"tokens": 16384, "batch": 1},
-}
-bets = {
-    "chat": {"tensor": 8, "microbatches": 8},
-    "chat on cards": {"tensor": 8, "microbatches": 8},
-    "genome": {"tensor": 8},
+    "genome": job | node | {"seq": 16384, "batch": 1},
 }
 
 
@@ -181,6 +176,14 @@ def play(hours=32.0):
         print(f"{name:15}{'served' if served else 'left':8}{hours:6.1f} hours to go")
     print("You have won." if won else "You are broke.")
 
+
+# %%
+# %%px
+bets = {
+    "chat": {"tensor": 8, "microbatches": 8},
+    "chat on cards": {"tensor": 8, "microbatches": 8},
+    "genome": {"tensor": 8},
+}
 
 if rank == 0:
     play()

@@ -12,7 +12,7 @@ from course.paths import NOTEBOOKS
 
 PROGRAM = NOTEBOOKS / "code" / "16_plan.py"
 CARDS = {"gpus": 8, "room": 28.8e9, "rate": 115e12, "link": 10e9}
-GENOME = {"tokens": 16384, "batch": 1}
+GENOME = {"seq": 16384, "batch": 1}
 
 
 @pytest.fixture(scope="module")
