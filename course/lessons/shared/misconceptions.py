@@ -162,18 +162,12 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "no-answer-not-run": "a remote call without an answer has not run",
     },
     "16": {
-        "combine-everything": "combining all strategies is best",
         "tensor-parallel-across-nodes": "tensor parallelism may cross nodes",
-        "state-is-all-memory": "a plan fits if its weights, gradients and optimizer state fit",
-        "half-the-memory-twice-the-time": "half the memory per rank makes a step twice as long",
-        "predictions-are-exact": "a plan that is predicted to be faster is faster",
-        "an-error-makes-it-useless": "a time that is predicted with an error is no reason to choose",
         "one-plan-for-every-machine": "the best plan is the same on every machine",
         "memory-depends-on-speed": "how much memory a plan needs depends on the machine's speed",
-        "an-error-holds-everywhere": "an error found on one machine holds on all",
-        "a-layer-needs-one-memory": "ranks that share a layer need a common memory",
-        "stage-3-gathers-once-per-step": "ZeRO-3 gathers its weights once per step",
-        "stage-3-is-free-per-micro-batch": "a micro-batch of ZeRO-3 sends no more than a step of ZeRO-1",
+        "messages-hide-or-not": "all messages hide behind computing, or none",
+        "most-saving-is-best": "the plan that keeps least is the best",
+        "ranks-are-devices": "ranks that share a core take the times of ranks on devices of their own",
     },
 }
 
