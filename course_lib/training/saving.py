@@ -1,4 +1,4 @@
-"""Saving bytes to a file that a process may be killed in the middle of: three savers.
+"""Saving bytes to a file that a process may be killed in the middle of: three savers, and a killer.
 
                       killed (kill -9)                  power lost
     naive_save        the old file is gone, or half     as well
@@ -10,11 +10,22 @@ operating system holds in memory survives the process, but not the machine: so w
 disk before the rename, and until the rename is there before returning. `parallel/checkpoint.py` does this for
 many files and many ranks.
 
+    for line, left in kill_before_each_line(naive_save): ...      what a kill leaves of the old file
+
 Source: Pillai and others, All file systems are not created equal, OSDI 2014.
 """
 
 import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+OLD, NEW = b"old " * 250, b"new " * 250  # fits into the buffer of an open file
+SECONDS = 10  # for one run of a saver
 
 
 def naive_save(path: Path, data: bytes) -> None:
@@ -42,3 +53,66 @@ def atomic_save(path: Path, data: bytes) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     os.fsync(folder)  # the new name
     os.close(folder)
+
+
+# ------------------------------------------------------------------ what a kill leaves
+
+
+def kill_before_each_line(save: Callable[[Path, bytes], None]) -> list[tuple[str, str]]:
+    """Let `save` replace old bytes, again and again, each time killed one line later.
+
+    Returns before which of its lines, `def` being line 1, it was killed, and what the file then is: "old",
+    "new", "a part" or "empty"; the last row is a save that nobody kills. Raises RuntimeError when `save`
+    raises, or takes longer than 10 s.
+    """
+    found: list[tuple[str, str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path, line = Path(folder, "checkpoint"), "0"
+        while line:
+            path.write_bytes(OLD)
+            line = killed_before(len(found), save, path)
+            found.append((f"line {line}" if line else "nothing", what_is_left(path)))
+    return found
+
+
+def killed_before(count: int, save: Callable[[Path, bytes], None], path: Path) -> str:
+    """Run `save` in a process that is killed after `count` lines; before which line, "" if it had fewer."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        run_until(count, save, path, writer)
+    os.close(writer)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    line = os.read(reader, 10).decode()
+    os.close(reader)
+    if ended not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"the saver raised, or took longer than {SECONDS} s; call it without a kill")
+    return line
+
+
+def run_until(count: int, save: Callable[[Path, bytes], None], path: Path, writer: int) -> NoReturn:
+    """In a process of its own: run `count` lines of `save`, write the number of the next one, be killed."""
+    code, left = save.__code__, iter(range(count))  # type: ignore[attr-defined]
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is not code:
+            return None
+        if event == "line" and next(left, None) is None:
+            os.write(writer, str(frame.f_lineno - code.co_firstlineno + 1).encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(SECONDS)
+        sys.settrace(trace)
+        save(path, NEW)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def what_is_left(path: Path) -> str:
+    """Which bytes the file has."""
+    content = path.read_bytes() if path.exists() else b""
+    return {OLD: "old", NEW: "new", b"": "empty"}.get(content, "a part")

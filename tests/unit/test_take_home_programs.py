@@ -25,6 +25,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "07_ddp.py": (r"\branks: \d\b",),
     "09_tensor.py": (r"\branks: \d\b",),
     "11_zero.py": (r"\branks: \d\b",),
+    "15_resume.py": (r"\branks: \d\b",),
 }
 
 
