@@ -1,8 +1,7 @@
-"""Saving bytes to a file that a process may be killed in the middle of: three savers, and a killer.
+"""Saving bytes to a file that a process may be killed in the middle of: two savers, and a killer.
 
                       killed (kill -9)                  power lost
     naive_save        the old file is gone, or half     as well
-    renaming_save     old or new                        the name may be there before the bytes: empty
     atomic_save       old or new                        old or new
 
 A name changes in one instant, bytes do not: so write the bytes under another name, and rename. What the
@@ -10,7 +9,7 @@ operating system holds in memory survives the process, but not the machine: so w
 disk before the rename, and until the rename is there before returning. `parallel/checkpoint.py` does this for
 many files and many ranks.
 
-    for line, left in kill_before_each_line(naive_save): ...      what a kill leaves of the old file
+    kill_before_each_line(naive_save)       what a kill leaves of the old file: ["old", "empty", …]
 
 Source: Pillai and others, All file systems are not created equal, OSDI 2014.
 """
@@ -34,14 +33,6 @@ def naive_save(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def renaming_save(path: Path, data: bytes) -> None:
-    """Write beside the old file, then take its name."""
-    aside = path.with_name(path.name + ".new")
-    with open(aside, "wb") as file:
-        file.write(data)
-    os.replace(aside, path)
-
-
 def atomic_save(path: Path, data: bytes) -> None:
     """Write beside the old file, wait for the disk, take the name, wait again."""
     aside = path.with_name(path.name + ".new")
@@ -58,47 +49,41 @@ def atomic_save(path: Path, data: bytes) -> None:
 # ------------------------------------------------------------------ what a kill leaves
 
 
-def kill_before_each_line(save: Callable[[Path, bytes], None]) -> list[tuple[str, str]]:
+def kill_before_each_line(save: Callable[[Path, bytes], None]) -> list[str]:
     """Let `save` replace old bytes, again and again, each time killed one line later.
 
-    Returns before which of its lines, `def` being line 1, it was killed, and what the file then is: "old",
-    "new", "a part" or "empty"; the last row is a save that nobody kills. Raises RuntimeError when `save`
-    raises, or takes longer than 10 s.
+    Returns what the file then is: "old", "new", "a part" or "empty"; the last of them is after a save that
+    nobody killed. Raises RuntimeError when `save` raises, or takes longer than 10 s.
     """
-    found: list[tuple[str, str]] = []
+    found: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        path, line = Path(folder, "checkpoint"), "0"
-        while line:
+        path, killed = Path(folder, "checkpoint"), True
+        while killed:
             path.write_bytes(OLD)
-            line = killed_before(len(found), save, path)
-            found.append((f"line {line}" if line else "nothing", what_is_left(path)))
+            killed = is_killed(len(found), save, path)
+            found.append(what_is_left(path))
     return found
 
 
-def killed_before(count: int, save: Callable[[Path, bytes], None], path: Path) -> str:
-    """Run `save` in a process that is killed after `count` lines; before which line, "" if it had fewer."""
-    reader, writer = os.pipe()
+def is_killed(count: int, save: Callable[[Path, bytes], None], path: Path) -> bool:
+    """Run `save` in a process that is killed after `count` lines; False when it had no more."""
     child = os.fork()
     if child == 0:
-        run_until(count, save, path, writer)
-    os.close(writer)
+        run_until(count, save, path)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    line = os.read(reader, 10).decode()
-    os.close(reader)
     if ended not in (0, -signal.SIGKILL):
         raise RuntimeError(f"the saver raised, or took longer than {SECONDS} s; call it without a kill")
-    return line
+    return ended != 0
 
 
-def run_until(count: int, save: Callable[[Path, bytes], None], path: Path, writer: int) -> NoReturn:
-    """In a process of its own: run `count` lines of `save`, write the number of the next one, be killed."""
-    code, left = save.__code__, iter(range(count))  # type: ignore[attr-defined]
+def run_until(count: int, save: Callable[[Path, bytes], None], path: Path) -> NoReturn:
+    """In a process of its own: run `count` lines of `save`, then be killed."""
+    code, left = save.__code__, iter(range(count))
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code is not code:
             return None
         if event == "line" and next(left, None) is None:
-            os.write(writer, str(frame.f_lineno - code.co_firstlineno + 1).encode())
             os.kill(os.getpid(), signal.SIGKILL)
         return trace
 
