@@ -37,7 +37,8 @@ IGNORED: Mapping[str, int] = {
 }  # fmt: skip
 # What a program to take home imports: public packages, and torch_mpi4py where torch uses MPI.
 PUBLIC = {*sys.stdlib_module_names, "numpy", "torch", "mpi4py", "deepspeed", "transformers", "torch_mpi4py"}
-ONE_PAGE = ("course_lib.effects", "course_lib.measure", "course_lib.rows", "course_lib.training.saving")  # a learner reads them whole
+# A learner reads them whole.
+ONE_PAGE = ("course_lib.effects", "course_lib.measure", "course_lib.rows", "course_lib.training.saving")
 FIGURES = re.compile(r"course\.lessons\.\w+\.figures(\.\w+)?$")
 
 
