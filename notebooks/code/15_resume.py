@@ -1,11 +1,13 @@
 """A training that saves, stops when a rank gets SIGTERM or SIGUSR1, and goes on, on any number of ranks.
 
-mpiexec -n 4 python code/15_resume.py FOLDER
+Start it, and start it again, with one of these:
 
-sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:TERM@60 --wrap '
-    stop() { kill -USR1 $!; again=1; }; trap stop TERM
-    mpiexec python code/15_resume.py FOLDER & wait; wait
-    [ $again ] && scontrol requeue $SLURM_JOB_ID'
+    mpiexec -n 4 python code/15_resume.py FOLDER
+
+    sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:TERM@60 --wrap '
+        stop() { kill -USR1 $!; again=1; }; trap stop TERM
+        mpiexec python code/15_resume.py FOLDER & wait; wait
+        [ $again ] && scontrol requeue $SLURM_JOB_ID'
 """
 
 # %%

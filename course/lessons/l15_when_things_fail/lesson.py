@@ -147,6 +147,8 @@ print(kill_before_each_line(naive_save))
 # %%px --save 15_resume.py
 """A training that saves, stops when a rank gets SIGTERM or SIGUSR1, and goes on, on any number of ranks.
 
+Start it, and start it again, with one of these:
+
     mpiexec -n 4 python code/15_resume.py FOLDER
 
     sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:TERM@60 --wrap '
