@@ -34,7 +34,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar, cast
@@ -613,11 +613,10 @@ def prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lock(folder)
     for leftover in (path for name in (SAVING, REMOVING, f".{LATEST}.") for path in folder.glob(f"{name}*")):
-        if leftover.is_dir() and not leftover.is_symlink():
-            with suppress(OSError):  # an old checkpoint that stays takes room, no more
-                shutil.rmtree(leftover)
-        else:
-            leftover.unlink()
+        is_folder = leftover.is_dir() and not leftover.is_symlink()
+        # An old checkpoint that cannot be removed takes room, no more: the next save tries again.
+        with suppress(OSError) if leftover.name.startswith(REMOVING) else nullcontext():
+            shutil.rmtree(leftover) if is_folder else leftover.unlink()
     (folder / SAVING).mkdir()
 
 
