@@ -53,7 +53,6 @@ LATEST, MANIFEST, LOCK, SAVING, REMOVING = "latest", "manifest.json", ".lock", "
 NAME = re.compile(r"(\d{6,})-step(\d+)")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 WEIGHTS = "weights"
-SPARE_BYTES = 64 * 1024  # manifest, names, what torch adds to a file
 MANIFEST_BYTES = 16 * 2**20  # a larger one is not read
 LOCK_SECONDS = 2.0  # as long as the killed processes of a training may take to end
 TIMEOUT_SECONDS = 600.0  # for the slowest rank's disk
@@ -107,16 +106,14 @@ def save_training(
     """
     content: dict[str, Any] = {}  # kept here, not returned: together() sends results to all ranks
 
-    def collect() -> int:
+    def collect() -> None:
         content.update(shapes=shapes_of(model, optimizer), **state_of_rank(comm, model, optimizer))
-        return nbytes(content)
 
     def write(path: Path) -> None:
         write_tensors(path / file_of(comm.rank), content)
 
-    needed = sum(together(comm, "the size of the other ranks' parts", collect))  # see together(), at the end
-
-    return save(comm, folder, write, step=step, progress=progress, needed=needed, keep=keep)
+    together(comm, "the other ranks' parts", collect)  # see together(), at the end
+    return save(comm, folder, write, step=step, progress=progress, keep=keep)
 
 
 def load_training(
@@ -286,15 +283,6 @@ def pieces_of(comm: MPI.Intracomm, owned: Owned, values: torch.Tensor) -> Pieces
             share_values = flat[first:stop].clone()  # torch.save writes all the memory behind a view
             pieces.append((part.name, part.start + first - part.offset, share_values))
     return pieces
-
-
-def nbytes(content: Any) -> int:
-    """The bytes of all tensors in `content`, nested as you like."""
-    if torch.is_tensor(content):
-        return content.nbytes
-    if isinstance(content, dict):
-        return sum(map(nbytes, content.values()))
-    return sum(map(nbytes, content)) if isinstance(content, list | tuple) else 0
 
 
 def random_state() -> dict[str, Any]:
@@ -506,14 +494,12 @@ def shapes_and_types(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any
 def check_settings(optimizer: Optimizer, settings: Sequence[Mapping[str, Any]]) -> None:
     """CheckpointError unless the optimizer has as many groups with settings of the same names."""
     mine, theirs = (
-        [set(group) - {"params"} for group in each] for each in (optimizer.param_groups, settings)
+        [sorted(set(group) - {"params"}) for group in each] for each in (optimizer.param_groups, settings)
     )
     if mine != theirs:
-        other = sorted(set().union(*mine) ^ set().union(*theirs))
         raise CheckpointError(
-            f"{type(optimizer).__name__} is not the optimizer that was saved: {len(mine)} and {len(theirs)}"
-            f" groups of parameters, only one of the two with {', '.join(other) or 'all of its settings'};"
-            " build the same"
+            f"{type(optimizer).__name__} is not the optimizer that was saved: it has the settings {mine}, the"
+            f" checkpoint {theirs}; build the same"
         )
 
 
@@ -587,13 +573,12 @@ def save(
     *,
     step: int,
     progress: Mapping[str, Any] | None = None,
-    needed: int = 0,
     keep: int = 2,
 ) -> Path:
     """Save a new checkpoint with the files that `write(path)` makes on all ranks; returns its path.
 
     On rank r, `write` makes `rank{r}.pt` and any other files in the folder `path`; it may raise OSError or
-    CheckpointError. `needed`: bytes of all ranks' files. Of the checkpoints the last `keep` stay.
+    CheckpointError. Of the checkpoints the last `keep` stay.
 
     Raises CheckpointError on all ranks; the checkpoints that were there are untouched then, and the new one
     is gone. Only a LateRankError leaves open how far the save has come.
@@ -603,11 +588,10 @@ def save(
     scratch = folder / SAVING
 
     def all_do(waiting_for: str, do: Callable[[], Result]) -> list[Result]:
-        return together(comm, waiting_for, lambda: explaining_full_disk(do, folder, needed))
+        return together(comm, waiting_for, lambda: explaining_full_disk(do, folder))
 
-    room = needed + SPARE_BYTES * comm.size
     # Outside the try: if it fails, .saving may be that of the training which holds the lock.
-    all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder, room))
+    all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder))
     try:
         all_do("the other ranks' files", lambda: write_part(folder, file_of(comm.rank), write))
         parts = all_do("the other ranks' checksums", lambda: sync_and_describe(comm, scratch))
@@ -624,19 +608,15 @@ def save(
     return folder / names[0]
 
 
-def prepare(folder: Path, needed: int) -> None:
-    """Lock the folder, remove what a kill has left, and check that `needed` bytes are free. On rank 0."""
+def prepare(folder: Path) -> None:
+    """Lock the folder, and remove what a kill has left. On rank 0."""
     folder.mkdir(parents=True, exist_ok=True)
     lock(folder)
-    patterns = (f"{SAVING}*", f"{REMOVING}*", f".{LATEST}.*")
-    for leftover in (path for pattern in patterns for path in folder.glob(pattern)):
+    for leftover in (path for name in (SAVING, REMOVING, f".{LATEST}.") for path in folder.glob(f"{name}*")):
         is_folder = leftover.is_dir() and not leftover.is_symlink()
         # An old checkpoint that cannot be removed takes room, no more: the next save tries again.
         with suppress(OSError) if leftover.name.startswith(REMOVING) else nullcontext():
             shutil.rmtree(leftover) if is_folder else leftover.unlink()
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise CheckpointError(no_room(folder, needed, free))
     (folder / SAVING).mkdir()
 
 
@@ -1006,22 +986,16 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def explaining_full_disk(do: Callable[[], Result], folder: Path, needed: int) -> Result:
-    """The result of `do()`; CheckpointError with the numbers when an OSError says that the disk is full."""
+def explaining_full_disk(do: Callable[[], Result], folder: Path) -> Result:
+    """The result of `do()`; CheckpointError when an OSError says that the disk is full."""
     try:
         return do()
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise CheckpointError(no_room(folder, needed, shutil.disk_usage(folder).free)) from None
-
-
-def no_room(folder: Path, needed: int, free: int) -> str:
-    """What a full disk says."""
-    return (
-        f"no space is left in {folder}: a checkpoint needs {needed / 1e6:.1f} MB, {free / 1e6:.1f} MB are"
-        " free; the one before is untouched; make room, or save to another folder"
-    )
+        raise CheckpointError(
+            f"no space is left in {folder}; the one before is untouched; make room, or save to another folder"
+        ) from None
 
 
 # ------------------------------------------------------------------ ranks that fail together
