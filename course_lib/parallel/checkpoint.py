@@ -33,7 +33,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,7 @@ from course_lib.parallel.zero import Bucket, ReplicatedBucket, ShardedOptimizer,
 from course_lib.theory.partition import even_range
 
 LATEST, MANIFEST, LOCK, SAVING, REMOVING = "latest", "manifest.json", ".lock", ".saving", ".removing"
+LEFTOVERS = (SAVING, REMOVING, f".{LATEST}.")
 NAME = re.compile(r"(\d{6,})-step(\d+)")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 WEIGHTS = "weights"
@@ -612,7 +613,7 @@ def prepare(folder: Path) -> None:
     """Lock the folder, and remove what a kill has left. On rank 0."""
     folder.mkdir(parents=True, exist_ok=True)
     lock(folder)
-    for leftover in (path for name in (SAVING, REMOVING, f".{LATEST}.") for path in folder.glob(f"{name}*")):
+    for leftover in (folder / name for name in os.listdir(folder) if name.startswith(LEFTOVERS)):
         is_folder = leftover.is_dir() and not leftover.is_symlink()
         # An old checkpoint that cannot be removed takes room, no more: the next save tries again.
         with suppress(OSError) if leftover.name.startswith(REMOVING) else nullcontext():
@@ -631,7 +632,7 @@ def write_part(folder: Path, own_file: str, write: Callable[[Path], None]) -> No
 
 def sync_and_describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
     """Bring all files to the disk; their sizes and checksums, by name. The ranks share the work."""
-    found = sorted(scratch.rglob("*"))
+    found = sorted(below(scratch))
     paths, folders = ([each for each in found if each.is_dir() == is_folder] for is_folder in (False, True))
     # `write` may not have synced. Files before the folders that name them.
     for path in (*paths[comm.rank :: comm.size], *folders[comm.rank :: comm.size]):
@@ -640,6 +641,14 @@ def sync_and_describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str,
         str(path.relative_to(scratch)): {"bytes": path.stat().st_size, "sha256": digest(path)}
         for path in paths[comm.rank :: comm.size]
     }
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """All that is in `folder`, at any depth; OSError where one cannot be listed, which Path.rglob hides."""
+    for path in (folder / name for name in os.listdir(folder)):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from below(path)
 
 
 def publish(folder: Path, about: Mapping[str, Any]) -> str:
