@@ -40,17 +40,28 @@ from course_lib.training.flat import as_bytes
 # All strips have at least `width` rows; only `ghost_rows` checks it.
 
 
+def swap(
+    comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Send `up` to the rank above and `down` to the rank below; return what came from above, from below.
+
+    Both have one shape. Nothing comes from beyond the first and the last rank: there the result is zeros.
+    """
+    above = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
+    below = comm.rank + 1 if comm.rank < comm.size - 1 else MPI.PROC_NULL
+    from_above, from_below = up.new_zeros(up.shape), up.new_zeros(up.shape)
+    comm.Sendrecv(up.detach().contiguous(), above, recvbuf=from_below, source=below)
+    comm.Sendrecv(down.detach().contiguous(), below, recvbuf=from_above, source=above)
+    return from_above, from_below
+
+
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
     """The strip `x` (N, C, h, W) with `width` rows of each neighbour, above and below.
 
     At the edges of the image they are zero, like a convolution's padding; so convolve without padding
     in this dimension.
     """
-    above, below = neighbours(comm)
-    upper, lower = x[:, :, :width].contiguous(), x[:, :, x.shape[2] - width :].contiguous()
-    top, bottom = (x.new_zeros(upper.shape) for _ in range(2))
-    comm.Sendrecv(as_bytes(upper), above, recvbuf=as_bytes(bottom), source=below)
-    comm.Sendrecv(as_bytes(lower), below, recvbuf=as_bytes(top), source=above)
+    top, bottom = swap(comm, x[:, :, :width], x[:, :, x.shape[2] - width :])
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 
 
@@ -59,25 +70,16 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
 
     `gradient` (N, C, width + h + width, W); the result (N, C, h, W).
     """
-    above, below = neighbours(comm)
     height = gradient.shape[2] - 2 * width
     top, own, bottom = gradient.split([width, height, width], dim=2)
-    for_first_rows, for_last_rows = (top.new_zeros(top.shape) for _ in range(2))
-    comm.Sendrecv(as_bytes(top.contiguous()), above, recvbuf=as_bytes(for_last_rows), source=below)
-    comm.Sendrecv(as_bytes(bottom.contiguous()), below, recvbuf=as_bytes(for_first_rows), source=above)
     total = own.clone()
-    total[:, :, :width] += for_first_rows
-    total[:, :, height - width :] += for_last_rows  # not -width: it may be 0
+    from_above, from_below = swap(comm, top, bottom)
+    total[:, :, :width] += from_above
+    total[:, :, height - width :] += from_below
     return total
 
 
-def neighbours(comm: MPI.Intracomm) -> tuple[int, int]:
-    """The ranks before and after this one; at the ends `PROC_NULL`: messages to and from it do nothing."""
-    before = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
-    return before, comm.rank + 1 if comm.rank + 1 < comm.size else MPI.PROC_NULL
-
-
-class _GhostRows(torch.autograd.Function):
+class GhostRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
         ctx.comm, ctx.width = comm, width
@@ -96,7 +98,7 @@ def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor
     fewest = comm.allreduce(x.shape[2], MPI.MIN)  # asked of all ranks, so that all raise together
     if fewest < width:
         raise ValueError(f"a strip of {fewest} rows has no {width} rows to send; use `halo_exchange`")
-    return _GhostRows.apply(comm, x, width)
+    return GhostRows.apply(comm, x, width) if width else x
 
 
 # ---------------------------------------------------------------- any dimension, any pixels
