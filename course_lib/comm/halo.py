@@ -40,15 +40,12 @@ from course_lib.training.flat import as_bytes
 # All strips have at least `width` rows; only `ghost_rows` checks it.
 
 
-def swap(
-    comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Send `up` to the rank above and `down` to the rank below; return what came from above, from below.
 
     Both have one shape. Nothing comes from beyond the first and the last rank: there the result is zeros.
     """
-    above = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
-    below = comm.rank + 1 if comm.rank < comm.size - 1 else MPI.PROC_NULL
+    above, below = (r if 0 <= r < comm.size else MPI.PROC_NULL for r in (comm.rank - 1, comm.rank + 1))
     from_above, from_below = up.new_zeros(up.shape), up.new_zeros(up.shape)
     comm.Sendrecv(up.detach().contiguous(), above, recvbuf=from_below, source=below)
     comm.Sendrecv(down.detach().contiguous(), below, recvbuf=from_above, source=above)

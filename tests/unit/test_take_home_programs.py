@@ -24,6 +24,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "06_by_hand.py": (r"\branks: \d\b",),
     "07_ddp.py": (r"\branks: \d\b",),
     "09_tensor.py": (r"\branks: \d\b",),
+    "10_halo.py": (r"tiles: \d, replicas: \d",),
     "11_zero.py": (r"\branks: \d\b",),
 }
 
