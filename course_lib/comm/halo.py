@@ -13,7 +13,7 @@ For two dimensions call it once per dimension, each with a communicator of the r
 tiles (`comm/grid.py`): the second call sends the ghosts of the first, and so the corners.
 
 First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
-dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `ghost_rows`
+dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `GhostRows`
 and `halo_exchange` wrap them for training.
 
 Hewett & Grady (2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
@@ -37,7 +37,7 @@ from course_lib.training.flat import as_bytes
 
 # ---------------------------------------------------------------- rows, the same number everywhere
 
-# All strips have at least `width` rows; only `ghost_rows` checks it.
+# All strips have at least `width` rows; nothing checks it.
 
 
 def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,17 +85,6 @@ class GhostRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None
-
-
-def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-    """`with_ghost_rows`, and gradients flow back. `x` requires gradients on all ranks or on none.
-
-    Raises ValueError on all ranks unless every strip has at least `width` rows.
-    """
-    fewest = comm.allreduce(x.shape[2], MPI.MIN)  # asked of all ranks, so that all raise together
-    if fewest < width:
-        raise ValueError(f"a strip of {fewest} rows has no {width} rows to send; use `halo_exchange`")
-    return GhostRows.apply(comm, x, width) if width else x
 
 
 # ---------------------------------------------------------------- any dimension, any pixels

@@ -184,7 +184,7 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
 
 
 if __name__ == "__main__":
-    train(comm, *map(int, sys.argv[1:]))
+    train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
 
 # %% [markdown]
 # Halos travel within a `team`. Gradients are added over *all* ranks: each has seen other pixels. **Vote:** two replicas of two tiles end with (a) the
@@ -298,7 +298,7 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
     lines.append(f"{name}: messages {sent.messages}, bytes {sent.nbytes}, as in one piece: {close}")
 
 # %%
-from course_lib.theory.tiles import Window, extra_pixels
+from course_lib.theory.tiles import Window, extra_pixels, fused_halo
 
 print(*cluster[0]["lines"], sep="\n")
 times = {layers: 1 + extra_pixels([Window(3, 1, 1, 1)] * layers, (64, 64)) for layers in (1, 2, 4, 8, 20)}
@@ -307,6 +307,8 @@ print(
     *(f"{layers} layers {factor:.2f} times" for layers, factor in times.items()),
     sep="\n  ",
 )
+strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
+print("stride 2, then 1: rows from above and from below:", *fused_halo(strided))
 outcome("Twenty fused layers compute how many times as many pixels?", times[20], word="counted")
 
 # %% [markdown]
