@@ -103,4 +103,4 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
 
 
 if __name__ == "__main__":
-    train(comm, *map(int, sys.argv[1:]))
+    train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
