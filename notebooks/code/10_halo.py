@@ -10,7 +10,6 @@ Start it with one of these:
 # %%
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -55,16 +54,16 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
 
 
 # %%
-from course_lib.comm.halo import return_ghost_rows
-
 class GhostRows(torch.autograd.Function):
+    """`with_ghost_rows` forward, and `return_ghost_rows` backward."""
+
     @staticmethod
-    def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
+    def forward(ctx, comm, x, width):
         ctx.comm, ctx.width = comm, width
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
+    def backward(ctx, gradient):
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None
 
 

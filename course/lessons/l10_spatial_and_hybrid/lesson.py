@@ -34,7 +34,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -65,6 +64,7 @@ mine = page.tensor_split(comm.size, dim=2)[comm.rank]
 blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)
 right = F.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank].numpy()  # in one piece
 alone = F.conv2d(mine, blur, padding=2).numpy()
+ink = mine.numpy()
 wrong = np.count_nonzero(abs(alone - right).max(axis=3) > 1e-9)
 
 # %%
@@ -73,7 +73,10 @@ predict("Of 80 rows, how many come out wrong?", None)
 # %%
 from course.lessons.l10_spatial_and_hybrid.figures import draw
 
-draw({"in one piece": cluster["right"], "by four ranks": cluster["alone"]})
+draw({"page": cluster["ink"], "in one piece": cluster["right"], "by four ranks": cluster["alone"]})
+
+# %% [markdown]
+# Seams! How many rows do they take?
 
 # %%
 outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="counted")
@@ -102,8 +105,20 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 #
 # To train, PyTorch needs a backward for our exchange: here it is, with `return_ghost_rows` for the gradients. Each rank keeps those of its own rows:
 
-# %% tags=["source: course_lib.comm.halo:GhostRows"]
+
+# %%
 # %%px --save 10_halo.py
+class GhostRows(torch.autograd.Function):
+    """`with_ghost_rows` forward, and `return_ghost_rows` backward."""
+
+    @staticmethod
+    def forward(ctx, comm, x, width):
+        ctx.comm, ctx.width = comm, width
+        return with_ghost_rows(comm, x, width)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None
 
 
 # %%
@@ -346,8 +361,11 @@ row = Row({"way": way}, percent, percent, percent, "%")
 # %% tags=["nbval-ignore-output"]
 show(cluster["row"], x="way", y="right")
 
+# %% [markdown]
+# Compare your guess:
+
 # %% tags=["nbval-ignore-output"]
-outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["percent"][3], word="measured")
+outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["percent"][3])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
