@@ -13,7 +13,7 @@ For two dimensions call it once per dimension, each with a communicator of the r
 tiles (`comm/grid.py`): the second call sends the ghosts of the first, and so the corners.
 
 First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
-dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `GhostRows`
+dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `_GhostRows`
 and `halo_exchange` wrap them for training.
 
 Hewett & Grady (2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
@@ -76,7 +76,7 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
     return total
 
 
-class GhostRows(torch.autograd.Function):
+class _GhostRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
         ctx.comm, ctx.width = comm, width

@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 from course_lib.comm import halo
 from course_lib.comm.counting import counted
-from course_lib.comm.halo import GhostRows, halo_exchange, owned_ranges, return_ghost_rows, with_ghost_rows
+from course_lib.comm.halo import _GhostRows, halo_exchange, owned_ranges, return_ghost_rows, with_ghost_rows
 from course_lib.parallel.spatial_parallel import Tiles, make_tiles, padded_tile, tile_of
 from course_lib.theory.partition import even_range, even_ranges
 from course_lib.theory.tiles import Window, halo_nbytes
@@ -136,7 +136,7 @@ def test_ghost_rows_are_what_the_general_exchange_gives(comm: MPI.Intracomm, wid
     ours, theirs = (mine_of(comm, image, 2).requires_grad_() for _ in range(2))
     rows = even_ranges(image.shape[2], comm.size)
     needed = [range(part.start - width, part.stop + width) for part in rows]
-    got, expected = GhostRows.apply(comm, ours, width), halo_exchange(comm, theirs, 2, needed)
+    got, expected = _GhostRows.apply(comm, ours, width), halo_exchange(comm, theirs, 2, needed)
     assert torch.equal(got, expected)
     y = numbers(*got.shape, seed=comm.rank)
     got.backward(y)
@@ -155,7 +155,7 @@ def test_ghost_rows_of_any_layout_and_dtype(comm: MPI.Intracomm, kind: str) -> N
     if kind == "bfloat16":
         image, strip = image.bfloat16(), strip.bfloat16()
     strip.requires_grad_()
-    got = GhostRows.apply(comm, strip, 2)
+    got = _GhostRows.apply(comm, strip, 2)
     rows = range(3 * comm.rank - 2, 3 * comm.rank + 5)
     padded = torch.nn.functional.pad(image, (0, 0, 2, 2))
     assert torch.equal(got, padded[:, :, rows.start + 2 : rows.stop + 2])
