@@ -159,12 +159,16 @@ def fused_needs(windows: Sequence[Window], outputs: range) -> list[range]:
     return needs[::-1]
 
 
-def fused_halo(windows: Sequence[Window]) -> int:
-    """Pixels of halo on a side before the first of `windows`: h ← s·h + d(k-1)/2, from the last on."""
-    halo = 0
+def fused_halo(windows: Sequence[Window]) -> tuple[int, int]:
+    """Pixels of halo before and after a tile, before the first of `windows`, when nothing is exchanged later.
+
+    From the last window on: before ← s·before + p, after ← s·after + reach - s - p; p is the padding before.
+    """
+    before = after = 0
     for window in reversed(windows):
-        halo = window.stride * halo + (window.reach - 1) // 2
-    return halo
+        before = window.stride * before + window.before
+        after = window.stride * after + window.reach - window.stride - window.before
+    return before, after
 
 
 def extra_pixels(windows: Sequence[Window], tile: tuple[int, int]) -> float:

@@ -107,8 +107,9 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "wrong-gradients-show": "wrong gradients show in the outputs",
         "tiles-train-alone": "every tile trains weights of its own",
         "padding-stays-zero": "what is outside the image stays zero from layer to layer",
-        "two-replicas-twice-as-fast": "two replicas in opposite directions are twice as fast",
-        "one-rank-one-place": "in a hybrid, a rank has one part of one model",
+        "halo-is-symmetric": "a tile needs as many rows from below as from above",
+        "fused-work-is-an-edge": "a wide halo adds hardly any work, however many layers it serves",
+        "halos-bring-accuracy": "what tiles lose in accuracy, they lose because they have no halos",
     },
     "11": {
         "zero-splits-computation": "ZeRO splits the computation",

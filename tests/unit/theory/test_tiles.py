@@ -119,9 +119,11 @@ def test_a_halo_wider_than_a_tile_is_refused() -> None:
 
 
 def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
-    assert fused_halo([Window(3, before=1, after=1)] * 3) == 3
+    assert fused_halo([Window(3, before=1, after=1)] * 3) == (3, 3)
     strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
-    assert fused_halo(strided) == 2 * 2 + 1
+    assert fused_halo(strided) == (2 * 2 + 1, 2 * 2)
+    needed = fused_needs(strided, range(4, 8))[0]
+    assert (8 - needed.start, needed.stop - 16) == fused_halo(strided)
     needs = fused_needs([Window(3, before=1, after=1)] * 3, range(4, 8))
     assert needs == [range(1, 11), range(2, 10), range(3, 9), range(4, 8)]
 
