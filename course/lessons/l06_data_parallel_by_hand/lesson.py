@@ -113,8 +113,8 @@ def report(team, rate=1.0):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs one more function. Let us try the mean loss, as in any program: first each rank alone with all 128 images (`COMM_SELF` has
-# one rank), then four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
+# Line 3 needs one more function. Let us try the mean loss: first each rank alone with all 128 images (`COMM_SELF` has one rank), then
+# four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -154,11 +154,11 @@ report(comm, rate=0.1)
 # %% tags=["exercise: 06.1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes up to here, six for the exercise. The usual slip is to divide by `comm.size`, which is right only while shards are equal:
+# Seven minutes up to here, six for the exercise. The usual slip is to divide by `comm.size`, which is right only while shards are equal:
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# Two more lines make a program. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
+# Two lines make a program. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
 # or three, (c) all six.
 
 # %%
@@ -174,8 +174,8 @@ if __name__ == "__main__":
 # <details><summary>Open after you have run the cell</summary>
 #
 # All six, however the batch was cut. Each rank adds the losses of *its* images and divides by the *whole* batch:
-# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding*: the order of additions changes the last
-# of float64's 16 digits; in float32, or after many steps, it may show.
+# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding*: the order of additions changes float64's
+# 16th digit, and in float32, or over many steps, earlier ones.
 #
 # Two layers break this. **Batch norm** normalises each feature over the images at hand: 128 on one rank, 43 on three. No division repairs that; PyTorch's
 # `SyncBatchNorm` does. **Dropout** switches off other units than one process would.
