@@ -104,6 +104,8 @@ def main(team, nbytes=2**20):
 
 
 if __name__ == "__main__":
-    power = 2 ** (comm.size.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above comm.size
-    if comm.rank < power:
-        main(comm.Create_group(comm.group.Incl(range(power))))
+    team = comm.Split(
+        comm.rank < 2 ** (comm.size.bit_length() - 1)
+    )  # the first 1, 2, 4 … ranks, and the rest
+    if comm.rank == team.rank:
+        main(team)
