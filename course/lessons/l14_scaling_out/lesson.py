@@ -120,9 +120,7 @@ def main(team, nbytes=2**20):
 
 
 if __name__ == "__main__":
-    team = comm.Split(
-        comm.rank < 2 ** (comm.size.bit_length() - 1)
-    )  # the first 1, 2, 4 … ranks, and the rest
+    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
     if comm.rank == team.rank:
         main(team)
 
