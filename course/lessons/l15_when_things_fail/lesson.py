@@ -188,8 +188,8 @@ print(kill_before_each_line(atomic_save))  # tests kills; a power cut would need
 
 # %%
 # %%px --save 15_resume.py
-asked = []  # filled when a signal asks this rank to stop
 signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
+asked = []  # filled when a signal asks this rank to stop
 
 
 # %%
