@@ -157,6 +157,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "good-nodes-good-machine": "a machine of reliable nodes is reliable",
         "interval-follows-failures": "with twice as many failures, save twice as often",
         "no-answer-not-run": "a remote call without an answer has not run",
+        "sent-is-done": "a remote call that was sent has run",
     },
     "16": {
         "tensor-parallel-across-nodes": "tensor parallelism may cross nodes",
