@@ -202,6 +202,8 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     return x[:1].numpy(), (x - noise)[:1].detach().numpy()
 
 
+# %%
+# %%px --save 10_halo.py
 if __name__ == "__main__":
     noisy, cleaned = train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
 
@@ -238,7 +240,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Kernel k, stride s, padding p: a tile cut at multiples of s needs p rows from above and k − s − p from below; our blur 2 and 5 − 1 − 2 = 2.
+# - Kernel k, stride s, padding p: a tile cut at multiples of s needs p rows from above and k − s − p from below; our blur: 2 and 2.
 # - Forward copies pixels; backward adds the copies' gradients at the owner. Forget that, and no error warns you.
 # - Divide by *all* pixels, add over *all* ranks: any mixture of tiles and replicas trains like one process.
 
