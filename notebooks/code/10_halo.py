@@ -71,10 +71,11 @@ class GhostRows(torch.autograd.Function):
 # The course's solution of exercise 10.3: yours takes its place when it is right.
 def return_ghost_rows(comm, gradient, width):
     """The gradients of this rank's own rows; those of its ghosts go to the owners."""
-    total = gradient[:, :, width:-width].clone()
-    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])
+    height = gradient.shape[2] - 2 * width
+    total = gradient[:, :, width : width + height].clone()
+    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, width + height :])
     total[:, :, :width] += from_above
-    total[:, :, -width:] += from_below
+    total[:, :, height - width :] += from_below
     return total
 
 

@@ -60,14 +60,15 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
 _RETURN = '''\
 def return_ghost_rows(comm, gradient, width):
     """The gradients of this rank's own rows; those of its ghosts go to the owners."""
-    total = gradient[:, :, width:-width].clone()
-    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])
+    height = gradient.shape[2] - 2 * width
+    total = gradient[:, :, width : width + height].clone()
+    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, width + height :])
     total[:, :, :width] += from_above
-    total[:, :, -width:] += from_below
+    total[:, :, height - width :] += from_below
     return total
 '''
-_SWAP = "    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])\n"
-_FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, -width:] += from_below\n"
+_SWAP = "    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, width + height :])\n"
+_FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, height - width :] += from_below\n"
 
 RETURN_GHOSTS = Exercise(
     id="10.3",
@@ -84,6 +85,7 @@ RETURN_GHOSTS = Exercise(
         "from_above, from_below = swap(comm, …, …)   and   total[:, :, :width] += …",
     ),
     solution=_RETURN,
+    imports="from course_lib.comm.halo import swap",
     check=_check_returned,
     cases=((5, 5, 5, 5), (4, 3, 6, 3)),
     describe=lambda rows: "strips of 3 rows, too" if 3 in rows else "strips of 5 rows",
@@ -95,7 +97,7 @@ RETURN_GHOSTS = Exercise(
             "returned its own rows only",
         ),
         WrongAnswer(
-            changed(_RETURN, ("width] += from", "width] = from"), ("-width:] += ", "-width:] = ")),
+            changed(_RETURN, ("width] += from", "width] = from"), ("- width :] += ", "- width :] = ")),
             "wrote what it received over",
         ),
         WrongAnswer(
