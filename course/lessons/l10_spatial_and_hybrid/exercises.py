@@ -84,6 +84,7 @@ RETURN_GHOSTS = Exercise(
         "from_above, from_below = swap(comm, …, …)   and   total[:, :, :width] += …",
     ),
     solution=_RETURN,
+    imports="from course_lib.comm.halo import swap",
     check=_check_returned,
     cases=((5, 5, 5, 5), (4, 3, 6, 3)),
     describe=lambda rows: "strips of 3 rows, too" if 3 in rows else "strips of 5 rows",
