@@ -15,6 +15,7 @@ from mpi_classroom.exercises import (
     Question,
     WrongAnswer,
     changed,
+    expect,
     expect_array,
 )
 
@@ -50,6 +51,8 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
         }
     got = torch.cat([tensor.detach().view(-1) for tensor in model.parameters()]).numpy()
     expect_array(got, -total, lookalikes)
+    kept = sum(part.grad is not None for part in mine)
+    expect(not kept, f"the weights are right, but {kept} slices still keep a gradient that nobody needs.")
 
 
 _UPDATE = '''\
@@ -90,6 +93,7 @@ UPDATE = Exercise(
             changed(_UPDATE, (_STEP, ""), (_GATHERED, _GATHERED + _STEP)), "only this rank's own slice is new"
         ),
         WrongAnswer(changed(_UPDATE, ("    optimizer.step()\n", "")), "the optimizer took no step"),
+        WrongAnswer(changed(_UPDATE, ("    optimizer.zero_grad()\n", "")), "still keep a gradient"),
         WrongAnswer(
             changed(
                 _UPDATE,
