@@ -69,7 +69,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
 
 
 # %%
-# The course's solution of exercise 11.1: yours takes its place when it is right.
+# The course's solution of exercise 11.5: yours takes its place when it is right.
 def update(comm, model, mine, optimizer):
     """Sum the gradients, update this rank's slices, and gather the weights."""
     for full, part in zip(model.parameters(), mine, strict=True):

@@ -19,7 +19,7 @@ from mpi_classroom.exercises import (
     expect_array,
 )
 
-# -------------------------------------------------------------------- 11.1 stage 1's update
+# -------------------------------------------------------------------- 11.5 stage 1's update
 
 
 def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
@@ -69,7 +69,7 @@ _GATHERED = "    for full in model.parameters():\n        gather(comm, full)\n"
 _STEP = "    optimizer.step()\n    optimizer.zero_grad()\n"
 
 UPDATE = Exercise(
-    id="11.1",
+    id="11.5",
     title="Spot the bug",
     task="Somebody tested this `update` on one rank. Make it right on any number of ranks.",
     objectives=(1, 2),
@@ -117,7 +117,7 @@ def update(comm, model, mine, optimizer):
 # -------------------------------------------------------------------- questions
 
 WHICH_STAGE = Question(
-    id="11.q1",
+    id="11.q4",
     question="On 64 GPUs of 80 GB, weights take 14 GB per GPU, gradients 14, Adam's state 84, "
     "and the activations of a batch 60. Which is the lowest stage that fits?",
     options=(
@@ -141,7 +141,7 @@ WHICH_STAGE = Question(
 )
 
 WHO_COMPUTES = Question(
-    id="11.q2",
+    id="11.q1",
     question="One rank computes for 8 s on a batch of 32 samples. Now four ranks train with stage 3. What "
     "does each compute, messages aside?",
     options=(
@@ -168,7 +168,7 @@ WHO_COMPUTES = Question(
 )
 
 WHICH_NORM = Question(
-    id="11.q3",
+    id="11.q5",
     question="In stage 2, a colleague clips with `clip_grad_norm_(mine, 1.0)` before the update, on every "
     "rank. The norm is often above 1. What happens?",
     options=(
@@ -195,7 +195,7 @@ WHICH_NORM = Question(
 )
 
 KEEP_GATHERED = Question(
-    id="11.q4",
+    id="11.q6",
     question="With `reshard_after_forward=False`, FSDP2 frees a layer's weights only after backward. What do "
     "you trade, compared with stage 3?",
     options=(
@@ -224,7 +224,7 @@ EXERCISES = (UPDATE, WHICH_STAGE, WHO_COMPUTES, WHICH_NORM, KEEP_GATHERED)
 
 PREDICTIONS = (
     Prediction(
-        id="11.p1",
+        id="11.p9",
         question="How many times as many bytes does a rank send in stage 3 as in stage 2?",
         objectives=(4,),
         targets=("stage-3-is-free", "gather-grows-with-n"),

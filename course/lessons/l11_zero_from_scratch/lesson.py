@@ -95,7 +95,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
     return comm.allreduce(loss.item())
 
 
-# %% tags=["exercise: 11.1", "subslide"]
+# %% tags=["exercise: 11.5", "subslide"]
 
 # %% [markdown] tags=["subslide"]
 # **Vote:** without `gather`, (a) MPI reports an error, (b) the loss is a little higher, (c) much higher. We try both.
@@ -222,7 +222,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # | stage 3 | slow between machines: cut inside each, copy between them (More) |
 # | several backwards per step | stages 2 and 3 send after each, and add to the slice: ours overwrites it |
 
-# %% tags=["exercise: 11.q1", "subslide"]
+# %% tags=["exercise: 11.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -247,9 +247,9 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # First two questions about the core.
 
-# %% tags=["exercise: 11.q2"]
+# %% tags=["exercise: 11.q1"]
 
-# %% tags=["exercise: 11.q3"]
+# %% tags=["exercise: 11.q5"]
 
 # %% [markdown]
 # ### What does a stage cost?
@@ -428,7 +428,7 @@ for name in ("sharded", "hybrid"):
 #
 # </details>
 
-# %% tags=["exercise: 11.q4"]
+# %% tags=["exercise: 11.q6"]
 
 # %% [markdown]
 # ## References
