@@ -39,7 +39,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# This is lesson 04's ring with one new line in the middle: before a finished chunk goes round, the ranks that hold the same chunk sum it in their own rings.
+# This is lesson 04's ring, with a call of itself in the middle: when each rank holds one summed chunk, the ranks with the same chunk sum it across the groups.
 
 # %% tags=["source: course_lib.comm.allreduce:in_groups"]
 # %%px --save 14_slow_link.py
@@ -48,9 +48,9 @@ comm = MPI.COMM_WORLD
 # - One group of n is the **ring**.
 # - Groups of 2, again and again, are **halving**: you exchange half of the array with your neighbour, a quarter with the rank 2 away, and so on, then go
 #   all the way back.
-# - Groups of 4, then one ring across them: a **hierarchy**. (Near messages are as slow here.)
+# - Groups of 4, then one ring across them: a **hierarchy**. (Here, near links are no faster.)
 #
-# The fourth is a **tree**. Every second rank sends its whole array to the one before, and so on up to rank 0. The sum comes back the same way.
+# The fourth is a **tree**. Every second rank sends its whole array to the one before; of those, every second does so again, up to rank 0. The sum returns likewise.
 
 # %% tags=["source: course_lib.comm.allreduce:tree"]
 # %%px --save 14_slow_link.py
@@ -74,7 +74,7 @@ outcome("Ring on 2,048: how many times 186 ms?", curves[2048]["ring"] / curves[4
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). All but the tree send two arrays per rank, in 4,094 messages (ring), 1,028 (hierarchy) or 22 (halving). In the tree 22 whole arrays follow one another.
+# (c). In all but the tree a rank sends about two arrays, in 4,094 messages (ring), 1,028 (hierarchy) or 22 (halving). In the tree 22 whole arrays follow one another.
 # On four machines the ring's 6 messages cost only 60 of 186 ms.
 #
 # </details>
@@ -125,8 +125,8 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# On 4 ranks the hierarchy *is* the ring; what differs is noise, as ranks wait for a core. Now `course_lib.effects` (one page) delays each message
-# *on purpose*. Delayed ranks sleep, so 16 fit. **Vote:** on 16, which is faster, (a) tree, (b) ring?
+# On 4 ranks the hierarchy *is* the ring. Ranks that share cores also wait for those: no formula says how long. Now `course_lib.effects` delays messages
+# like our slow link. Delayed ranks sleep, so few cores suffice. **Vote:** on 16, which is faster, (a) tree, (b) ring?
 
 # %% tags=["nbval-ignore-output"]
 from subprocess import getoutput
@@ -147,14 +147,14 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), but from 64 on the tree. The dashed lines hold if no two ranks share a link and no rank comes late.
+# (b), but from 64 on the tree. The dashed lines hold if no two ranks share a link and none comes late.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# Or send less. Seconds until equally accurate, on *two* machines ([recorded](../docs/several-machines.md#what-helps-on-a-slow-link)):
+# Or send less. Seconds until the same accuracy, on *two* machines ([recorded](../docs/several-machines.md#what-helps-on-a-slow-link)):
 #
 # | | a step sends | seconds |
 # |---|---|---|
@@ -164,9 +164,9 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # | top-k | the largest 1 %, each with its index | 7 |
 # | PowerSGD | two thin matrices whose product is nearly the gradient | 4 |
 #
-# Each rank's top-k has entries of its own, so libraries seldom add on the way: every rank *gathers* the picks of all.
+# Each rank picks other entries, so libraries seldom add on the way: every rank *gathers* all picks.
 #
-# **Vote:** on 2,048 of our machines, plain by halving, top-k by a gather that doubles (11 messages): top-k is (a) ten times as fast, (b) twice as fast, (c) slower.
+# **Vote:** on 2,048 of our machines, plain by halving, top-k by a gather in 11 messages, each twice the last: top-k is (a) ten times as fast, (b) twice as fast, (c) slower.
 
 # %%
 for n in 2, 2048:
@@ -176,9 +176,9 @@ for n in 2, 2048:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nine times faster became nine times *slower*: what is gathered grows with n. (Beside the *ring*'s 41 s it looks 12 times faster. Name both
-# algorithms.) The others are sums and keep their factor in *bytes*, not in messages; 22 cost 0.22 of halving's 0.39 s. So bfloat16
-# gains a fifth, PowerSGD, two sums per step, nothing. Local SGD saves both.
+# (c). Some nine times faster became nine times *slower*: what is gathered grows with n. (Beside the *ring*'s 41 s it looks 12 times faster. Name both
+# algorithms.) Bfloat16 and PowerSGD save *bytes*, not messages; 22 messages cost 0.22 of halving's 0.39 s. So bfloat16
+# gains a fifth; PowerSGD sums twice per step, and loses. Local SGD saves both.
 #
 # </details>
 
@@ -187,8 +187,8 @@ for n in 2, 2048:
 #
 # | | what changes |
 # |---|---|
-# | latency | RDMA 1 to 5 µs, TCP 10 to 50; shared memory below 1 if the laptop is quiet |
-# | choice | libraries choose by size and ranks. NCCL's trees send *pieces*: two arrays in all |
+# | latency | RDMA (the card copies) 1 to 5 µs, TCP 10 to 50; shared memory below 1 on idle cores |
+# | choice | libraries choose by size and ranks. NCCL's trees send *pieces*, about two arrays per rank |
 # | nodes | messages inside a node need an α and β of their own |
 # | overlap | sums start while the backward pass computes |
 
@@ -197,17 +197,17 @@ for n in 2, 2048:
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Few ranks show bytes, many show messages: a *flat ring* pays 2(n−1) α, halving 2 log₂ n.
+# - Few ranks hide the cost of messages: a *flat ring* pays 2(n−1) α, halving 2 log₂ n α.
 # - Measure α and β; forecast each algorithm that your library may take.
-# - A remedy that is a sum keeps its factor in bytes, not in messages. For one that gathers, the bytes grow with n.
+# - A remedy that is a sum saves bytes, not messages. If it gathers, its bytes grow with n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your all-reduce on 2,048 GPUs takes 1.2 s; the forecast is 60 ms. What do you look at first? (a) Which algorithm ran, (b) when each rank
-# *entered* it, (c) the bandwidth of each card.
+# *entered* it, (c) the bandwidth of each network card.
 #
-# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it all. If all enter
+# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. If all enter
 # together, (a), then (c): all wait for the slowest card.</details>
 
 # %% [markdown]
@@ -223,10 +223,10 @@ for n in 2, 2048:
 # %% [markdown]
 # ### Is one process enough for a device?
 #
-# NVIDIA's **MPS** lets several processes run on one GPU at the same time. *AccDP* trains data-parallel with up to four processes per GPU, and reports up
-# to 62 % more. But these processes exchange gradients, and each keeps a copy of the weights. How can that be faster than one?
+# NVIDIA's **MPS** lets kernels of several processes run on one GPU at the same time. *AccDP* trains data-parallel with up to four processes per GPU. It reports up
+# to 62 % more throughput. But these processes exchange gradients, and each keeps a copy of the weights. How can that be faster than one?
 #
-# The CPU analogue: our device is all cores of this machine. One process uses it alone, with one thread per core or just one, whichever is faster. Then two
+# The CPU analogue: our device is all cores of this machine. First one process uses it alone (with one thread or one per core, whichever is faster). Then two
 # processes share it: each takes half of the batch and half of the cores, and they sum their gradients in every step. It is the same training.
 
 
@@ -302,7 +302,7 @@ show(
 )
 
 # %% [markdown]
-# Two lose wherever one keeps the cores busy, or waits for the sum. A second process can only gain what the first leaves idle. How much is that? The **model FLOP utilization (MFU)** says it by formula: the operations that the *model*
+# Where two lose, splitting and summing cost more than the idle cores gave. Where they win, one process used a core badly or not at all. How much is idle? The **model FLOP utilization (MFU)** gives a bound: the operations that the *model*
 # needs per second, divided by those that the device could do. ResNet-50 needs 4.1 billion multiplications with additions for an image forward, and twice as
 # many backward. On a V100 that could do 15.7 · 10¹² operations per second in float32:
 
@@ -312,7 +312,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 
 # %% [markdown]
 # What MFU lacks is not all idle: memory may be the limit, and then a second process waits for the same memory. A gain of 62 % asks for a first process that
-# leaves at least 38 % idle. Larger batches and larger images fill a device without a second copy of the weights.
+# leaves at least 38 % idle. On a GPU, try a larger batch first: it often fills the device without a second copy of the weights.
 #
 # ### Did it happen on thousands?
 #
@@ -320,8 +320,8 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # 260,000. MVAPICH2 chooses its algorithm from tables; for long arrays it sums inside a node, then between nodes by halving and doubling.
 #
 # We assume 102 MB of gradients, 5 µs, 12.5 GB/s per port (Summit's nodes have two), nothing for the sum inside a node, no overlap. On Summit a GPU
-# computes 64 images in 0.192 s. For Frontera no rate of one node is published, so we take what remains of the published step: no prediction, only the share
-# of the all-reduce. **Predict:** for Summit, does your formula say more or less than what was published?
+# computes 64 images in 0.192 s. For Frontera (128 images per node) no rate of one node is published. So we predict nothing there, and only compute the share
+# of the published step that is not all-reduce. **Predict:** for Summit, does your formula say more or less than what was published?
 
 # %%
 halving = forecasts(256, 102.2e6, alpha=5e-6, beta=1 / 25e9)["halving"]
@@ -337,7 +337,7 @@ for way, took in forecasts(2048, 102.2e6, alpha=5e-6, beta=1 / 12.5e9).items():
 #
 # More: 492,000 images per second for Summit where 420,000 were published. The network explains 8 of the 42 ms that a step loses. The rest is not in the model: reading images,
 # ranks that come late, and a rate of one GPU (334) that is PyTorch's while Summit ran TensorFlow. With RDMA's 5 µs and long steps even a flat ring between the nodes is
-# harmless. The same talk reports problems of NCCL 2 beyond 384 GPUs on Summit, and shows no curve there: an algorithm that exists is not yet one that runs.
+# harmless. The same talk reports problems of NCCL 2 beyond 384 GPUs on Summit, and shows no curve there: a good formula does not make a library run.
 #
 # </details>
 #
@@ -359,7 +359,7 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# On idle cores α is some 20 µs now, that of TCP through one kernel (yours, above, may include waiting for a core). A byte takes 84 ns, not 80: packets of 1,514 bytes carry 1,448 of ours. mpiexec found the nodes in a hostfile,
+# α is now that of TCP through one kernel, plus any wait for a core. Where a way misses its forecast, TCP or waiting ranks, which no formula knows, may be why. A byte takes more than 80 ns: packets of 1,514 bytes carry 1,448 of ours. mpiexec found the nodes in a hostfile,
 # and started a helper on each through a stand-in for ssh. On a cluster the same file starts in three ways:
 #
 # ```sh
