@@ -7,14 +7,14 @@
 # more:
 #   - say which ranks add up what when images and batch are cut
 #   - exchange rows once for several layers, and count what that costs
-#   - find out what tiles lack that judge alone
+#   - find out what tiles lack if each judges alone
 # before: >-
 #   {04}, {06}; a convolution in PyTorch
 # minutes: {core: 20, more: 15}
 # ranks: 4
 # warm-up:
 #   - ask: >-
-#       All ranks send an array to the right and receive one from the left. Which call does both, and cannot hang?
+#       All ranks send an array to the right and receive one from the left. Which call does both, without a deadlock?
 #     answer: <code>Sendrecv</code>.
 #   - ask: Each rank has a part of a batch. How do their gradients become the gradient of the batch?
 #     answer: They are added up, if each loss was divided by the size of the global batch.
@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue has 100,000 × 100,000 pixels: no GPU trains on it whole. So each rank gets a part of *every* image, a **tile**:
-# **spatial parallelism**. Our image is a page of handwritten digits; our tiles are strips of rows.
+# A scanned slide of tissue can have 100,000 × 100,000 pixels: too many for one GPU's memory. So each rank gets a part of *every* image, a **tile**:
+# **spatial parallelism**. Our image: handwritten digits of 8 × 8 pixels; our tiles: strips of rows.
 
 # %%
 # %%px --save 10_halo.py
@@ -84,15 +84,15 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Three cuts, two wrong rows on each side. These pixels look one or two rows beyond the cut. There, padding put black, where the neighbour
-# has paper. (The dark frame is right: it is the page's own padding.)
+# Three cuts, two wrong rows on each side. Their blur reads one or two rows beyond the cut. There, padding put black, where the neighbour
+# has paper. (The dark frame is right: the page's own padding.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# So each rank needs two rows from the rank above and two from the rank below. Copies of a neighbour's rows are **ghosts**; a tile's ghosts are its **halo**.
+# So each rank needs two rows from each neighbour. Copies of a neighbour's rows are **ghosts**; a tile's ghosts are its **halo**.
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -103,7 +103,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# To train, PyTorch needs a backward for our exchange: here it is; `return_ghost_rows` handles the gradients. A first try: each rank keeps those of its own rows.
+# To train, PyTorch needs our exchange's backward: one gradient per argument, `None` for `comm` and `width`. For `x`, `return_ghost_rows` makes it. A first try: keep own rows' gradients.
 
 
 # %%
@@ -129,7 +129,7 @@ def return_ghost_rows(comm, gradient, width):
 
 # %% [markdown] tags=["subslide"]
 # The loss is the sum of all blurred pixels. Each pixel is in 25 means, with a weight of 1/25: its gradient is 1,
-# except at the edge of the page. **Vote:** the picture of the gradients is (a) without seams, since forward is right; (b) too dark at the cuts; (c) too bright there.
+# except at the edge of the page. **Vote:** the picture of the gradients (dark: small) is (a) without seams, since forward is right; (b) too dark at the cuts; (c) too bright there.
 
 
 # %%
@@ -151,7 +151,7 @@ draw({"blurred, with halos": cluster["blurred"], "its gradients": cluster["befor
 # <details><summary>Open after you have run the cells</summary>
 #
 # Too dark, and no error. A pixel beside a cut is used twice: by its owner, and by the neighbour, which throws its ghost's
-# gradient away. But forward *copied* a pixel, so its gradient is the *sum* over both copies.
+# gradient away. But forward *copied* a pixel, so its gradient is the *sum* over both uses.
 #
 # </details>
 
@@ -170,7 +170,7 @@ draw({"before": cluster["before"], "with return_ghost_rows": cluster["after"]})
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Three convolutions estimate the noise of two pages, and we subtract it; doing nothing costs a loss of 0.16. Four ranks can cut each page into four, or work as two **replicas** (lesson 06):
+# Three convolutions estimate the noise of two pages, and we subtract it; doing nothing costs the noise's variance, 0.4² = 0.16. Four ranks can cut each page into four, or work as two **replicas** (lesson 06):
 # each takes one page, cut into two. Cutting in two ways is **hybrid parallelism**. `Split` makes a team of the ranks with the same number.
 
 
@@ -212,7 +212,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 
 # %% [markdown]
 # Halos travel within a `team`; gradients are added over *all* ranks. **Vote:** two replicas of two tiles end with (a) the
-# loss of one rank, in every digit shown; (b) one a few per cent off; (c) a much worse one, since no rank sees a whole page.
+# loss of a one-rank job, in every digit shown; (b) one a few per cent off; (c) a much worse one, since no rank sees a whole page.
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
@@ -221,7 +221,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). The loss is a sum over pixels, divided by *all* pixels, however they are distributed.
+# (a). The loss is a sum over pixels, divided by *all* pixels, however distributed.
 #
 # </details>
 
@@ -230,10 +230,10 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 #
 # | | with 64 GPUs |
 # |---|---|
-# | strips | get thinner, their halos do not (and must fit into one neighbour): cut into squares |
+# | strips | get thinner, their halos do not (and must fit into one neighbour): cut into squares, corners included |
 # | waiting | compute inner rows while the halo travels |
 # | links | halos in every layer: tiles inside a machine, replicas across machines |
-# | batch norm | mean and variance over all tiles and replicas, or it is another network |
+# | batch norm | mean and variance over all tiles and replicas, or results differ |
 
 # %% tags=["exercise: 10.q4", "subslide"]
 
@@ -242,15 +242,15 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 #
 # - Kernel k, stride s, padding p: a tile cut at multiples of s needs p rows from above and k − s − p from below; our blur: 2 and 2.
 # - Forward copies pixels; backward adds the copies' gradients at the owner. Forget that, and no error warns you.
-# - Divide by *all* pixels, add over *all* ranks: any mixture of tiles and replicas trains like one process.
+# - Divide by *all* pixels, add over *all* ranks: any mixture of tiles and replicas trains like one process, but for rounding.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>Something in between. With one exchange, neighbours both compute the pixels around each cut (More counts
-# them). (b) is right where messages are slow, (a) where they are nearly free.</details>
+# <details><summary>What to listen for</summary>Usually in between. After one exchange, neighbours both compute the pixels around each cut (More counts
+# them). (b) is right where latency is high, (a) where it is nearly zero.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -267,7 +267,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 # %% [markdown]
 # ### Who trains on a large page?
 #
-# One page of 1024 × 1024 pixels. In float32 it has 4 MiB. Each rank may allocate 128 MiB more. **Vote:** who trains? (a) One rank can: it has room for 32
+# One page of 1024 × 1024 pixels. In float32 it has 4 MiB. Beyond what its libraries took, each rank may allocate 128 MiB. **Vote:** who trains? (a) One rank can: it has room for 32
 # pages. (b) Two can, one cannot. (c) Neither, because every rank holds all weights. (Each attempt is a job of its own; Linux only.)
 
 # %%
@@ -287,21 +287,21 @@ for ranks in "12":
 # <details><summary>Open after you have run the cell</summary>
 #
 # (b). The weights are 600 numbers. What fills the memory are **activations**, which backward needs: many maps as large as the page.
-# Two replicas cannot share one page. Two tiles can: each keeps half of the maps, and a few ghosts.
+# Two replicas cannot share one page. Two tiles can: each keeps half of every map, and a few ghosts.
 #
 # </details>
 
 # %% [markdown]
 # ### Must every layer ask its neighbours?
 #
-# Our network asks three times for two rows. It could ask once for six: the first convolution uses up two on each side, the second two more. This is a **fused
+# Our network asks three times for two rows. It could ask once for six: each convolution uses up two on each side. This is a **fused
 # halo**. Both neighbours then compute the rows at the cut. There is one trap; a signal shows it as well as an image.
 
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# Now an image of 64 × 64, cut into 2 × 2 tiles, and four convolutions, 3 × 3. We count what rank 0 sends, layer by layer and fused. The price is pixels computed twice.
-# **Predict** it for twenty fused layers on a larger tile, 64 × 64, with neighbours on all sides:
+# Now an image of 64 × 64, cut into 2 × 2 tiles, and four convolutions, 3 × 3. We count what rank 0 sends, layer by layer and fused. The price: pixels near the cuts are computed by two ranks or more.
+# **Predict** it for twenty fused layers and a *tile* of 64 × 64 with neighbours on all sides, as a multiple of the pixels computed layer by layer:
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -341,14 +341,14 @@ outcome("Twenty fused layers compute how many times as many pixels?", times[20],
 #
 # A quarter of the messages, and hardly more bytes: the rows of all four exchanges travel in one, with larger corners. The extra work grows faster than the
 # number of layers: the first of twenty computes 102 × 102 pixels for a tile of 64 × 64. With strides, go from the last layer to the first: what is
-# needed above becomes s · above + p, and below s · below + k − s − p (`course_lib/theory/tiles.py`).
+# needed above becomes s · above + p, and below s · below + k − s − p: from the last layer's 2 and 2 to 5 and 4 (`course_lib/theory/tiles.py`).
 #
 # </details>
 #
 # ### Why not judge the tiles one by one?
 #
-# Without messages, one could train on tiles as if they were images, and take the mean of the judgements. Each of the next images has 32 × 32 pixels and two marks at
-# random places; the label says whether the marks are alike. Each rank trains one network: with tiles of 32 pixels, the whole image, then 16 and 8.
+# Without messages, one could train on tiles as if they were images, and take the mean of the judgements, one per tile. Each of the next images has 32 × 32 pixels and two marks at
+# random places; the label says whether the marks are alike. Each rank trains one network: rank 0 on whole images, rank 1 on tiles of 16 × 16 pixels, rank 2 on tiles of 8 × 8.
 # The fourth is a *control*: tiles of 16, again without halos, but the features of all tiles are added up *before* one judgement. **Predict** its accuracy; guessing
 # gives 50 %.
 
@@ -381,14 +381,14 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 #
 # Rank 3 has no halos either. What tiles lack is the other mark: a judgement needs the features of all tiles. So this accuracy is
 # no argument for halos. They are for something else: with them, the tiles compute the network of one process. The control is another network, and learns more slowly:
-# after 12 epochs it read 48 %, when the whole image was at 100.
+# in a run of ours, it was right in 48 % after 12 epochs, the whole image in 100.
 #
 # </details>
 #
 # ### What else can be cut?
 #
-# Branches of a layer (**sub-graph parallelism**), or a pipeline with a second replica that runs in the opposite direction on the same ranks (**GEMS**). Published systems
-# combine up to five ways. [A page](../docs/ways-to-split.md) has them as a tree, each beside one process, with the published figures.
+# The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction (**GEMS**). Published systems
+# combine up to five ways. [A page](../docs/ways-to-split.md) shows them as a tree, each compared with one process, with the published figures.
 
 # %% [markdown]
 # ## References

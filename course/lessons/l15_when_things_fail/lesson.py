@@ -15,7 +15,7 @@
 # warm-up:
 #   - ask: Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
 #     answer: >-
-#       The three wait in <code>Allreduce</code> for ever: it needs all ranks of the communicator.
+#       The three wait in <code>Allreduce</code> for ever: it needs all ranks.
 #   - ask: >-
 #       Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per
 #       step, so that it stays the same training?
@@ -28,8 +28,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · The disk
 #
-# Each of four ranks reads a batch; then all pass arrays round a ring, as in a sum. A rank that waits there for four seconds gives up and ends the
-# job: a **timeout**. We break the `disk` or the network `card` of a random rank.
+# Each of four ranks reads a batch; then all pass arrays round a ring, as in a sum. A rank not through after four seconds ends the job: a **timeout**. We break the `disk` or the network `card` of a random rank.
 
 # %%
 program = """
@@ -74,9 +73,9 @@ log = log_of("disk", randrange(4))
 print(*log[-4:], sep="\n")
 
 # %% [markdown]
-# **Vote:** what is to blame? (a) The rank named. (b) Another rank. (c) The network.
+# **Vote:** whose disk is it? (a) The named rank's. (b) Another's. (c) It may be either.
 #
-# Each rank has also written its **stack**: the functions that it was in, the innermost first.
+# Each rank also wrote its **stack**: the functions it was in, innermost first.
 
 # %% tags=["nbval-ignore-output"]
 print(*(line for line in log if "File" in line), sep="\n")
@@ -84,7 +83,7 @@ print(*(line for line in log if "File" in line), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). One rank is still in `read_batch`. `mpiexec` names a **victim**: its timeout came first.
+# (b). One rank is still in `read_batch`: its timeout has not begun. `mpiexec` names a **victim**, whose timeout came first.
 #
 # </details>
 
@@ -110,8 +109,7 @@ outcome("Whose card broke?", guilty, word="it was rank")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks received nothing. One of them comes after a rank that did, whose card works: not to hear it is its own fault. The other waits for
-# it. (Run these cells again for another card.)
+# Two received nothing. One of them follows a rank whose card works (that rank did receive), and yet hears nothing: its own card broke. The other waits for it. (Run again for another card.)
 #
 # </details>
 
@@ -121,7 +119,7 @@ outcome("Whose card broke?", guilty, word="it was rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# The job is dead; its **checkpoint** is left, a file with the training's state. This function replaces it:
+# A dead job leaves its **checkpoint**, a file with the training's state. This function writes a new one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
@@ -142,7 +140,7 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 # </details>
 #
 # An **atomic save** writes a second file, and `os.replace` gives it the old one's name in one instant. Against a power
-# cut, `os.fsync` waits until the bytes are on the disk.
+# cut, `os.fsync` waits until the bytes are on the disk. Now a program; its top serves section 4.
 
 # %%
 # %%px --save 15_resume.py
@@ -182,8 +180,7 @@ print(kill_before_each_line(atomic_save))  # tests kills; a power cut would need
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A batch system ends a job at its time limit. If you ask, it sends **SIGUSR1** a minute before; our program notes that. Its loop is lesson 06's; new are its
-# top (read the checkpoint) and end (agree, save).
+# A batch system ends a job at its time limit. If you ask, it sends **SIGUSR1** a minute before; our program notes that. To lesson 06's loop we add a top (read the checkpoint) and an end (agree, save); the step's number seeds its batch.
 
 
 # %%
@@ -228,8 +225,7 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# Now rank 1 alone gets a signal after step 50 of 60, and a new job of *two* ranks goes on. **Vote** for SIGKILL and
-# SIGUSR1: it begins with step (a) 1, (b) 41, (c) 51.
+# After step 50 of 60, rank 1 alone gets SIGUSR1, or SIGKILL (dead at once); a new job of *two* ranks goes on. **Vote** for both: it begins with step (a) 1, (b) 41, (c) 51.
 
 # %%
 from subprocess import check_output
@@ -253,8 +249,8 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# SIGKILL: (b), after the last save. SIGUSR1: (c). If one rank was asked, all stop; if rank 1 just left, the others would hang.
-# The loss is the one above: two ranks share the 128 samples of each step.
+# SIGKILL: (b), after the last save. SIGUSR1: (c). One was asked, and all stop; had rank 1 just left, the others would hang.
+# The loss is as above (in float32: nearly): two ranks share each step's 128 samples.
 #
 # </details>
 
@@ -264,16 +260,16 @@ for name in ("SIGKILL", "SIGUSR1"):
 # | | with 64 GPUs |
 # |---|---|
 # | stacks | Python goes on while the GPU sums: a stack may show a later line. PyTorch's **flight recorder** keeps each rank's last sums |
-# | card | in a tree, a rank waits for up to three others. The node's log says *link down* (of a GPU: *Xid 79*) |
-# | time limit | Slurm's lines: top of `15_resume.py`. Agree every tenth step: each time the GPUs wait |
-# | saving | ZeRO: each rank's part (More). Dropout: each rank's random state. Batch norm: the same number of ranks |
+# | card | in a tree, a rank waits for up to three others. The node's log says *link down* (GPU lost: *Xid 79*) |
+# | time limit | Slurm's lines: top of `15_resume.py`. Agree only every tenth step: the GPUs wait |
+# | saving | ZeRO: save each rank's part (More). Dropout: its random state, too. Batch norm: restart on as many ranks |
 
 # %% tags=["exercise: 15.q7", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Who reports a timeout is a victim, as a rule. Ask all ranks where they are; if all are in the same sum, what they received.
+# - Who reports a timeout is mostly a victim. Compare all stacks; if all are in one sum, compare what came.
 # - Write a second file, `fsync`, rename.
 # - A signal makes a note; the ranks agree between two steps.
 
@@ -283,7 +279,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # Every second night your 64 ranks end with a timeout, each time of a different one. What do you do first? (a) Double the timeout. (b) Record stacks and
 # messages. (c) Replace the node that timed out last.
 #
-# <details><summary>What to listen for</summary>(b). (c) most likely replaces a good node. (a) helps if a rank comes late.</details>
+# <details><summary>What to listen for</summary>(b). (c) most likely replaces a good node. (a) helps only if ranks are late.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -319,7 +315,7 @@ outcome(
 )
 
 # %% [markdown]
-# 1 − 0.9⁶⁴ is 99.9 %. On 64 ranks the job is as slow as with one rank that is *always* late. Can we see who it is? Our four ranks measure how long they wait.
+# 1 − 0.9⁶⁴ is 99.9 %. On 64 ranks the job is as slow as with one rank that is *always* late. Can we see whether it is one rank? Our four measure how long they wait.
 
 # %%
 # %%px
@@ -347,8 +343,7 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 # lengths, a file system that others use as well.
 #
 # And a rank that never comes? A process that dies leaves its sockets to the operating system, which closes them: over TCP the other side notices at once. A *node*
-# without power closes nothing. We cannot cut the power, but SIGSTOP freezes a process in the same way: nothing is closed, and nothing is sent. So
-# let each rank touch a file ten times a second, its **heartbeat**. **Predict** for both: does `mpiexec` end the job within five seconds? Does the
+# without power closes nothing. We cannot cut the power, but SIGSTOP freezes a process almost like that: it closes nothing and sends nothing (only its kernel still answers TCP). Let each rank touch a file ten times a second, its **heartbeat**. **Predict** for both: does `mpiexec` end the job within five seconds? Does the
 # heartbeat stop?
 
 # %%
@@ -385,9 +380,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # <details><summary>Open after you have run the cell</summary>
 #
 # `mpiexec` sees the death of a process, and waits for a frozen one as long as you let it. A dead node says nothing, so somebody must listen to its silence, and
-# decide how long. Unless told otherwise, Slurm waits for 300 seconds (`SlurmdTimeout`), torchrun's rendezvous for three beats of 5. A shorter wait
-# declares slow nodes dead. Before a time limit it is the other way round: Slurm may send its signal up to a minute *earlier* than `@60` says, and these 60
-# seconds must cover a step and a save. Open MPI's `mpiexec` passes SIGUSR1 on to the ranks; at SIGTERM it ends them.
+# decide how long. Unless told otherwise, Slurm waits for 300 seconds (`SlurmdTimeout`), torchrun's rendezvous for three beats, one every 5 seconds. A shorter wait declares slow nodes dead. A time limit, too, is a matter of seconds: the 60 of `@60` must cover ten steps, if you agree every tenth, and a save; Slurm may send the signal up to a minute *earlier*. Open MPI's `mpiexec` passes SIGUSR1 on to the ranks; at SIGTERM it ends them.
 #
 # </details>
 
@@ -401,8 +394,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# With τ seconds of work between two saves of δ seconds, saving takes δ/τ of the time. A failure loses half an interval, on average, and the
-# restart: (τ/2 + R)/M. The sum is smallest at τ = √(2δM), **Young's formula**, good while δ is much smaller than M.
+# With τ seconds of work between two saves of δ seconds, saving takes about δ/τ of the time. A failure, one in M seconds, loses half an interval, on average, and the restart of R seconds: (τ/2 + R)/M. The sum is smallest at τ = √(2δM), **Young's formula**, good while δ is much smaller than τ, and τ than M (at 5 minutes, our sum is too high).
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -434,7 +426,7 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # </details>
 #
 # A save can be short if it is **asynchronous**: copy the state to memory, go on, and write
-# meanwhile. PyTorch's `torch.distributed.checkpoint` does that. It also reads on another number of ranks, called **resharding**. Four ranks save 12 numbers, three
+# meanwhile. PyTorch's `torch.distributed.checkpoint` does that. It can also load on another number of ranks: **resharding**. Four ranks save 12 numbers, three
 # each, and set them to zero without waiting for the files; two ranks load. **Vote:** they find (a) the numbers, (b) zeros, (c) some of both.
 
 # %%
@@ -478,17 +470,17 @@ for ranks, what in ((4, "save"), (2, "load")):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): `async_save` returns when it has its copy. Do not save again before the last one is written.
+# (a): by default, `async_save` returns when it has its copy. Do not save again before the last one is written.
 #
 # </details>
 #
-# Ours is `save_training` of `course_lib/parallel/checkpoint.py`, and does less and more:
+# The course has its own, `save_training` in `course_lib/parallel/checkpoint.py`. It does less, and more:
 #
 # | | `torch.distributed.checkpoint` | ours |
 # |---|---|---|
 # | other ranks may read | yes, any cut along any axis | yes, pieces of flat buffers, as ZeRO cuts them |
 # | while training goes on | yes | no |
-# | killed while saving | a new folder per save: `.metadata` is renamed last. In the same folder, old files are overwritten first | the folder is renamed last |
+# | killed while saving | safe with a new folder per save: `.metadata` gets its name last. In one folder for all saves, the old files are lost first | the folder is renamed last |
 # | a changed byte | not noticed | SHA-256 of every file |
 # | two trainings in one folder | mixed | the second one is refused |
 #
@@ -498,7 +490,7 @@ for ranks, what in ((4, "save"), (2, "load")):
 # |---|---|
 # | spare nodes in the job | the wait for a repair, or in the queue |
 # | a health check before each start | the second failure on the same node: run one matrix product and one all-reduce per node, and compare results and seconds with the others' |
-# | ranks that are started again, not the job | loading programs and data |
+# | ranks that are started again, not the job | the queue, and the set-up of the nodes (each rank still loads its program again) |
 #
 # The last row is torchrun's `--max-restarts`: when a process fails, it ends the others, and starts all again. In this program the last process dies in step 3 of
 # the first attempt:
@@ -530,8 +522,7 @@ job = ["torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1
 print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 
 # %% [markdown]
-# Two steps were saved, so the second attempt begins with step 2. With `--nnodes=2:4`, torchrun restarts all ranks when a node is lost (but not the one with the
-# rendezvous) or one more joins. Such a training is **elastic**; if each rank takes a fixed number of samples, its global batch changes.
+# Two steps were saved, so the second attempt begins with step 2. With `--nnodes=2:4`, torchrun restarts all ranks when one more node joins, or one is lost (if the one with the rendezvous is lost, the job ends). Such a training is **elastic**; if each rank takes a fixed number of samples, its global batch changes.
 
 # %% tags=["exercise: 15.q3"]
 
@@ -563,7 +554,7 @@ elif comm.rank == 0:
     stop(comm, 1)
 
 # %% [markdown]
-# And if no answer comes? `call` has a timeout, too.
+# And if no answer comes? `call` has a timeout, too. MPI loses no message, but a server can die, and be started again.
 
 # %% tags=["exercise: 15.q6"]
 

@@ -38,7 +38,7 @@ job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  #
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 # %% [markdown]
-# These are A100s: 80 GB, of which a framework keeps a tenth, and 70 % of the data sheet's flop/s. For backward, a block keeps about 16 · width numbers per
+# These are A100s: 80 GB, less the framework's tenth, and 70 % of the data sheet's flop/s at best. For backward, a block keeps about 16 · width numbers per
 # token; tensor ranks divide 12 of them.
 
 
@@ -82,7 +82,7 @@ if rank == 0:
 #
 # </details>
 #
-# So we cut each GPU's batch into eight micro-batches. **Vote:** besides data parallelism, which one still does *not* fit?
+# So we cut each GPU's batch into eight micro-batches. **Vote:** besides data parallelism, which still does *not* fit?
 
 # %%
 # %%px
@@ -92,15 +92,15 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The pipeline. Its first stage starts eight micro-batches before the first gradient comes back, so it holds all eight. Of 64 small ones it holds eight, too.
+# The pipeline. Its first stage starts, and holds, all eight before a gradient comes back. Cut into 64 micro-batches, it still holds just eight, and fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Now the seconds: 6 flop per parameter and token, and bytes divided by the link's rate. Some messages travel *while* a GPU computes: gradients during
-# backward, and ZeRO-3's weights, which FSDP fetches a layer ahead. Which ones cannot?
+# Now the seconds: 6 flop per parameter and token, bytes by the link's rate; attention's flop and stages' small messages are left out. Some messages travel *while* a GPU computes: gradients during
+# backward, and ZeRO-3's weights, fetched a layer ahead. Which cannot?
 
 # %% tags=["exercise: 16.7"]
 
@@ -108,7 +108,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. Whoever hides `inside`, too: ask which product could run before the sum of the one before it is there.
 
 # %% [markdown] tags=["subslide"]
-# If nothing hides, ZeRO-3 takes 4.34 s, a pipeline 3.45, tensor parallelism 4.13. **Predict** the order with your `step`.
+# If nothing hides, ZeRO-3 takes 4.34 s, a pipeline with 64 micro-batches 3.45, tensor parallelism 4.13. **Predict** the order once messages hide.
 
 # %%
 # %%px --save 16_plan.py
@@ -124,11 +124,11 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The last is first. ZeRO-3 sends for 1.23 s, and all of it hides. Tensor ranks wait for every sum here, and an idle stage has nothing to do.
+# The last is first. ZeRO-3 sends for 1.23 s, and all hides. Tensor ranks wait for every sum here, and idle time has no computing to hide behind.
 #
 # </details>
 #
-# The page is a program, too:
+# These cells are a program, too:
 
 # %%
 # !python code/16_plan.py
@@ -137,8 +137,8 @@ if __name__ == "__main__" and rank == 0:
 # ## 3 · Three customers
 #
 # You rent out GPUs for 10,000 steps per customer, and the month has 29 hours left. `chat` is our job, `cards` the same on gaming cards without NVLink,
-# `genome` one sequence of 16,384 letters per step. A plan that does not fit, or cannot divide GPUs and batch evenly, crashes: 20 hours lost. `bets`
-# follows the rule that everybody knows: *tensor parallelism inside a node*. Change it until you win, and count your attempts.
+# `genome` one sequence of 16,384 tokens per step. A plan that does not fit, or cannot divide GPUs and batch evenly, crashes: 20 hours lost. `bets`
+# follows the rule that everybody knows: *tensor parallelism inside a node*. Change it until you win.
 
 # %%
 # %%px
@@ -183,7 +183,7 @@ if rank == 0:
 #
 # </details>
 #
-# Was there anything better? Here is every even way to divide eight GPUs, in its best form. Open a customer, then a number: it shows *your* line of code.
+# Was there anything better? Every even way to divide eight GPUs, at its best ZeRO stage and micro-batches. Open a customer, then a number: it shows *your* line of code.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -196,8 +196,8 @@ explore("code/16_plan.py", cluster["customers"][0])
 # | | what changes |
 # |---|---|
 # | memory short | recompute in backward: a block keeps only its input, computing grows by a third |
-# | two nodes | compute each group of ranks with its own link |
-# | 2,048 GPUs | data ranks run out of batch: pipeline and tensor ranks join. Sums may run in trees (lesson 14): measure |
+# | two nodes | give each group of ranks the slowest link it crosses |
+# | 2,048 GPUs | data ranks run out of batch: pipeline and tensor ranks join |
 # | ranks per device | one; where ranks share a core, idle time is cheap (More) |
 
 # %% tags=["exercise: 16.q6", "subslide"]
@@ -205,7 +205,7 @@ explore("code/16_plan.py", cluster["customers"][0])
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A plan fits with its activations or not at all: cut micro-batches, but a pipeline holds one per stage.
+# - Count activations, too. Micro-batches cut them, but a pipeline's first stage holds one per stage.
 # - Data ranks' messages hide behind computing if link and batch allow. Here, tensor messages and idle time never do.
 # - The winner changes with link and batch: compute again, then measure the best two.
 
@@ -215,7 +215,7 @@ explore("code/16_plan.py", cluster["customers"][0])
 # Your model fits on one GPU. You get 16, in two nodes. (a) ZeRO-3 on all, (b) tensor in the nodes and a pipeline between them, (c) data parallelism.
 # What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c): its sums hide. A batch too small for 16, or a link so slow that sums outlast backward. (a) and (b) save memory that
+# <details><summary>What to listen for</summary>(c), unless its sums stick out: a batch too small for 16, or a link so slow that sums outlast backward. (a) and (b) save memory that
 # nobody needs.</details>
 
 # %% [markdown]
@@ -258,16 +258,16 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# On two cores the same arithmetic says two: four data ranks get half a core each, and the only stage that computes has one to itself. Measured is less when messages cost
-# as much as computing, or when the machine is busy. On four cores or more you should see about four. Idle time is cheap where ranks share cores, so such times say little
+# On two cores the same arithmetic says two: four data ranks get half a core each, and the only stage that computes has one to itself. You measure less if the data ranks' messages cost
+# as much as computing, or when the machine is busy. On four cores or more expect more, at most four. Idle time is cheap where ranks share cores, so such times say little
 # about plans; bytes and losses are right.
 #
 # </details>
 #
 # ### Who has measured it?
 #
-# Three groups published such comparisons for eight A100s. Our planner, `course_lib/theory/planner`, does this page's arithmetic layer by layer. We chose the three before
-# it could overlap, so none is picked to fit. DLRover trained Llama 2 with 7 billion parameters in four ways. **Predict:** does the planner find their order (a) with
+# Three sources have such comparisons for eight A100s. Our planner, `course_lib/theory/planner`, does this page's arithmetic layer by layer. We chose the three before
+# it knew overlap, so none is picked to fit. DLRover trained Llama 2 with 7 billion parameters in four ways. **Predict:** does the planner find their order (a) with
 # overlap only, (b) without only, (c) both ways?
 
 # %%
@@ -281,15 +281,15 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With overlap only. Megatron's order is right both ways: no data ranks, so nothing to hide. FlagPerf's last two plans, 2 % apart, come out the other way round.
+# With overlap only. Megatron's order is right both ways: no data ranks, so nothing to hide. The planner swaps FlagPerf's last two plans, 2 % apart.
 #
 # But look at the sizes: at DLRover tensor parallelism lost 22 %, and the planner says 4 %. It knows neither that smaller products are slower nor that a sum must wait for
-# the slowest GPU. Its memory is 2 to 13 % too small for FlagPerf, and misses DLRover's by up to 73 %: its pipeline recomputes block by block, ours a stage at once,
+# the slowest GPU. The memory it predicts is 2 to 13 % too small for FlagPerf, and misses DLRover's by up to 73 %: their pipeline recomputes block by block, ours a stage at once,
 # and we had to guess the length of its sequences.
 #
 # </details>
 #
-# So believe the order of plans that are far apart, measure those that are near, and let one step tell you the memory.
+# Three comparisons prove little. Trust the order only of plans that are far apart, measure those that are near, and let one step tell you the memory.
 
 # %% tags=["exercise: 16.q4"]
 
@@ -303,7 +303,7 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 #
 # `course progress` in a terminal shows which exercises you have passed. Two books go on from here: [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook), with thousands of
 # measured plans on GPUs, and [How to Scale Your Model](https://jax-ml.github.io/scaling-book/). And [TorchTitan](https://github.com/pytorch/torchtitan) or
-# [Megatron-LM](https://github.com/NVIDIA/Megatron-LM) train by such plans: look for the numbers of a plan in their configuration files. You know all of them.
+# [Megatron-LM](https://github.com/NVIDIA/Megatron-LM) train by such plans: look for the numbers of a plan in their configuration files. You know most of them.
 #
 # ## References
 #
