@@ -29,9 +29,9 @@
 # ## 1 · Four copies
 #
 # Adam keeps two averages for every weight, its **optimizer state**. With weights and gradients, these **model states** are four numbers per parameter.
-# In data parallelism (lesson 06), four ranks keep 16, and 12 of them are copies.
+# In data parallelism (lesson 06), four ranks keep 16, 12 of them copies.
 #
-# **ZeRO**, the *Zero Redundancy Optimizer*, drops them in three stages: optimizer state, gradients, weights. Each rank is the **owner** of a slice of
+# **ZeRO**, the *Zero Redundancy Optimizer*, drops them: optimizer state (stage 1), also gradients (2), also weights (3). Each rank is the **owner** of a slice of
 # every parameter, and updates only that.
 
 # %%
@@ -71,7 +71,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets this rank's slices and nothing else:
+# The optimizer gets only this rank's slices (`add_stage` waits for section 2):
 
 
 # %%
@@ -98,7 +98,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
 # %% tags=["exercise: 11.5", "subslide"]
 
 # %% [markdown] tags=["subslide"]
-# **Vote:** without `gather`, (a) MPI reports an error, (b) the loss is a little higher, (c) much higher. We try both.
+# **Vote:** without `gather`, (a) MPI reports an error, (b) the loss is a little higher, (c) much higher. Without, then with:
 
 # %%
 # %%px
@@ -119,14 +119,14 @@ for gather in (lambda comm, full: None, ours):  # `update` finds it by its name
 # %% [markdown] tags=["slide"]
 # ## 2 · Gradients and weights
 #
-# You have built stage 1. **Stage 2:** why wait until backward has made all gradients? PyTorch calls a hook as soon as one is complete:
+# You have built stage 1. **Stage 2:** why keep full gradients until backward ends? PyTorch calls our function, a hook, as soon as one is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3:** a layer needs all of its weights, but only while it runs: `before` makes room and gathers, `after` frees. Backward enters a layer at its
-# output, so a hook there calls `before` again. When a gradient is complete, its weight is freed.
+# **Stage 3:** a layer needs full weights only while it runs: `before` makes room and gathers, `after` frees. Backward enters a layer at its
+# output: a hook there calls `before` again. Once a weight's gradient is complete, the weight is freed.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -151,15 +151,15 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six, in float64: ZeRO cuts what is kept, not what is computed.
+# All six, in float64: ZeRO changes where numbers are kept, not their values.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is left?
 #
-# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** of all that a rank keeps in data parallelism
-# (stage 0), it keeps in stage 3 (a) a quarter, (b) more, (c) less.
+# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** how much of what a rank keeps in data parallelism
+# (stage 0) is left in stage 3: (a) a quarter, (b) more, (c) less?
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -169,16 +169,16 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More: 1.67 of 4.67. Each rank keeps the activations of *its* images. Smaller batches help, or recomputing (lesson 08). Stage 3 also holds one full
-# layer, or two if it fetches ahead.
+# More: 1.67 of 4.67. Each rank keeps the activations of *its* images: no copies. Smaller batches help, or recomputing (lesson 08). Not drawn: the
+# layer that stage 3 gathers, or several.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# A larger network: 64 MiB of weights, so 256 MiB of model states. Once its libraries are loaded, each of *two* ranks may allocate 224 MiB, then 176,
-# then 144. **Predict** the lowest stage that trains: write it for each `"?"`. (Linux only; temporary arrays take up to 10 MiB.)
+# A larger network: 64 MiB of weights, so 256 MiB of model states. Beyond its libraries, each of *two* ranks may allocate 224 MiB, in other runs 176
+# or 144. **Predict** the lowest stage that trains: write it for each `"?"`. (Linux only; activations and temporaries take up to 10 MiB.)
 
 # %%
 from subprocess import run
@@ -205,10 +205,10 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 keeps 64 + 64 + 128/2 = 192 MiB, stage 2 keeps 64 + 192/2 = 160, stage 3 keeps 256/2 = 128. On N ranks: 2 + 2/N, 1 + 3/N, 4/N numbers per
-# parameter. Why not always stage 3? It gathers every weight twice per step (More).
+# Stage 1: 64 + 64 + 128/2 = 192 MiB. Stage 2: 64 + 192/2 = 160. Stage 3: 256/2 = 128. On N ranks: 2 + 2/N, 1 + 3/N, 4/N numbers per
+# parameter. Why not always stage 3? It gathers weights twice per step, not once (More).
 #
-# Now find the smallest limit that still trains.
+# Now lower 144 until nothing trains.
 #
 # </details>
 
@@ -217,18 +217,18 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16 bits | 2 bytes per weight and per gradient, 12 for the optimizer (float32 copy, two averages): stage 1 cuts these 12 |
-# | messages | many parameters at once, while the GPU computes |
-# | stage 3 | slow between machines: cut inside each, copy between them (More) |
-# | several backwards per step | stages 2 and 3 send after each, and add to the slice: ours overwrites it |
+# | 16-bit training | 2 bytes per weight and gradient, 12 for the optimizer (float32 copy, two averages): stage 1 cuts these 12 |
+# | messages | each for many parameters, while the GPU computes |
+# | stage 3 | if slow between machines: cut inside each, copy between them (More) |
+# | several backwards per step | stages 2 and 3 usually sum after each, and add to the slice: ours overwrites it |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Keep every number once: optimizer state (stage 1), gradients (2), weights (3), but not activations.
-# - It is data parallelism, up to rounding, if the optimizer treats every number by itself.
+# - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations are no copies.
+# - It is data parallelism, up to rounding, if the optimizer, like Adam, updates every number by itself.
 # - Try the lowest stage that fits: stage 3 sends more.
 
 # %% [markdown] tags=["slide"]
@@ -236,7 +236,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # Your training lacks 20 GB on each of 8 GPUs. (a) Stage 1, (b) stage 3, (c) a smaller batch: what must you know first?
 #
-# <details><summary>What to listen for</summary>What fills the memory at its fullest moment. (a) frees at most 7/8 of the optimizer state, (b) of all model
+# <details><summary>What to listen for</summary>What fills the memory at its peak. (a) frees 7/8 of the optimizer state, (b) of all model
 # states, but sends more, (c) only activations.</details>
 
 # %% [markdown]
@@ -300,16 +300,16 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.5 times. An all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 update in between, so they send nothing more. Stage 3 gathers for forward,
+# 1.5 times. The ring's all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 update in between, and send no more than stage 0. Stage 3 gathers for forward,
 # frees, and gathers again for backward.
 #
 # </details>
 #
 # That is the count of ZeRO's paper: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3. Ours gathers one child of the model at a time. `Zero3` of
-# `course_lib/parallel/zero.py` gathers the `layers` that it is told one at a time, and the rest (embedding, head) for a whole forward or backward.
+# `course_lib/parallel/zero.py` gathers, one at a time, the `layers` that you name, and all other weights for a whole forward or backward.
 # DeepSpeed (lesson 12) keeps small parameters gathered, and fetches ahead.
 #
-# **If one layer is too large.** Then stage 3 needs memory for that layer. *Memory-centric tiling* makes many small layers of a linear one, and gathers one
+# **If one layer is too large.** Stage 3 still holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
 # at a time:
 
 # %%
@@ -338,7 +338,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 
 # %% [markdown]
 # **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. Our library keeps Adam's averages in files. The optimizer
-# does not notice, because a tensor in a file is a tensor. (With GPUs, the host then runs Adam.)
+# does not notice, because a tensor in a file is a tensor. (With GPUs, the host then usually runs Adam.)
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -374,8 +374,8 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 #
 # ### What does everybody use?
 #
-# **FSDP** (*Fully Sharded Data Parallel*) is stage 3 in PyTorch. Its second version, **FSDP2**, is one call per layer, `fully_shard`; the old
-# class `FullyShardedDataParallel` cut flat buffers instead. FSDP2 cuts each parameter by rows, and averages gradients; we ask for sums. Here it trains our network,
+# **FSDP** (*Fully Sharded Data Parallel*) is stage 3 in PyTorch. Its second version, **FSDP2**, is one call per layer and one for the model, `fully_shard`; the old
+# class `FullyShardedDataParallel` cut flat buffers instead. FSDP2 cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the device `meta`, without memory, and cut first.) Here it trains our network,
 # with MPI as its backend.
 
 # %%
@@ -404,7 +404,7 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# Beside it **HSDP**, hybrid sharding: cut inside a machine, copy between machines. Our mesh has two "machines" of two ranks. **Predict** for both: how many of the 9,610 weights does rank 0 keep, and is the
+# Beside it runs **HSDP**, hybrid sharding: cut inside a machine, copy between machines. Our mesh, a grid of ranks, has two "machines" of two ranks. **Predict** for FSDP and HSDP: how many of the 9,610 weights does rank 0 keep, and is the
 # loss that of our stage 3?
 
 # %%
@@ -422,7 +422,7 @@ for name in ("sharded", "hybrid"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The loss is ours, to all six decimals. Sharded over four ranks, rank 0 keeps about a quarter: ten rows over four ranks make 3, 3, 3 and 1; ours cuts
+# The loss is ours, to all six decimals. Sharded over four ranks, rank 0 keeps a little over a quarter: the last layer's ten rows make 3, 3, 3 and 1; ours cuts
 # numbers, not rows, so more evenly.
 # HSDP keeps half: weights are gathered inside a machine, and only slices of gradients cross the network between machines.
 #
