@@ -55,13 +55,14 @@ def train(comm, stage, steps=60, layers=0, width=128):
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
-    # stage 2 adds the first function, stage 3 both; in stage 1 neither is there yet
-    for add_stage in (sum_in_backward, gather_in_time)[: stage - 1] if stage > 1 else ():
-        add_stage(comm, model, mine)
+    if stage >= 2:
+        sum_in_backward(comm, model, mine)
+    if stage == 3:
+        gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01, foreach=False)  # few temporary arrays
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
-        # divided by the images of all ranks: their sum is the mean
+        # divided by the number of all images: the ranks' losses add up to the mean
         loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
         loss.backward()
         update(comm, model, mine, optimizer)
@@ -71,7 +72,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
 # %%
 # The course's solution of exercise 11.5: yours takes its place when it is right.
 def update(comm, model, mine, optimizer):
-    """Sum the gradients, update this rank's slices, and gather the weights."""
+    """One step of the optimizer, from the gradients of all ranks."""
     for full, part in zip(model.parameters(), mine, strict=True):
         sum_slice(comm, full, part)
     optimizer.step()

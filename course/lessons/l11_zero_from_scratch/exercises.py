@@ -57,7 +57,7 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
 
 _UPDATE = '''\
 def update(comm, model, mine, optimizer):
-    """Sum the gradients, update this rank's slices, and gather the weights."""
+    """One step of the optimizer, from the gradients of all ranks."""
     for full, part in zip(model.parameters(), mine, strict=True):
         sum_slice(comm, full, part)
     optimizer.step()
@@ -104,7 +104,7 @@ UPDATE = Exercise(
         WrongAnswer(
             '''\
 def update(comm, model, mine, optimizer):
-    """Sum the gradients, update this rank's slices, and gather the weights."""
+    """One step of the optimizer, from the gradients of all ranks."""
     for full in model.parameters():
         full.data -= full.grad
 ''',

@@ -71,7 +71,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices (`add_stage` waits for section 2):
+# The optimizer gets only this rank's slices (the two `if` wait for section 2):
 
 
 # %%
@@ -82,13 +82,14 @@ def train(comm, stage, steps=60, layers=0, width=128):
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
-    # stage 2 adds the first function, stage 3 both; in stage 1 neither is there yet
-    for add_stage in (sum_in_backward, gather_in_time)[: stage - 1] if stage > 1 else ():
-        add_stage(comm, model, mine)
+    if stage >= 2:
+        sum_in_backward(comm, model, mine)
+    if stage == 3:
+        gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01, foreach=False)  # few temporary arrays
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
-        # divided by the images of all ranks: their sum is the mean
+        # divided by the number of all images: the ranks' losses add up to the mean
         loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
         loss.backward()
         update(comm, model, mine, optimizer)
