@@ -264,7 +264,7 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 main(batch_size=120 * size)
 
 # %% [markdown]
-# Was it the ranks, or the 480? One process can tell:
+# Was it the ranks, or the 480? One process decides:
 
 # %%
 # !IMAGES=480 mpiexec -n 1 python code/07_ddp.py
@@ -559,7 +559,7 @@ for name, prefix in spans.items():
 #
 # <details><summary>Open after you have voted</summary>
 #
-# (c). Rank 0's sums take some 200 ms; rank 1, which comes last, is done far sooner. The bytes need no more than rank 1's time, and the rest is **waiting** for rank 1. One rank's trace cannot tell
+# (c). Rank 0's sums take some 200 ms; rank 1, which comes last, is done far sooner. The bytes need no more than rank 1's time, and the rest is **waiting** for rank 1. One rank's trace cannot say
 # them apart. And look when the sums *begin*: before backward ends. That is overlap: the first bucket travels while backward computes the next gradients. (A clock of its own
 # starts each rank's trace at 0: compare lengths between ranks, not moments.)
 #

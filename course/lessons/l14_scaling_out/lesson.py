@@ -101,7 +101,7 @@ def link(team):
     for nbytes in (1, 2**18):
         out, into = np.zeros((2, nbytes), np.uint8)
         took.append(min(seconds(team, team.Sendrecv, out, partner, 0, into, partner, 0) for _ in range(9)))
-    return took[0], (took[1] - took[0]) / 2**18
+    return took[0], max(took[1] - took[0], 0) / 2**18  # noise may exceed the bytes
 
 
 # %% tags=["nbval-ignore-output", "subslide"]

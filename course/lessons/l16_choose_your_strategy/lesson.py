@@ -6,7 +6,7 @@
 #   - say which messages hide behind computing, and which cannot
 #   - choose a plan for a machine and a job, and defend it
 # more:
-#   - tell what a laptop can and cannot say about a cluster
+#   - say what a laptop can and cannot show about a cluster
 #   - hold a prediction against what others published
 # before: >-
 #   {08}, {09} and {11}, the cores. Helpful: {06}
@@ -289,7 +289,7 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 #
 # </details>
 #
-# Three comparisons prove little. Trust the order only of plans that are far apart, measure those that are near, and let one step tell you the memory.
+# Three comparisons prove little. Trust the order only of plans that are far apart, measure those that are near, and measure the memory in one step.
 
 # %% tags=["exercise: 16.q4"]
 
