@@ -82,7 +82,7 @@ for strips in (10, 100, 1_000):
 # %%
 # %%px --save 03_quadrature.py
 def time_of(team, strips):
-    """The seconds of one job, which is a number of strips, on the ranks of `team`: the best of five medians."""
+    """Seconds for so many strips on the ranks of `team`: the best of five medians."""
     medians = [timed(team, lambda: pi(team, strips), repeat=50) for _ in range(5)]
     return min(medians)  # what else the cores do only adds
 
@@ -178,8 +178,9 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # <details><summary>Open after you have run the cell</summary>
 #
 # a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b: there the dashed lines cross. Two ranks *cost* a₂ − a₁ more, for message and waiting.
-# They *save* half of b N. On idle cores the first win is within a factor of two or so of your N (0: no win). (A step after 16,384 strips is
-# one rank's second block.)
+# They *save* half of b N. The first win is often within a factor of two of your N (0: no win).
+# Do the dots of two ranks lie beside their line? Then a₂ has changed since: messages are at the mercy of what else runs, and where. (One
+# rank's step after 16,384 strips is its second block.)
 #
 # </details>
 
@@ -192,8 +193,8 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Usually, on fewer than four cores: above, a rank that waits hands its core to others, and comes back late. So **a depends on how you start
-# the ranks, too**.
+# Usually, on fewer than four cores: above, a rank that waits hands its core to others, and comes back late. So **a is not a property of the
+# program alone**.
 #
 # </details>
 
