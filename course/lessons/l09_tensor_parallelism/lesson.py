@@ -193,7 +193,7 @@ if comm.rank == 0:
 # ## 3 · What does it cost?
 #
 # Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers per step. How many does tensor parallelism add
-# up, for B images? Write the B at which both are equal in place of `None`.
+# up, for B images? Write the B at which both are equal in place of `None`: your formula will do.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
@@ -382,7 +382,7 @@ for way, kept in most.items():
 #
 # (b), in this model: inside a pair, activations are cut; between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
 # some *positions* of the text there. That is **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
-# all-reduce (lesson 04), so forward sends no more bytes. The memory is free!
+# all-reduce (lesson 04). So forward sends no more bytes for half the memory; backward gathers `x` once more.
 #
 # </details>
 
