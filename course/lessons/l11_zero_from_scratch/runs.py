@@ -55,8 +55,7 @@ def most_gathered(comm: MPI.Intracomm, tiles: int) -> int:
     """The most bytes of full weights at any moment of a step, for a linear layer in so many tiles."""
     layer, seen = TiledLinear(nn.Linear(256, 1024), tiles), list[int]()
     zero = Zero3(comm, layer, layers=layer.tiles)
-    flat = [bucket.weights.flat.untyped_storage() for bucket in zero.buckets]
-    with LiveBytes(look=lambda: seen.append(sum(each.nbytes() for each in flat))):
+    with LiveBytes(look=lambda: seen.append(gathered_bytes(zero))):
         layer(torch.ones(2, 256)).sum().backward()
     return max(seen)
 
