@@ -39,7 +39,7 @@ def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
 
 def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
     """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # else backward has done it: stages 2 and 3
+    if full.grad is not None:  # in stages 2 and 3 backward has done it
         part.grad = torch.empty_like(part)
         comm.Reduce_scatter(full.grad, part.grad)  # mpi4py takes tensors like arrays
         full.grad = None
@@ -47,7 +47,7 @@ def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> No
 
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
     """Fill a full tensor with the slices of all ranks; this rank's own is in its place."""
-    if full.untyped_storage().nbytes():  # else it is freed: stage 3
+    if full.untyped_storage().nbytes():  # in stage 3 it is freed: nothing to do
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
@@ -80,12 +80,12 @@ def free(full: torch.Tensor) -> None:
 
 def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
     """Gather a layer's weights just before it runs, forward and backward, and free them right after."""
-    kept = dict(zip(model.parameters(), mine, strict=True))
+    slices = dict(zip(model.parameters(), mine, strict=True))
 
     def before(layer: nn.Module, *_: object) -> None:
         for full in layer.parameters():
-            full.untyped_storage().resize_(full.numel() * full.element_size())
-            comm.Allgatherv(kept[full].data, full.data)
+            full.untyped_storage().resize_(full.nbytes)
+            comm.Allgatherv(slices[full].data, full.data)
 
     def after(layer: nn.Module, _: object, output: torch.Tensor) -> None:
         for full in layer.parameters():
@@ -95,6 +95,6 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
     for layer in model.children():
         layer.register_forward_pre_hook(before)
         layer.register_forward_hook(after)
-    for full, part in kept.items():
+    for full, part in slices.items():
         part.data = part.data.clone()  # a slice with memory of its own
         full.register_post_accumulate_grad_hook(free)  # backward has its gradient

@@ -31,22 +31,29 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 # %%
 def network(comm, weights, pixels):
     """Forward: what goes into the pair, its hidden numbers, and ten outputs per image."""
-    x = np.maximum(pixels @ weights[0], 0)
-    return x, *mlp_forward(comm, x, *weights[1:])
+    first, up, down = weights
+    x = np.maximum(pixels @ first, 0)
+    return x, *mlp_forward(comm, x, up, down)
 
 
 def gradients(comm, weights, pixels, targets):
     """Backward: the gradients of half the mean squared error."""
+    _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
-    d_x, *own = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
-    return pixels.T @ (d_x * (x > 0)), *own
+    d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
+    return pixels.T @ (d_x * (x > 0)), d_up, d_down
 
 
 # %%
+WIDTH, HIDDEN = 54, 202  # numbers of `x` and of the hidden layer, per image
+
+
 def new_weights(comm):
     """The matrix `first`, this rank's columns of `up`, and its rows of `down`."""
-    draw, mine = np.random.default_rng(0), np.array_split(np.arange(202), comm.size)[comm.rank]
-    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in ((64, 54), (54, 202), (202, 10)))
+    draw = np.random.default_rng(0)
+    shapes = (64, WIDTH), (WIDTH, HIDDEN), (HIDDEN, 10)
+    first, up, down = (draw.normal(0, shape[0] ** -0.5, shape) for shape in shapes)
+    mine = np.array_split(np.arange(HIDDEN), comm.size)[comm.rank]
     return first, up[:, mine], down[mine]
 
 
@@ -67,7 +74,7 @@ def right(comm, weights):
 
 
 def collected(comm, weights):
-    """The complete matrices, as one saves them."""
+    """The complete matrices."""
     return weights[0], np.hstack(comm.allgather(weights[1])), np.vstack(comm.allgather(weights[2]))
 
 

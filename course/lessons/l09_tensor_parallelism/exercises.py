@@ -175,7 +175,7 @@ A_SENTENCE = Exercise(
 WHOSE_BYTES = Question(
     id="09.q4",
     question="A language model's pair has a width of 4,096 and 16,384 hidden numbers. On eight GPUs, a step "
-    "takes 8 texts of 4,096 tokens each. Which way adds up fewer bytes for this pair?",
+    "takes 8 texts of 4,096 tokens each. Which way adds up fewer bytes for this pair, in equal precision?",
     options=(
         Option(
             "tensor parallelism, since 8 is far below 16,384",

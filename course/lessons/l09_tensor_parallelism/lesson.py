@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# In a pair of layers, the matrix `up` makes many *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
-# **tensor parallelism**, each rank keeps some *columns* of `up` and the matching *rows* of `down`, and all work on the same images.
+# Take a pair of layers. The matrix `up` makes many *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
+# **tensor parallelism**, each rank keeps some *columns* of `up` and the matching *rows* of `down`. All ranks work on the same images.
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]
@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# Rank 0's 51 of 202 hidden numbers are complete. Its product with rows of `down` is only a *part of a sum*.
+# Rank 0 has 51 of 202 hidden numbers, and they are complete. Their product with its rows of `down` is only a *part of a sum*: so `mlp_forward` adds up.
 
 # %%
 # %%px --save 09_tensor.py
@@ -53,7 +53,7 @@ targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. Each rank needs gradients only for its own columns and rows:
+# Backward starts with `d_y`, the gradient of `y`. A first try: each rank computes the gradients of its own columns and rows, and of `x`.
 
 
 # %%
@@ -66,34 +66,41 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# The network is a matrix `first`, complete on every rank, then the pair, with ten outputs.
+# The network reads digits. A matrix `first`, complete on every rank, makes `x`; the pair makes ten outputs per image.
 
 
 # %%
 # %%px --save 09_tensor.py
 def network(comm, weights, pixels):
     """Forward: what goes into the pair, its hidden numbers, and ten outputs per image."""
-    x = np.maximum(pixels @ weights[0], 0)
-    return x, *mlp_forward(comm, x, *weights[1:])
+    first, up, down = weights
+    x = np.maximum(pixels @ first, 0)
+    return x, *mlp_forward(comm, x, up, down)
 
 
 def gradients(comm, weights, pixels, targets):
     """Backward: the gradients of half the mean squared error."""
+    _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
-    d_x, *own = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
-    return pixels.T @ (d_x * (x > 0)), *own
+    d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
+    return pixels.T @ (d_x * (x > 0)), d_up, d_down
 
 
 # %% [markdown]
-# All ranks draw the same matrices and the same batches, and each keeps its columns and rows.
+# All ranks draw the same matrices and the same batches. Each keeps its columns and rows.
 
 
 # %%
 # %%px --save 09_tensor.py
+WIDTH, HIDDEN = 54, 202  # numbers of `x` and of the hidden layer, per image
+
+
 def new_weights(comm):
     """The matrix `first`, this rank's columns of `up`, and its rows of `down`."""
-    draw, mine = np.random.default_rng(0), np.array_split(np.arange(202), comm.size)[comm.rank]
-    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in ((64, 54), (54, 202), (202, 10)))
+    draw = np.random.default_rng(0)
+    shapes = (64, WIDTH), (WIDTH, HIDDEN), (HIDDEN, 10)
+    first, up, down = (draw.normal(0, shape[0] ** -0.5, shape) for shape in shapes)
+    mine = np.array_split(np.arange(HIDDEN), comm.size)[comm.rank]
     return first, up[:, mine], down[mine]
 
 
@@ -108,7 +115,7 @@ def train(comm):
 
 
 # %% [markdown]
-# At the end we count the images read correctly, and collect the pieces, as for saving the model.
+# At the end we count the images that it reads correctly. We also collect the pieces, as for saving the model.
 
 
 # %%
@@ -119,29 +126,37 @@ def right(comm, weights):
 
 
 def collected(comm, weights):
-    """The complete matrices, as one saves them."""
+    """The complete matrices."""
     return weights[0], np.hstack(comm.allgather(weights[1])), np.vstack(comm.allgather(weights[2]))
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then four ranks. Each team reads 297 new images; then *one* process does, with the collected matrices. **Vote:** four ranks get (a) about as
-# many right as one, both times; (b) far fewer, both times; (c) about as many on four ranks, far fewer in one process.
+# One process trains, then a team of four ranks. Each reads 297 new images. Then *one* process reads them, with the collected matrices. **Vote:** compared with one process,
+# the four get (a) about as many right, both times; (b) far fewer, both times; (c) about as many in the team, far fewer when collected.
 
 # %%
 # %%px
 for team in MPI.COMM_SELF, comm:
     weights = train(team)
-    there, alone = right(team, weights), right(MPI.COMM_SELF, collected(team, weights))
+    in_team, in_one = right(team, weights), right(MPI.COMM_SELF, collected(team, weights))
     if comm.rank == 0:
-        print(f"trained on {team.size}: {there} right there, {alone} right in one process")
+        print(f"trained on {team.size}: {in_team} right in the team, {in_one} when collected")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nothing looked wrong on four ranks, but the collected model is much worse. It has rank 0's `first`; the other ranks' copies
-# drifted away from it. Why, if all began equal?
+# (c). Nothing looked wrong on four ranks. The saved model would be much worse.
 #
 # </details>
+#
+# All ranks began with the same `first`. Do they still have the same?
+
+# %%
+# %%px
+drift = float(abs(weights[0] - comm.bcast(weights[0])).max())
+
+# %%
+print("largest difference from rank 0's `first`, per rank:", *(f"{each:.2f}" for each in cluster["drift"]))
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is missing?
@@ -152,8 +167,8 @@ for team in MPI.COMM_SELF, comm:
 # Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Three ranks have 68, 67 and 67 hidden numbers. **Vote:** they get (a) the weights of one process, up to rounding, (b) slightly
-# different ones, (c) very different ones, as good.
+# Three ranks have 68, 67 and 67 hidden numbers. **Vote:** with the right `mlp_backward`, how many of nine decimals of a weight do they share with one process: (a) all, (b) two or
+# three, (c) none?
 
 # %%
 # %%px --save 09_tensor.py
@@ -169,22 +184,22 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): all nine decimals agree. Every column of `up` adds to `d_x`, and a rank knows only its own columns: `d_x` is a part of a sum, like `y`.
-# `d_up` and `d_down` belong to this rank's piece and are complete. So a pair costs *two all-reduces*, one forward, one backward.
+# (a). Every column of `up` adds to `d_x`, and a rank has only its own columns: `d_x` is a part of a sum, like `y`.
+# `d_up` and `d_down` belong to this rank's piece and are complete. So a pair costs *two all-reduces*: one forward, one backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers. How many does tensor parallelism add
-# up per step of B images? Set both equal, and put your formula for B in place of `None`.
+# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers per step. How many does tensor parallelism add
+# up, for B images? Write the B at which both are equal in place of `None`: your formula will do.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# Count, while the batch doubles.
+# We count, while the batch doubles.
 
 
 # %%
@@ -195,20 +210,20 @@ from course_lib.rows import count
 class Counting(MPI.Intracomm):
     """A communicator that counts the bytes of its all-reduces."""
 
-    def Allreduce(self, out, array):
-        sums.append(array.nbytes)
-        super().Allreduce(out, array)
+    nbytes = 0
+
+    def Allreduce(self, sendbuf, recvbuf):
+        self.nbytes += recvbuf.nbytes
+        super().Allreduce(sendbuf, recvbuf)
 
 
 rows = []
+data = sum(weight.nbytes for weight in new_weights(MPI.COMM_SELF))  # a gradient is as large as its weight
 for batch in 32, 64, 128, 256, 512, 1024:
-    sums = []
-    gradients(Counting(comm), new_weights(comm), images[:batch], targets[:batch])
-    tensor, sums, mine = sum(sums), [], slice(comm.rank, batch, comm.size)  # mine: in data parallelism
-    for gradient in gradients(MPI.COMM_SELF, new_weights(MPI.COMM_SELF), images[mine], targets[mine]):
-        Counting(comm).Allreduce(MPI.IN_PLACE, gradient)
-    ways = {"tensor": tensor, "data": sum(sums)}
-    rows += [count(ways[way], unit="bytes", batch=batch, parallelism=way) for way in ways]
+    tensor = Counting(comm)
+    gradients(tensor, new_weights(tensor), images[:batch], targets[:batch])
+    for way, nbytes in ("tensor", tensor.nbytes), ("data", data):
+        rows.append(count(nbytes, unit="bytes", batch=batch, parallelism=way))
 met = [one["batch"] for one, other in zip(rows[::2], rows[1::2]) if one.value == other.value]
 
 # %% tags=["nbval-ignore-output"]
@@ -223,15 +238,53 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Tensor parallelism adds up `y` and `d_x`, B · (10 + 54) numbers: twice the batch, twice the bytes. Data parallelism adds up 16,384 at any batch;
-# 16,384 / 64 = 256. For the pair alone, they meet where B is the number of *hidden numbers*: B · (54 + 10) = 202 · (54 + 10).
+# Tensor parallelism adds up `y` and `d_x`: B · (10 + 54) numbers. Data parallelism adds up 16,384 at any batch, and 16,384 / 64 = 256.
+# For the pair alone, B · (54 + 10) = 202 · (54 + 10): they meet where B is the number of *hidden numbers*.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 4 · Does it pay?
+# ## On a cluster
 #
-# Two ranks, a core each, against one, for a pair's forward and backward. **Vote**, at a width of 32, and at 1,024: slower, a bit faster, nearly twice as fast?
+# | | with 64 GPUs |
+# |---|---|
+# | batch | in a language model, B counts *tokens* (pieces of words), not texts |
+# | ring | multiplies both by 2(n−1)/n: in equal precision, the crossing stays |
+# | overlap | gradients of weights travel during backward (lesson 06); the next layer waits for the sum of `y` |
+# | links | so tensor parallelism usually stays inside a machine: two to eight GPUs |
+
+# %% tags=["exercise: 09.q4", "subslide"]
+
+# %% [markdown] tags=["slide"]
+# ## Key points
+#
+# - Columns, then rows: one all-reduce forward (`y`) and one backward (`d_x`).
+# - Ask of each array: complete, a piece, or a part of a sum? A sum forgotten in backward raises no error.
+# - Tensor parallelism sends `y` and `d_x`, which grow with the batch; data parallelism sends gradients of weights.
+
+# %% [markdown] tags=["slide"]
+# ## Discuss
+#
+# A model just fits on a machine with eight GPUs, cut eight ways. You get a second machine, over an ordinary
+# network. (a) Cut sixteen ways, or (b) cut eight ways on each machine, and halve the batch?
+#
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair sends its sums over the
+# slow network while all GPUs wait. In (b), it carries gradients of weights, once per step, during backward.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
+# ## More
+#
+# First, a program that cuts two matrices.
+
+# %% tags=["exercise: 09.2"]
+
+# %% [markdown]
+# ### Does it pay, on two cores?
+#
+# One rank runs a pair, forward and backward; then two ranks do, a core each. **Vote**, at a width of 32, and at 1,024: are two ranks slower, a bit faster, or nearly twice as fast?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -254,56 +307,19 @@ for width in 32, 1024:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Products grow with the square of the width, sums only with the width: wide pairs gain most, narrow ones may lose. The next layer waits for `y`: nothing is left
-# to compute meanwhile.
+# Products grow with the square of the width, sums only with the width: wide pairs gain most, narrow ones may lose.
 #
 # </details>
-
-# %% [markdown] tags=["slide"]
-# ## On a cluster
-#
-# | | with 64 GPUs |
-# |---|---|
-# | batch | in a language model, B counts *tokens* (pieces of words), not texts |
-# | ring | multiplies both by 2(n−1)/n: in equal precision, the crossing stays |
-# | overlap | gradients of weights travel during backward (lesson 06); the sum of `y` is hardest to hide |
-# | links | so tensor parallelism usually stays inside a machine: two to eight GPUs |
-# | dropout | each rank's mask differs on hidden numbers; on `y` all are equal |
-
-# %% tags=["exercise: 09.q4", "subslide"]
-
-# %% [markdown] tags=["slide"]
-# ## Key points
-#
-# - Columns, then rows: one all-reduce forward (`y`) and one backward (`d_x`).
-# - Ask of each array: complete, a piece, or a part of a sum? A sum forgotten in backward raises no error.
-# - Tensor parallelism sends `y` and `d_x`, which grow with the batch; data parallelism sends gradients of weights.
-
-# %% [markdown] tags=["slide"]
-# ## Discuss
-#
-# A model just fits on a machine with eight GPUs, cut eight ways. You get a second machine, over an ordinary
-# network. (a) Cut sixteen ways. (b) Cut eight ways on each machine; each takes half the batch. Which?
-#
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair sends its sums over the
-# slow network while all GPUs wait. In (b), the network carries gradients of weights, once per step, during backward. Two pipeline stages
-# are also good.</details>
-
-# %% [markdown]
-# **Stop here in a short workshop.**
-
-# %% [markdown] tags=["more"]
-# ## More
-#
-# First, the two cuts in somebody else's program.
-
-# %% tags=["exercise: 09.2"]
 
 # %% [markdown]
 # ### Does attention cut as well?
 #
-# In PyTorch, autograd derives the backward pass. So both sums become functions with a backward of their own: Megatron-LM, where these cuts come from, calls them **f** and
-# **g**. f copies `x` forward and adds up gradients backward; g adds up forward and copies backward.
+# Most language models are **Transformers**. Each block is *attention*, which mixes the positions of a text, then a pair as in the core, with **GeLU**, a smooth ReLU.
+# Attention has several *heads* side by side, and none needs another. So each rank gets complete heads: the matrix that leads into the heads is
+# **column-parallel**, the one that leads out is **row-parallel**.
+#
+# In PyTorch, autograd derives the backward pass. So both sums become functions with a backward of their own. Megatron-LM, where these cuts come from, calls them **f** and
+# **g**. f copies `x` forward and adds up gradients backward; g adds up forward and copies backward:
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -312,18 +328,7 @@ for width in 32, 1024:
 # %%px
 
 # %% [markdown]
-# A **column-parallel** layer begins with f, a **row-parallel** one ends with g. (PyTorch stores matrices transposed: columns of `up` are rows of `up.weight`.)
-
-# %% tags=["source: course_lib.parallel.tensor_parallel:ColumnLinear"]
-# %%px
-
-# %% tags=["source: course_lib.parallel.tensor_parallel:RowLinear"]
-# %%px
-
-# %% [markdown]
-# Most language models are **Transformers**: each block is attention, which mixes the positions of a text, then a pair as in the core, with **GeLU**, a smooth ReLU. In attention, several *heads*
-# work side by side, and none needs another. So each rank gets complete heads: the matrices that make a head's inputs (query, key and value) are cut by columns, the projection after them by
-# rows. **Predict** the all-reduces of a block, forward and backward together.
+# A column-parallel layer begins with f, a row-parallel one ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict** the all-reduces of a block, forward and backward together.
 
 # %%
 predict("All-reduces in one block, forward and backward together?", None)
@@ -336,11 +341,12 @@ from course_lib.parallel.tensor_parallel import ParallelBlock
 from course_lib.training.transformer import build_transformer
 
 model = build_transformer(vocabulary=37, length=12, width=48, heads=6, layers=2, seed=0).double()
-block = ParallelBlock(Counting(comm), model.blocks[0], sequence=False)
-heads, sums = len(block.attention.qkv.weight) // (3 * block.attention.head_width), []
+counting = Counting(comm)
+block = ParallelBlock(counting, model.blocks[0], sequence=False)
+heads = len(block.attention.qkv.weight) // (3 * block.attention.head_width)
 x = torch.randn(2, 12, 48, dtype=torch.float64, generator=torch.manual_seed(1)).requires_grad_()
 block(x).square().sum().backward()
-calls = len(sums)
+calls = counting.nbytes // x.nbytes  # each sum is as large as `x`
 
 # %%
 print("heads per rank:", cluster["heads"])
@@ -352,7 +358,7 @@ outcome("All-reduces in one block, forward and backward together?", cluster["cal
 
 # %%
 # %%px
-from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
+from course_lib.parallel.tensor_parallel import ParallelTransformer
 from course_lib.training.kept import kept_bytes
 
 tokens = torch.randint(0, 37, (2, 13), generator=torch.manual_seed(2))
@@ -374,35 +380,11 @@ for way, kept in most.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b), in this model. Inside a pair, activations are cut. Between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
-# some *positions* of the text there: **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
-# all-reduce (lesson 04), so forward sends equally many bytes. Backward gathers `x` once more, because only a piece was kept.
+# (b), in this model: inside a pair, activations are cut; between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
+# some *positions* of the text there. That is **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
+# all-reduce (lesson 04). So forward sends no more bytes for half the memory; backward gathers `x` once more.
 #
 # </details>
-#
-# Is it still the same training? The columns: one process, tensor, tensor with sequence.
-
-
-# %%
-# %%px
-def losses(team, sequence=False):
-    """Thirty steps on the same tokens."""
-    shard = ParallelTransformer(team, model, sequence=sequence)
-    optimizer, found = torch.optim.SGD(shard.parameters(), lr=0.5), []
-    for _ in range(30):
-        optimizer.zero_grad()
-        loss = vocabulary_cross_entropy(team, shard(tokens[:, :-1]), tokens[:, 1:], 37).mean()
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
-
-
-trained = losses(MPI.COMM_SELF), losses(comm), losses(comm, sequence=True)
-
-# %%
-for step in (0, 1, 29):
-    print(f"step {step:2}:", *(f"{found[step]:.6f}" for found in cluster["trained"][0]))
 
 # %% tags=["exercise: 09.q3"]
 
@@ -410,7 +392,7 @@ for step in (0, 1, 29):
 # ### Do I have to write this myself?
 #
 # PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)`, `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
-# sum. A plan names the layers to cut, and DTensor derives from the layouts what has to be sent. A pair:
+# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, it calls (a) as many collectives as we, (b) more?
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
@@ -438,8 +420,12 @@ if comm.rank == 0:
     print(f"{layouts}, collectives: {calls}, gradients equal: {torch.allclose(gradient, expected)}")
 
 # %% [markdown]
-# `S(0)`, short for `Shard(0)`, cuts `up.weight` along its outputs, the columns of `up`; `S(1)` cuts `down.weight` along its inputs, the rows of `down`: our cuts, and our two sums. DTensor does not know
-# heads: it can cut through one if their number is not divisible by that of the ranks.
+# <details><summary>Open after you have run the cell</summary>
+#
+# (a): our two sums. PyTorch stores matrices transposed: `S(0)`, short for `Shard(0)`, cuts the columns of `up`, and `S(1)` the rows of `down`. One surprise is left: DTensor
+# does not know heads, and can cut through one.
+#
+# </details>
 
 # %% [markdown]
 # ## References

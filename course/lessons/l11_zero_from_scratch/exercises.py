@@ -71,7 +71,7 @@ _STEP = "    optimizer.step()\n    optimizer.zero_grad()\n"
 UPDATE = Exercise(
     id="11.5",
     title="Spot the bug",
-    task="Somebody tested this `update` on one rank. Make it right on any number of ranks.",
+    task="Make `update` right on any number of ranks.",
     objectives=(1, 2),
     targets=("slices-follow-layers",),
     stub=changed(_UPDATE, (_GATHERED, "")),
@@ -118,8 +118,8 @@ def update(comm, model, mine, optimizer):
 
 WHICH_STAGE = Question(
     id="11.q4",
-    question="On 64 GPUs of 80 GB, weights take 14 GB per GPU, gradients 14, Adam's state 84, "
-    "and the activations of a batch 60. Which is the lowest stage that fits?",
+    question="Without ZeRO, each of 64 GPUs of 80 GB would need 14 GB for weights, 14 for gradients, 84 for "
+    "Adam's state, and 60 for the activations of a batch. Which is the lowest stage that fits?",
     options=(
         Option(
             "stage 1: it cuts the largest part",
@@ -142,8 +142,8 @@ WHICH_STAGE = Question(
 
 WHO_COMPUTES = Question(
     id="11.q1",
-    question="One rank computes for 8 s on a batch of 32 samples. Now four ranks train with stage 3. What "
-    "does each compute, messages aside?",
+    question="One rank computes for 8 s on a batch of 32 samples. Now four ranks share the batch, in stage "
+    "3. What does each compute, messages aside?",
     options=(
         Option(
             "½ s: a quarter of all layers, on 8 samples",
@@ -170,7 +170,7 @@ WHO_COMPUTES = Question(
 WHICH_NORM = Question(
     id="11.q5",
     question="In stage 2, a colleague clips with `clip_grad_norm_(mine, 1.0)` before the update, on every "
-    "rank. The norm is often above 1. What happens?",
+    "rank. The norms are often above 1. What happens?",
     options=(
         Option(
             "the training of one process, for the norm is that of sums",

@@ -1,5 +1,7 @@
 """The picture of lesson 11: what every rank keeps, stage by stage."""
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
@@ -12,27 +14,35 @@ NUMBERS = {"weights": 1.0, "gradients": 1.0, "optimizer": 2.0}  # per parameter,
 GAP = 0.15
 
 
-def draw_kept(ranks: int, activations: float) -> Picture:
+def draw_kept(ranks: int, activations: float = 0.0, stages: Sequence[int] = STAGES) -> Picture:
     """Draw a panel per stage and a row per rank; in each a box per kind of number, filled where it is kept.
 
     A box is as wide as the kind has numbers per parameter; `activations` are those of one rank.
     """
-    widths = {**NUMBERS, "activations": activations}
-    figure, panels = new_panels("", rows=len(STAGES), width=8.0, height=1.5 * len(STAGES))
+    widths = {**NUMBERS, **({"activations": activations} if activations else {})}
+    figure, panels = new_panels("", rows=len(stages), width=8.0, height=1.5 * len(stages) + 0.3)
     words = []
-    for stage, axes in zip(STAGES, panels, strict=True):
+    for stage, axes in zip(stages, panels, strict=True):
         left, kept = 0.0, 0.0
         for kind, width in widths.items():
             cut = stage >= getattr(SHARDED_FROM, kind, len(STAGES))
             for rank in range(ranks):
                 part = width / ranks if cut else width
                 draw_box(axes, kind, (left, width), (left + rank * part if cut else left, part), rank)
-            if stage == 0:
+            if stage == stages[0]:
                 axes.text(left + width / 2, -0.1, WORDS.get(kind, kind), ha="center", fontsize=FONT_SIZE)
             left, kept = left + width + GAP, kept + part
         style(axes, stage, ranks, left)
-        axes.text(left, ranks / 2, f"{kept:.2f} numbers\nper parameter", va="center", fontsize=FONT_SIZE)
+        axes.text(
+            left,
+            ranks / 2,
+            f"{kept:.2f} numbers\nper parameter\non each rank",
+            va="center",
+            fontsize=FONT_SIZE,
+        )
         words.append(f"stage {stage}: {kept:.2f}")
+    if any(stages):
+        panels[-1].set_xlabel("white: kept by another rank", fontsize=FONT_SIZE)
     return Picture(figure, f"What {ranks} ranks keep, in numbers per parameter and rank, {', '.join(words)}.")
 
 

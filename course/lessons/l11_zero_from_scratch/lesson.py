@@ -28,11 +28,17 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Four copies
 #
-# Adam keeps two averages for every weight, its **optimizer state**. With weights and gradients, these **model states** are four numbers per parameter.
-# In data parallelism (lesson 06), four ranks keep 16, 12 of them copies.
-#
-# **ZeRO**, the *Zero Redundancy Optimizer*, drops them: optimizer state (stage 1), also gradients (2), also weights (3). Each rank is the **owner** of a slice of
-# every parameter, and updates only that.
+# Adam keeps two averages for every weight: its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In data
+# parallelism (lesson 06; here "stage 0"), every rank keeps them all:
+
+# %%
+from course.lessons.l11_zero_from_scratch.figures import draw_kept
+
+draw_kept(ranks=4, stages=[0])
+
+# %% [markdown] tags=["subslide"]
+# Three of four are copies. **ZeRO**, the *Zero Redundancy Optimizer*, drops them: those of the optimizer state (stage 1), also of the gradients (2), also of the
+# weights (3). Each rank becomes the **owner** of a slice of every parameter, and updates only that slice.
 
 # %%
 # %%px --save 11_zero.py
@@ -71,7 +77,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices (the two `if` wait for section 2):
+# The optimizer gets only this rank's slices:
 
 
 # %%
@@ -83,9 +89,9 @@ def train(comm, stage, steps=60, layers=0, width=128):
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
     if stage >= 2:
-        sum_in_backward(comm, model, mine)
+        sum_in_backward(comm, model, mine)  # section 3
     if stage == 3:
-        gather_in_time(comm, model, mine)
+        gather_in_time(comm, model, mine)  # section 3
     optimizer = torch.optim.Adam(mine, lr=0.01, foreach=False)  # few temporary arrays
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
@@ -96,21 +102,26 @@ def train(comm, stage, steps=60, layers=0, width=128):
     return comm.allreduce(loss.item())
 
 
+# %% [markdown] tags=["slide"]
+# ## 2 · The last line of the loop
+#
+# Somebody wrote the `update` below, and tested it on one rank. **Vote:** on four ranks, (a) MPI reports an error, (b) the last loss is that of one rank, (c) it is much higher.
+
 # %% tags=["exercise: 11.5", "subslide"]
 
 # %% [markdown] tags=["subslide"]
-# **Vote:** without `gather`, (a) MPI reports an error, (b) the loss is a little higher, (c) much higher. Without, then with:
+# Was the vote right? First as it was, then with your repair:
 
 # %%
 # %%px
 ours = gather
 for gather in (lambda comm, full: None, ours):  # `update` finds it by its name
-    print(f"last loss {train(comm, 1):.4f}")
+    print(f"last loss {train(comm, stage=1):.4f}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Much higher: four networks, each a quarter trained. No rank complains.
+# (c), and no rank complains. Each rank trains its own quarter of every weight, and never sees the others': four networks, each a quarter trained.
 #
 # </details>
 
@@ -118,15 +129,15 @@ for gather in (lambda comm, full: None, ours):  # `update` finds it by its name
 # Five minutes up to the vote, six for the exercise. The usual slip is to gather before the step. Ask: whose numbers are new, and who has seen them?
 
 # %% [markdown] tags=["slide"]
-# ## 2 · Gradients and weights
+# ## 3 · Gradients and weights
 #
-# You have built stage 1. **Stage 2:** why keep full gradients until backward ends? PyTorch calls our function, a hook, as soon as one is complete:
+# You have built stage 1. **Stage 2:** why keep full gradients until backward ends? PyTorch calls our *hook*, a function, as soon as one is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3:** a layer needs full weights only while it runs: `before` makes room and gathers, `after` frees. Backward enters a layer at its
+# **Stage 3:** a layer needs its full weights only while it runs. Hooks gather them `before` it runs, and free them `after`. Backward enters a layer at its
 # output: a hook there calls `before` again. Once a weight's gradient is complete, the weight is freed.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
@@ -152,41 +163,39 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six, in float64: ZeRO changes where numbers are kept, not their values.
+# (c). ZeRO changes where numbers are kept, not their values.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 3 · What is left?
+# ## 4 · What is left?
 #
 # Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** how much of what a rank keeps in data parallelism
-# (stage 0) is left in stage 3: (a) a quarter, (b) more, (c) less?
+# is left in stage 3: (a) a quarter, (b) more, (c) less?
 
 # %%
-from course.lessons.l11_zero_from_scratch.figures import draw_kept
-
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More: 1.67 of 4.67. Each rank keeps the activations of *its* images: no copies. Smaller batches help, or recomputing (lesson 08). Not drawn: the
-# layer that stage 3 gathers, or several.
+# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images: they are no copies. Smaller batches help, or recomputing (lesson 08). Not drawn: the
+# layer that stage 3 gathers at the moment.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 4 · Three limits
+# ## 5 · Three limits
 #
-# A larger network: 64 MiB of weights, so 256 MiB of model states. Beyond its libraries, each of *two* ranks may allocate 224 MiB, in other runs 176
-# or 144. **Predict** the lowest stage that trains: write it for each `"?"`. (Linux only; activations and temporaries take up to 10 MiB.)
+# Now 64 MiB of weights, so 256 MiB of model states. Each of *two* ranks may allocate 224 MiB, in other runs 176 or 144; activations and temporaries take
+# up to 10. **Predict** the lowest stage that trains: write it for each `"?"`. (Linux only.)
 
 # %%
 from subprocess import run
 
 attempt = """
 import runpy, sys
-from course_lib.effects import memory_limit  # one page
+from course_lib.effects import memory_limit  # limits what this process may allocate
 zero = runpy.run_path("code/11_zero.py")
 zero["train"](zero["comm"], stage=3, steps=2)  # what libraries allocate once
 with memory_limit(int(sys.argv[1]) * 2**20):
@@ -207,7 +216,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # <details><summary>Open after you have run the cell</summary>
 #
 # Stage 1: 64 + 64 + 128/2 = 192 MiB. Stage 2: 64 + 192/2 = 160. Stage 3: 256/2 = 128. On N ranks: 2 + 2/N, 1 + 3/N, 4/N numbers per
-# parameter. Why not always stage 3? It gathers weights twice per step, not once (More).
+# parameter. Why not always stage 3? It gathers weights twice per step, not once.
 #
 # Now lower 144 until nothing trains.
 #
@@ -220,8 +229,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # |---|---|
 # | 16-bit training | 2 bytes per weight and gradient, 12 for the optimizer (float32 copy, two averages): stage 1 cuts these 12 |
 # | messages | each for many parameters, while the GPU computes |
-# | stage 3 | if slow between machines: cut inside each, copy between them (More) |
-# | several backwards per step | stages 2 and 3 usually sum after each, and add to the slice: ours overwrites it |
+# | stage 3 | if the network between machines is slow: cut inside each, copy between them (More) |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
@@ -246,7 +254,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First two questions about the core.
+# Two questions about the core.
 
 # %% tags=["exercise: 11.q1"]
 
@@ -306,40 +314,32 @@ outcome(
 #
 # </details>
 #
-# That is the count of ZeRO's paper: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3. Ours gathers one child of the model at a time. `Zero3` of
-# `course_lib/parallel/zero.py` gathers, one at a time, the `layers` that you name, and all other weights for a whole forward or backward.
-# DeepSpeed (lesson 12) keeps small parameters gathered, and fetches ahead.
+# That is the count of ZeRO's paper: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3.
 #
-# **If one layer is too large.** Stage 3 still holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
-# at a time:
+# ### What if it is still too large?
+#
+# **If one layer is too large:** stage 3 holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
+# at a time. **Vote:** in 16 tiles, a layer of 2.1 MB needs at once (a) all of it, since backward does, (b) a sixteenth?
 
 # %%
 # %%px
-from course_lib.parallel.zero import TiledLinear, Zero3
-from course_lib.training.memory_use import LiveBytes
+from course.lessons.l11_zero_from_scratch.runs import most_gathered
 
-
-def most_gathered(tiles):
-    """The most bytes of full weights at any moment, for a linear layer in so many tiles."""
-    layer, seen = TiledLinear(nn.Linear(256, 1024), tiles), []
-    zero = Zero3(comm, layer, layers=layer.tiles)
-    flat = [
-        bucket.weights.flat.untyped_storage() for bucket in zero.buckets
-    ]  # where a tile's full weights lie
-    with LiveBytes(look=lambda: seen.append(sum(each.nbytes() for each in flat))):
-        layer(torch.ones(2, 256)).sum().backward()
-    return max(seen)
-
-
-gathered = {tiles: most_gathered(tiles) for tiles in (1, 4, 16)}
+gathered = {tiles: most_gathered(comm, tiles) for tiles in (1, 4, 16)}
 
 # %%
 for tiles, nbytes in cluster["gathered"][0].items():
     print(f"tiles: {tiles:2}, at most {nbytes / 1000:6.1f} kB of weights gathered")
 
 # %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (b): backward, too, frees a tile before it gathers the next.
+#
+# </details>
+#
 # **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. Our library keeps Adam's averages in files. The optimizer
-# does not notice, because a tensor in a file is a tensor. (With GPUs, the host then usually runs Adam.)
+# does not notice: a tensor in a file is a tensor. (With GPUs, the host then usually runs Adam.) **Predict:** in which decimal will the losses differ?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -370,14 +370,18 @@ print(f"loss with files: {cluster['offloaded'][0]:.6f}, in memory: {cluster['in_
 print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two averages of 8 bytes")
 
 # %% [markdown]
-# Awan and others call a model *out-of-core* when its training does not fit into one device's memory, as in section 4. (Elsewhere the word means "kept on slower
-# storage", as in our files.) ZeRO and pipelines (lesson 08) train such a model on several devices.
+# <details><summary>Open after you have run the cell</summary>
+#
+# In none. A model whose training does not fit into one device's memory, as in section 5, is *out-of-core* (Awan and others). Elsewhere the word means "kept on slower
+# storage", as here.
+#
+# </details>
 #
 # ### What does everybody use?
 #
-# **FSDP** (*Fully Sharded Data Parallel*) is stage 3 in PyTorch. Its second version, **FSDP2**, is one call per layer and one for the model, `fully_shard`; the old
-# class `FullyShardedDataParallel` cut flat buffers instead. FSDP2 cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the device `meta`, without memory, and cut first.) Here it trains our network,
-# with MPI as its backend.
+# **FSDP** (*Fully Sharded Data Parallel*) is stage 3 in PyTorch. Its second version, **FSDP2**, is one call, `fully_shard`: for every layer, then for the model.
+# It cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the
+# device `meta`, without memory, and cut first.)
 
 # %%
 # %%px --timeout 100
@@ -393,7 +397,7 @@ def train_fsdp(mesh):
     """As `train`, with FSDP2 on a mesh of ranks; the last loss, and how many weights this rank keeps."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    for layer in (model[0], model[2], model):
+    for layer in (model[0], model[2], model):  # the two linear layers, then what is left
         fully_shard(layer, mesh=mesh).set_gradient_divide_factor(1.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
     for _ in range(60):
@@ -405,8 +409,8 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# Beside it runs **HSDP**, hybrid sharding: cut inside a machine, copy between machines. Our mesh, a grid of ranks, has two "machines" of two ranks. **Predict** for FSDP and HSDP: how many of the 9,610 weights does rank 0 keep, and is the
-# loss that of our stage 3?
+# **HSDP**, hybrid sharding, cuts inside a machine and copies between machines; ours are two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many of the 9,610
+# weights does rank 0 keep, and is the loss that of our stage 3?
 
 # %%
 # %%px --timeout 100
@@ -423,8 +427,7 @@ for name in ("sharded", "hybrid"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The loss is ours, to all six decimals. Sharded over four ranks, rank 0 keeps a little over a quarter: the last layer's ten rows make 3, 3, 3 and 1; ours cuts
-# numbers, not rows, so more evenly.
+# The loss is ours, to all six decimals. But four ranks do not keep a quarter each: ten rows of the last layer make 3, 3, 3 and 1. Ours cuts numbers, not rows.
 # HSDP keeps half: weights are gathered inside a machine, and only slices of gradients cross the network between machines.
 #
 # </details>

@@ -38,3 +38,12 @@ def test_filled_boxes_are_what_each_rank_keeps() -> None:
     states = [p for p in panels[1] if p.get_width() == 0.5][:4]  # of the optimizer, in stage 1
     assert [round(p.get_x() - states[0].get_x(), 9) for p in states] == [0.0, 0.5, 1.0, 1.5]
     assert "stage 2: 2.25" in picture.alt
+
+
+def test_stages_can_be_drawn_alone_and_a_key_explains_white() -> None:
+    picture = draw_kept(ranks=4, stages=[0])
+    check_legible(picture)
+    words = {text.get_text() for text in letters_of(picture)}
+    assert "activations" not in words
+    assert not any("white" in each for each in words)
+    assert any("white" in text.get_text() for text in letters_of(draw_kept(ranks=4, activations=0.5)))
