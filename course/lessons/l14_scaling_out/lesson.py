@@ -241,11 +241,11 @@ for n in 2, 2048:
 # %% [markdown]
 # ### Is one process enough for a device?
 #
-# NVIDIA's **MPS** lets kernels of several processes run on one GPU at the same time. *AccDP* trains data-parallel with up to four processes per GPU. It reports up
-# to 62 % more throughput. But these processes exchange gradients, and each keeps a copy of the weights. How can that be faster than one?
+# NVIDIA's **MPS** lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. But
+# these processes sum gradients, and each keeps a copy of the weights. How can four be faster than one?
 #
-# The CPU analogue: our device is all cores of this machine. First one process uses it alone (with one thread or one per core, whichever is faster). Then two
-# processes share it: each takes half of the batch and half of the cores, and they sum their gradients in every step. It is the same training.
+# Here the device is all cores of this machine. First one process has it alone, with one thread or one per core, whichever is faster. Then two processes share it: each takes half of the
+# batch and half of the cores, and they sum their gradients. It is the same training.
 
 
 # %%
@@ -264,7 +264,7 @@ pair = comm.Create_group(comm.group.Incl([0, 1]))
 cases = [(batch, side) for side in (16, 64) for batch in (16, 128)]
 
 # %% [markdown]
-# Batches of 16 and 128 images, of 16 × 16 and 64 × 64 pixels.
+# We train on batches of 16 and 128 images, of 16 × 16 and 64 × 64 pixels:
 
 
 # %%
@@ -289,7 +289,7 @@ def rate(team, threads, batch, side):
 
 
 # %% [markdown]
-# For the smallest images and batch:
+# Guess for the smallest images and batch:
 
 # %%
 predict("Two processes: how many times the images per second of one?", None)
@@ -303,24 +303,17 @@ one = [max(rate(MPI.COMM_SELF, threads, *case) for threads in (1, cores)) for ca
 two = [rate(pair, max(1, cores // 2), *case) for case in cases]
 
 # %% [markdown]
-# Here is each case:
+# And in each case?
 
 # %% tags=["nbval-ignore-output"]
 one, two, cases = cluster[0]["one"], cluster[0]["two"], cluster[0]["cases"]
 outcome("Two processes: how many times the images per second of one?", two[0] / one[0])
-show(
-    [
-        {"labels": {"batch": f"{batch} of {side}²", "processes": name}, "value": found, "unit": "images/s"}
-        for name, rates in (("one", one), ("two", two))
-        for (batch, side), found in zip(cases, rates)
-    ],
-    x="batch",
-    y="images per second",
-    by="processes",
-)
+print("images per second of one process, of two, and two : one")
+for (batch, side), alone, shared in zip(cases, one, two):
+    print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Two processes win where one left cores idle. They lose where splitting and summing cost more than that. How much does one leave idle? The **model FLOP utilization (MFU)** gives a
+# Two processes win only where one left more cores idle than splitting and summing cost. How much can one leave idle? The **model FLOP utilization (MFU)** gives a
 # bound: the operations per second that the *model* needs, divided by those that the device could do. ResNet-50 needs 4.1 billion multiplications with additions for an image forward, and twice as
 # many backward. On a V100 that could do 15.7 · 10¹² operations per second in float32:
 
