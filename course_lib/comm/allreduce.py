@@ -2,8 +2,7 @@
 
     ring         2(n-1) messages of 1/n of the array    each rank sends to its right neighbour only
     doubling     log2(n) messages of all of it          with the ranks 1, 2, 4 … away
-    in_groups    2(g-1) messages for each group of g    rings of rings; groups of two halve and double
-    tree         log2(n) messages there, as many back   of all of it; rank 0 sends or receives in each
+    halving      log2(n) messages there, as many back   of a half, a quarter …; with the ranks 1, 2, 4 … away
 
 Arrays have one dimension and are contiguous; a `tag` is that of the messages. `comm/collectives.py` takes any
 shape and checks what it is given. `theory/cost_model.py` predicts what each costs.
@@ -11,8 +10,6 @@ shape and checks what it is given. `theory/cost_model.py` predicts what each cos
 Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009);
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -58,40 +55,15 @@ def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
         comm.Send(array, rank + power, tag)
 
 
-def in_groups(comm: MPI.Comm, array: np.ndarray, groups: Sequence[int], near: int = 1) -> None:
-    """Sum `array` over `comm`, in place.
-
-    First in rings of groups[0] ranks, `near` apart; then the ranks that hold the same chunk do likewise
-    with groups[1:]. The product of `groups` is the number of ranks.
-    """
-    if not groups:
+def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
+    """Sum `array` over 2, 4, 8 … ranks, in place. Ranks `near` apart are partners."""
+    if near >= comm.size:
         return
-    n, place = groups[0], comm.rank // near % groups[0]
-    first = comm.rank - place * near
-    right, left = first + (place + 1) % n * near, first + (place - 1) % n * near
-    chunks = np.array_split(array, n)
-    incoming = np.empty_like(chunks[0])
-    for step in range(n - 1):
-        out, into = chunks[(place - step) % n], chunks[(place - step - 1) % n]
-        comm.Sendrecv(out, right, 0, incoming[: into.size], left, 0)
-        into += incoming[: into.size]
-    in_groups(comm, chunks[(place + 1) % n], groups[1:], near * n)
-    for step in range(n - 1):
-        out, into = chunks[(place + 1 - step) % n], chunks[(place - step) % n]
-        comm.Sendrecv(out, right, 0, into, left, 0)
-
-
-def tree(comm: MPI.Comm, array: np.ndarray, far: int = 1) -> None:
-    """Sum `array` over `comm`, in place: up to rank 0, and back. Ranks that still add are `far` apart."""
-    if far >= comm.size:
-        return
-    if comm.rank % (2 * far):
-        comm.Send(array, comm.rank - far)
-        comm.Recv(array, comm.rank - far)
-        return
-    other = comm.rank + far if comm.rank + far < comm.size else MPI.PROC_NULL
-    incoming = np.zeros_like(array)
-    comm.Recv(incoming, other)
-    array += incoming
-    tree(comm, array, 2 * far)
-    comm.Send(array, other)
+    partner = comm.rank ^ near  # the two numbers differ in one bit
+    halves = np.array_split(array, 2)
+    keep, give = halves if comm.rank < partner else halves[::-1]
+    incoming = np.empty_like(keep)
+    comm.Sendrecv(give, partner, 0, incoming, partner, 0)
+    keep += incoming
+    halving(comm, keep, 2 * near)  # my half, with ranks farther away
+    comm.Sendrecv(keep, partner, 0, give, partner, 0)

@@ -50,7 +50,7 @@ def train(path, steps=60, every=20):
     """Train from the checkpoint at `path` on; yield how many steps are done, and the loss."""
     torch.manual_seed(0)  # the same weights on every rank
     model, done, stop = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double(), 0, False
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
         done, weights, state = torch.load(io.BytesIO(saved))
         model.load_state_dict(weights)

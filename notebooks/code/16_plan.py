@@ -40,7 +40,7 @@ def step(
     rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # by ZeRO stage: numbers travel so often
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
     last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
-    behind = computing * (last, last, 2 / 3, 1)[zero]  # by ZeRO stage: last backward, each, all
+    behind = computing * (last, last, 2 / 3, 1)[zero]  # what can hide them: last backward, each, all
     inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside

@@ -1,4 +1,4 @@
-"""Exercises, questions and predictions of lesson 14, scaling out: four formulas, and what grows with n."""
+"""Exercises, questions and predictions of lesson 14, scaling out: three formulas, and what grows with n."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from mpi_classroom.exercises import (
     expect,
 )
 
-# -------------------------------------------------------------------- 14.3 four formulas
+# -------------------------------------------------------------------- 14.3 three formulas
 
 Case = tuple[int, float, float, float]  # ranks, bytes, alpha, beta
 
@@ -22,13 +22,11 @@ Case = tuple[int, float, float, float]  # ranks, bytes, alpha, beta
 def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     n, nbytes, alpha, beta = case
     got = answer.forecasts(n, nbytes, alpha, beta)
-    ways = {"ring", "hierarchy", "halving", "tree"}
-    expect(isinstance(got, dict) and got.keys() == ways, "keep the four names of the ways.")
+    ways = {"ring", "halving", "tree"}
+    expect(isinstance(got, dict) and got.keys() == ways, "keep the three names of the ways.")
     log2, whole = n.bit_length() - 1, alpha + beta * nbytes
-    bytes_of_halving, group = 2 * (n - 1) / n * beta * nbytes, min(n, 4)
-    across = 2 * (n / group - 1) * (alpha + beta * nbytes / n)
+    bytes_of_halving = 2 * (n - 1) / n * beta * nbytes
     _compare("ring", n, got, 2 * (n - 1) * (alpha + beta * nbytes / n), {})
-    _compare("hierarchy", n, got, 2 * (group - 1) * (alpha + beta * nbytes / group) + across, {})
     there = log2 * alpha + bytes_of_halving / 2
     halving = {
         "that is the way there; the chunks must come back to all.": there,
@@ -72,12 +70,10 @@ def _near(one: float, other: float) -> bool:
 
 _FORECASTS = '''\
 def forecasts(n, nbytes, alpha, beta):
-    """Seconds of each way on n = 2, 4, 8 … ranks, the hierarchy in groups of four."""
-    steps, group = n.bit_length() - 1, min(n, 4)  # steps: log2(n)
-    across = 2 * (n / group - 1) * (alpha + beta * nbytes / n)
+    """Seconds of each way on n = 2, 4, 8 … ranks."""
+    steps = n.bit_length() - 1  # log2(n)
     return {
         "ring": 2 * (n - 1) * (alpha + beta * nbytes / n),
-        "hierarchy": 2 * (group - 1) * (alpha + beta * nbytes / group) + across,
         "halving": 2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes,
         "tree": 2 * steps * (alpha + beta * nbytes),
     }
@@ -94,9 +90,9 @@ _STUB = changed(
 
 FORECASTS = Exercise(
     id="14.3",
-    title="Spot the bug: two of four formulas",
-    task="A formula adds up the messages that wait for one another. They may differ in size. "
-    "On 2 ranks all are right, on more two are wrong. Correct those.",
+    title="Spot the bug: three formulas",
+    task="Messages that follow one another add up. On 2 ranks all three formulas are right; on more, only "
+    "the ring's is. Hold the other two against the drawing, and correct them.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),
     stub=_STUB,
@@ -149,7 +145,7 @@ CLIPPING = Question(
     "that takes 0.3 ms. On 1,024?",
     options=(
         Option(
-            "about as long, because it is still one number of 8 bytes",
+            "about as long, because 8 bytes travel in 0.001 ms",
             reply="That counts bytes, which are next to nothing here. Each of the ring's messages pays α, "
             "and there are 2,046 of them instead of 14.",
             belief="bandwidth-explains-small-messages",

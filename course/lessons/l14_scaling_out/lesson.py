@@ -2,7 +2,7 @@
 # title: Scaling out
 # goal: Measure a link, and find out which all-reduce still trains on 2,048 machines.
 # able:
-#   - measure a link, and forecast four all-reduces on it
+#   - measure a link, and forecast three all-reduces on it
 #   - say what a run on a few machines cannot show
 #   - judge a remedy for a slow link by how it grows
 # more:
@@ -22,67 +22,87 @@
 # ---
 
 # %% [markdown] tags=["slide"]
-# ## 1 · Four ways
+# ## 1 · Two thousand
 #
-# You may train on 2,048 machines, one rank on each. A message takes 10 ms, plus its bytes at 100 Mbit/s. A step computes for one second, *then* sums
-# 1 MiB of gradients. By formula, a ring on four machines sums them in 186 ms, a tree in 376 ms. Do you take the ring?
+# You may train on 2,048 machines, one rank on each. A message takes 10 ms, plus its bytes at 100 Mbit/s. Each step computes for one second, *then* sums
+# 1 MiB of gradients. On four machines, lesson 04's ring sums them in 186 ms.
+
+# %%
+predict("Ring on 2,048: how many times 186 ms?", None)
+
+# %%
+ALPHA, BETA = 0.01, 80e-9  # seconds per message, seconds per byte
+GRADIENTS = 2**20  # bytes
+
+
+def ring_seconds(n):
+    messages, chunk = 2 * (n - 1), GRADIENTS / n
+    return messages * (ALPHA + BETA * chunk)
+
+
+print(f"ring: {ring_seconds(4):.3f} s on 4 machines, {ring_seconds(2048):.2f} s on 2,048")
+outcome("Ring on 2,048: how many times 186 ms?", ring_seconds(2048) / ring_seconds(4), word="forecast")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# A rank still sends about two arrays, but in 4,094 messages, one after the other. On four machines there were six: only 60 of the 186 ms.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 2 · Fewer messages
+#
+# In **halving**, you exchange half of the array with one rank, then a quarter with another, and so on. The sums return the same way. In a **tree**, whole
+# arrays go up to rank 0, and the sum comes down:
+#
+# ```
+# halving on 8 ranks: what rank 0 exchanges          tree on 8 ranks: who sends to whom
+#
+#   there   with 1 ████   with 2 ██   with 4 █         up     1→0 3→2 5→4 7→6   2→0 6→4   4→0
+#   back    with 4 █      with 2 ██   with 1 ████      down   0→4   0→2 4→6   0→1 2→3 4→5 6→7
+# ```
+#
+# **Vote:** on 2,048, which takes less than the second that a step computes? (a) Both. (b) Halving. (c) Neither.
+#
+# We begin a program. A friend wrote its formulas.
 
 # %%
 # %%px --save 14_slow_link.py
-"""Four all-reduces on the link at hand, measured and forecast."""
-
-from collections.abc import Sequence
+"""Measure a link, and forecast three all-reduces on it."""
 
 import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 
-# %% [markdown] tags=["subslide"]
-# This is lesson 04's ring, with a call of itself in the middle: when each rank holds one summed chunk, the ranks with the same chunk sum it across the groups.
-
-# %% tags=["source: course_lib.comm.allreduce:in_groups"]
-# %%px --save 14_slow_link.py
-
-# %% [markdown] tags=["subslide"]
-# - One group of n is the **ring**.
-# - Groups of 2, again and again, are **halving**: you exchange half of the array with your neighbour, a quarter with the rank 2 away, and so on, then go
-#   all the way back.
-# - Groups of 4, then one ring across them: a **hierarchy**. (Here, near links are no faster.)
-#
-# The fourth is a **tree**. Every second rank sends its whole array to the one before; of those, every second does so again, up to rank 0. The sum returns likewise.
-
-# %% tags=["source: course_lib.comm.allreduce:tree"]
-# %%px --save 14_slow_link.py
-
-# %% [markdown] tags=["slide"]
-# ## 2 · Two thousand
-
-# %%
-predict("Ring on 2,048: how many times 186 ms?", None)
-
 # %% tags=["exercise: 14.3"]
 
-# %% [markdown] tags=["subslide"]
-# **Vote:** on 2,048 machines, which take less than the second that a step computes? (a) All but the tree, (b) all, (c) one.
-
 # %%
-curves = {n: forecasts(n, 2**20, alpha=0.01, beta=80e-9) for n in (2, 4, 8, 16, 64, 256, 1024, 2048)}
+from course_lib.rows import predicted
+
+curves = {n: forecasts(n, GRADIENTS, ALPHA, BETA) for n in (2, 4, 8, 16, 64, 256, 2048)}
 print("on 2,048 machines:", *(f"{way} {took:.2f} s" for way, took in curves[2048].items()))
-outcome("Ring on 2,048: how many times 186 ms?", curves[2048]["ring"] / curves[4]["ring"], word="forecast")
+rows = [predicted(took, machines=n, way=way) for n in curves for way, took in curves[n].items()]
+show(rows, x="machines", y="an all-reduce takes", by="way")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). In all but the tree a rank sends about two arrays, in 4,094 messages (ring), 1,028 (hierarchy) or 22 (halving). In the tree 22 whole arrays follow one another.
-# On four machines the ring's 6 messages cost only 60 of 186 ms.
+# (b). In both, 22 messages follow one another; in the tree, each is a whole array. It loses to the ring on four machines, and is 20 times as fast on 2,048.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines, but you can measure 16. A message in two sizes tells α and β:
+# Nobody lends you 2,048 machines. But you can delay the messages between your ranks. This is halving:
+
+# %% tags=["source: course_lib.comm.allreduce:halving"]
+# %%px --save 14_slow_link.py
+
+# %% [markdown] tags=["subslide"]
+# One message of 1 byte and one of 256 KiB tell a link's α and β:
 
 
 # %%
@@ -96,27 +116,38 @@ def seconds(team, work, *arguments):
 
 
 def link(team):
-    """Seconds of a message, alpha, and of each of its bytes, beta."""
+    """Seconds per message, alpha, and per byte, beta."""
     partner, took = team.rank ^ team.size // 2, []  # far away
     for nbytes in (1, 2**18):
         out, into = np.zeros((2, nbytes), np.uint8)
         took.append(min(seconds(team, team.Sendrecv, out, partner, 0, into, partner, 0) for _ in range(9)))
-    return took[0], max(took[1] - took[0], 0) / 2**18  # noise may exceed the bytes
+    alpha, long = took
+    return alpha, max(long - alpha, 0) / 2**18  # noise may exceed the bytes
 
 
-# %% tags=["nbval-ignore-output", "subslide"]
+# %% [markdown]
+# We slow the link, and measure:
+
+# %%
+# %%px
+from course_lib.effects import slow_messages
+
+comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
+
+
+# %% tags=["nbval-ignore-output"]
 # %%px --save 14_slow_link.py
-def main(team, nbytes=2**20):
-    """Measure each way on 2, 4, 8 … ranks, and say what its formula says."""
-    n, (alpha, beta), array = team.size, link(team), np.zeros(nbytes // 4, np.float32)
-    groups = {"ring": [n], "hierarchy": [min(n, 4), max(n // 4, 1)], "halving": [2] * (n.bit_length() - 1)}
+def main(team):
+    """Measure the link and halving; forecast all, here and on 2,048 ranks."""
+    array = np.zeros(2**18, np.float32)  # 1 MiB
+    alpha, beta = link(team)
+    measured = min(seconds(team, halving, team, array) for _ in range(4))  # the first opens connections
     if team.rank == 0:
-        print(f"{nbytes:,} bytes on {n} ranks; a message {1e3 * alpha:.3f} ms, a byte {1e9 * beta:.2f} ns")
-    for way, expected in forecasts(n, nbytes, alpha, beta).items():
-        call = (tree, team, array) if way == "tree" else (in_groups, team, array, groups[way])
-        took = min(seconds(team, *call) for _ in range(4))  # the first opens connections
-        if team.rank == 0:
-            print(f"{way:9} {took:.5f} s, forecast {expected:.5f} s")
+        print(f"1 MiB on {team.size} ranks; alpha {1e3 * alpha:.3f} ms, beta {1e9 * beta:.2f} ns")
+        print(f"halving measured: {1e3 * measured:.1f} ms")
+        for n in team.size, 2048:
+            found = forecasts(n, array.nbytes, alpha, beta)
+            print(f"forecast on {n}:", *(f"{way} {1e3 * took:.1f} ms" for way, took in found.items()))
 
 
 if __name__ == "__main__":
@@ -125,29 +156,15 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# On 4 ranks the hierarchy *is* the ring. Ranks that share cores also wait for those: no formula says how long. Now `course_lib.effects` delays messages
-# like our slow link. Delayed ranks sleep, so few cores suffice. **Vote:** on 16, which is faster, (a) tree, (b) ring?
+# That was four ranks. **Vote:** on 16, halving takes (a) what the formula says, (b) far longer, as ranks wait for a core.
 
 # %% tags=["nbval-ignore-output"]
-from subprocess import getoutput
-
-program = "python -m course_lib.effects 0.01 0.1 code/14_slow_link.py"
-said = {n: getoutput(f"mpiexec -n {n} {program}") for n in (8, 16)}
-print(said[16])
-
-# %% tags=["nbval-ignore-output"]
-from course_lib.rows import predicted
-
-rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curves[n].items()]
-for n in said:
-    for way, took, *_ in map(str.split, said[n].splitlines()[1:]):
-        rows.append({"labels": {"ranks": n, "way": way}, "value": float(took)})
-show(rows, x="ranks", y="an all-reduce takes", by="way")
+# !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), but from 64 on the tree. The dashed lines hold if no two ranks share a link and none comes late.
+# (a). Whoever waits for a delayed message sleeps, so few cores suffice. On 2,048 machines it holds if no messages share a link and no rank comes late.
 #
 # </details>
 
@@ -162,23 +179,24 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # | bfloat16 | half of the bytes | 40 |
 # | local SGD | weights, every 8 batches | 18 |
 # | top-k | the largest 1 %, each with its index | 7 |
-# | PowerSGD | two thin matrices whose product is nearly the gradient | 4 |
 #
-# Each rank picks other entries, so libraries seldom add on the way: every rank *gathers* all picks.
+# Each rank picks other entries, so libraries seldom add on the way. Every rank *gathers* the picks of all, here in log₂ n messages.
 #
-# **Vote:** on 2,048 of our machines, plain by halving, top-k by a gather in 11 messages, each twice the last: top-k is (a) ten times as fast, (b) twice as fast, (c) slower.
+# **Vote:** on 2,048, top-k is (a) nine times as fast as plain halving, (b) twice as fast, (c) slower.
 
 # %%
+from math import log2
+
+PICKS = 0.01 * GRADIENTS * 2  # bytes: 1 % of the numbers, and as many indices
 for n in 2, 2048:
-    top_k = (n.bit_length() - 1) * 0.01 + (n - 1) * 0.01 * 2 * 2**20 * 80e-9
-    print(f"{n:4} ranks: plain {curves[n]['halving']:.2f} s, top-k {top_k:.2f} s")
+    top_k = log2(n) * ALPHA + (n - 1) * PICKS * BETA
+    print(f"{n:4} ranks: plain {curves[n]['halving']:.3f} s, top-k {top_k:.3f} s")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Some nine times faster became nine times *slower*: what is gathered grows with n. (Beside the *ring*'s 41 s it looks 12 times faster. Name both
-# algorithms.) Bfloat16 and PowerSGD save *bytes*, not messages; 22 messages cost 0.22 of halving's 0.39 s. So bfloat16
-# gains a fifth; PowerSGD sums twice per step, and loses. Local SGD saves both.
+# (c). Nine times as fast became nine times as *slow*: each rank receives the picks of 2,047 others. Bfloat16 halves the bytes on any number of ranks, but
+# saves no messages: 0.22 of halving's 0.39 s. Local SGD saves both.
 #
 # </details>
 
@@ -187,9 +205,9 @@ for n in 2, 2048:
 #
 # | | what changes |
 # |---|---|
-# | latency | RDMA (the card copies) 1 to 5 µs, TCP 10 to 50; shared memory below 1 on idle cores |
-# | choice | libraries choose by size and ranks. NCCL's trees send *pieces*, about two arrays per rank |
-# | nodes | messages inside a node need an α and β of their own |
+# | latency | RDMA (the card copies) 1 to 5 µs, TCP 10 to 50 |
+# | choice | libraries choose by size and ranks; NCCL's trees send *pieces* |
+# | nodes | sums first inside each node, then between nodes (a **hierarchy**), each with its own α and β |
 # | overlap | sums start while the backward pass computes |
 
 # %% tags=["exercise: 14.q4", "subslide"]
@@ -197,9 +215,9 @@ for n in 2, 2048:
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Few ranks hide the cost of messages: a *flat ring* pays 2(n−1) α, halving 2 log₂ n α.
+# - Few ranks hide the cost of messages. A *flat ring* pays 2(n−1) α, halving 2 log₂ n α.
 # - Measure α and β; forecast each algorithm that your library may take.
-# - A remedy that is a sum saves bytes, not messages. If it gathers, its bytes grow with n.
+# - Ask of a remedy what grows with n. What is gathered does.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -216,18 +234,18 @@ for n in 2, 2048:
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question about section 2.
+# First a question about section 1.
 
 # %% tags=["exercise: 14.q3"]
 
 # %% [markdown]
 # ### Is one process enough for a device?
 #
-# NVIDIA's **MPS** lets kernels of several processes run on one GPU at the same time. *AccDP* trains data-parallel with up to four processes per GPU. It reports up
-# to 62 % more throughput. But these processes exchange gradients, and each keeps a copy of the weights. How can that be faster than one?
+# NVIDIA's **MPS** lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. But
+# these processes sum gradients, and each keeps a copy of the weights. How can four be faster than one?
 #
-# The CPU analogue: our device is all cores of this machine. First one process uses it alone (with one thread or one per core, whichever is faster). Then two
-# processes share it: each takes half of the batch and half of the cores, and they sum their gradients in every step. It is the same training.
+# Here the device is all cores of this machine. First one process has it alone, with one thread or one per core, whichever is faster. Then two processes share it: each takes half of the
+# batch and half of the cores, and they sum their gradients. It is the same training.
 
 
 # %%
@@ -246,7 +264,7 @@ pair = comm.Create_group(comm.group.Incl([0, 1]))
 cases = [(batch, side) for side in (16, 64) for batch in (16, 128)]
 
 # %% [markdown]
-# Batches of 16 and 128 images, of 16 × 16 and 64 × 64 pixels.
+# We train on batches of 16 and 128 images, of 16 × 16 and 64 × 64 pixels:
 
 
 # %%
@@ -271,7 +289,7 @@ def rate(team, threads, batch, side):
 
 
 # %% [markdown]
-# For the smallest images and batch:
+# Guess for the smallest images and batch:
 
 # %%
 predict("Two processes: how many times the images per second of one?", None)
@@ -285,25 +303,18 @@ one = [max(rate(MPI.COMM_SELF, threads, *case) for threads in (1, cores)) for ca
 two = [rate(pair, max(1, cores // 2), *case) for case in cases]
 
 # %% [markdown]
-# Here is each case:
+# And in each case?
 
 # %% tags=["nbval-ignore-output"]
 one, two, cases = cluster[0]["one"], cluster[0]["two"], cluster[0]["cases"]
 outcome("Two processes: how many times the images per second of one?", two[0] / one[0])
-show(
-    [
-        {"labels": {"batch": f"{batch} of {side}²", "processes": name}, "value": found, "unit": "images/s"}
-        for name, rates in (("one", one), ("two", two))
-        for (batch, side), found in zip(cases, rates)
-    ],
-    x="batch",
-    y="images per second",
-    by="processes",
-)
+print("images per second of one process, of two, and two : one")
+for (batch, side), alone, shared in zip(cases, one, two):
+    print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Where two lose, splitting and summing cost more than the idle cores gave. Where they win, one process used a core badly or not at all. How much is idle? The **model FLOP utilization (MFU)** gives a bound: the operations that the *model*
-# needs per second, divided by those that the device could do. ResNet-50 needs 4.1 billion multiplications with additions for an image forward, and twice as
+# Two processes win only where one left more cores idle than splitting and summing cost. How much can one leave idle? The **model FLOP utilization (MFU)** gives a
+# bound: the operations per second that the *model* needs, divided by those that the device could do. ResNet-50 needs 4.1 billion multiplications with additions for an image forward, and twice as
 # many backward. On a V100 that could do 15.7 · 10¹² operations per second in float32:
 
 # %%
@@ -320,16 +331,17 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # 260,000. MVAPICH2 chooses its algorithm from tables; for long arrays it sums inside a node, then between nodes by halving and doubling.
 #
 # We assume 102 MB of gradients, 5 µs, 12.5 GB/s per port (Summit's nodes have two), nothing for the sum inside a node, no overlap. On Summit a GPU
-# computes 64 images in 0.192 s. For Frontera (128 images per node) no rate of one node is published. So we predict nothing there, and only compute the share
-# of the published step that is not all-reduce. **Predict:** for Summit, does your formula say more or less than what was published?
+# computes 64 images in 0.192 s. For Frontera (128 images per node) nobody published the rate of one node. There we only compute which share of the
+# published step is left for computing. **Predict:** for Summit, does your formula say more or less than what was published?
 
 # %%
 halving = forecasts(256, 102.2e6, alpha=5e-6, beta=1 / 25e9)["halving"]
 found = {"published": 420_000, "halving": 1536 * 64 / (64 / 334 + halving), "no network": 1536 * 334}
 for name, images_per_s in found.items():
     print(f"Summit, {name}: {images_per_s / 1e3:.0f},000 images per second")
-step = 2048 * 128 / 260_000  # seconds, from Frontera's published rate
-for way, took in forecasts(2048, 102.2e6, alpha=5e-6, beta=1 / 12.5e9).items():
+nodes, images_per_node = 2048, 128
+step = nodes * images_per_node / 260_000  # seconds, from Frontera's published rate
+for way, took in forecasts(nodes, 102.2e6, alpha=5e-6, beta=1 / 12.5e9).items():
     print(f"Frontera, {way}: {1 - took / step:.0%} of a step computes")
 
 # %% [markdown]
@@ -359,7 +371,7 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# α is now that of TCP through one kernel, plus any wait for a core. Where a way misses its forecast, TCP or waiting ranks, which no formula knows, may be why. A byte takes more than 80 ns: packets of 1,514 bytes carry 1,448 of ours. mpiexec found the nodes in a hostfile,
+# α is now that of TCP through one kernel, plus any wait for a core. A byte takes more than 80 ns: packets of 1,514 bytes carry 1,448 of ours. mpiexec found the nodes in a hostfile,
 # and started a helper on each through a stand-in for ssh. On a cluster the same file starts in three ways:
 #
 # ```sh

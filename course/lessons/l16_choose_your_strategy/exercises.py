@@ -74,7 +74,7 @@ def step(
     rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # by ZeRO stage: numbers travel so often
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
     last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
-    behind = computing * (last, last, 2 / 3, 1)[zero]  # by ZeRO stage: last backward, each, all
+    behind = computing * (last, last, 2 / 3, 1)[zero]  # what can hide them: last backward, each, all
     inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside
@@ -94,8 +94,8 @@ _LEFT = "    left = max(0, sums - behind)\n"
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="A friend adds up all messages, in seconds: `sums` between data ranks, and `inside` between tensor "
-    "ranks. Behind computing, `behind` seconds can hide. Correct one line.",
+    task="A friend adds up all messages, in seconds: `sums` between data ranks, `inside` between tensor "
+    "ranks. `behind` seconds of `sums` can hide. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=changed(_STEP, (_LEFT, "    left = sums\n")),

@@ -38,8 +38,8 @@ job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  #
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 # %% [markdown]
-# These are A100s: 80 GB, less the framework's tenth, and 70 % of the data sheet's flop/s at best. For backward, a block keeps about 16 · width numbers per
-# token; tensor ranks divide 12 of them.
+# These are A100s: 80 GB, less the framework's tenth. At best, they reach 70 % of the data sheet's flop/s and 78 % of its link. For backward, a block keeps about 16 · width numbers per
+# token. Tensor ranks divide 12 of these 16.
 
 
 # %%
@@ -78,7 +78,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. Three divide the model states well; then the activations of 64 sequences arrive.
+# None. Three divide the model states well; then the activations of 64 sequences arrive, a quarter of them undivided on tensor ranks.
 #
 # </details>
 #
@@ -92,15 +92,17 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The pipeline. Its first stage starts, and holds, all eight before a gradient comes back. Cut into 64 micro-batches, it still holds just eight, and fits.
+# The pipeline. Its first stage starts, and holds, all eight before a gradient comes back. Of 64 smaller ones it holds eight, too, and fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Now the seconds: 6 flop per parameter and token, bytes by the link's rate; attention's flop and stages' small messages are left out. Some messages travel *while* a GPU computes: gradients during
-# backward, and ZeRO-3's weights, fetched a layer ahead. Which cannot?
+# Now the seconds: 6 flop per parameter and token, and bytes by the link's rate. (Attention's flop and stages' small messages are left out.)
+#
+# What do data ranks send? In ZeRO stages 0 and 1, gradients once per step; sums or new weights come back. In stage 2, gradients after every micro-batch; in stage 3, weights
+# before every forward and backward pass, too. Some of that travels *while* a GPU computes.
 
 # %% tags=["exercise: 16.7"]
 
@@ -108,7 +110,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. Whoever hides `inside`, too: ask which product could run before the sum of the one before it is there.
 
 # %% [markdown] tags=["subslide"]
-# If nothing hides, ZeRO-3 takes 4.34 s, a pipeline with 64 micro-batches 3.45, tensor parallelism 4.13. **Predict** the order once messages hide.
+# If nothing hid, ZeRO-3 would take 4.34 s, a pipeline with 64 micro-batches 3.45, tensor parallelism 4.13. **Predict** the order if messages hide.
 
 # %%
 # %%px --save 16_plan.py
@@ -124,43 +126,41 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The last is first. ZeRO-3 sends for 1.23 s, and all hides. Tensor ranks wait for every sum here, and idle time has no computing to hide behind.
+# The last is first. ZeRO-3 sends for 1.23 s, and all of it hides. Tensor ranks wait for every sum, and nobody computes while a stage is idle.
 #
 # </details>
-#
-# These cells are a program, too:
-
-# %%
-# !python code/16_plan.py
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out GPUs for 10,000 steps per customer, and the month has 29 hours left. `chat` is our job, `cards` the same on gaming cards without NVLink,
-# `genome` one sequence of 16,384 tokens per step. A plan that does not fit, or cannot divide GPUs and batch evenly, crashes: 20 hours lost. `bets`
-# follows the rule that everybody knows: *tensor parallelism inside a node*. Change it until you win.
+# You rent out GPUs: 10,000 steps per customer, 32 hours in all. `chat` is our job, `cards` the same on gaming cards without NVLink, `genome` one sequence of 16,384 tokens per step. A plan
+# that does not fit, or does not divide evenly, crashes: 24 hours lost. Within a tenth of the house's record you get a star. `bets` follows the rule that everybody knows: *tensor
+# parallelism inside a node*. How many stars? Change it until you have three.
 
 # %%
 # %%px
 cards = {"gpus": 8, "room": 28.8e9, "rate": 115e12, "link": 10e9}  # invented: 32 GB, PCI Express
 customers = {"chat": job | node, "cards": job | cards, "genome": job | node | {"seq": 16384, "batch": 1}}
+records = {"chat": 8.6, "cards": 18.2, "genome": 1.4}  # hours
 
 
 def serve(customer, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
     bet = customer | locals()
     if data * pipeline * tensor != customer["gpus"] or customer["batch"] % (data * microbatches):
-        return 20, "crashes: GPUs or batch not divided evenly"
+        return 24, "crashes: GPUs or batch not divided evenly"
     if (needed := memory(**bet)["total"]) > customer["room"]:
-        return 20, f"crashes: needs {needed / 1e9:.1f} of {customer['room'] / 1e9:.1f} GB"
+        return 24, f"crashes: needs {needed / 1e9:.1f} of {customer['room'] / 1e9:.1f} GB"
     return 10_000 * step(**bet)["total"] / 3600, "served"
 
 
-def play(left=29.0):
+def play(left=32.0, stars=0):
     for name, customer in customers.items():
         hours, how = serve(customer, **bets[name])
         left -= hours
-        print(f"{name:8}{left:6.1f} hours left; {how}")
-    print("You have won." if left >= 0 else "You are broke.")
+        stars += hours < 1.1 * records[name]
+        print(f"{name:7}{hours:5.1f} hours (record {records[name]}); {how}")
+    end = "you win" if left >= 0 else "you are broke"
+    print(f"{stars} of 3 stars, {left:.1f} hours left: {end}.")
 
 
 # %%
@@ -177,13 +177,13 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# Three customers, three winners. On NVLink, ZeRO hides what it sends, at any of its three stages that fits. On cards, only long pipelines send little
-# enough, with as many micro-batches as sequences. One sequence leaves data ranks and micro-batches nothing to divide: tensor (or context parallelism, which
-# divides the sequence). Any single favourite loses.
+# Three customers, three winners. On NVLink, ZeRO hides what it sends. On cards, only long pipelines send little
+# enough, with as many micro-batches as sequences. One sequence leaves data ranks nothing to divide: tensor (or context parallelism, which
+# divides the sequence).
 #
 # </details>
 #
-# Was there anything better? Every even way to divide eight GPUs, at its best ZeRO stage and micro-batches. Open a customer, then a number: it shows *your* line of code.
+# Here is the house: every even way to divide eight GPUs, at its best. Open a customer, then a number: it shows *your* line of `code/16_plan.py`.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -198,14 +198,13 @@ explore("code/16_plan.py", cluster["customers"][0])
 # | memory short | recompute in backward: a block keeps only its input, computing grows by a third |
 # | two nodes | give each group of ranks the slowest link it crosses |
 # | 2,048 GPUs | data ranks run out of batch: pipeline and tensor ranks join |
-# | ranks per device | one; where ranks share a core, idle time is cheap (More) |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations, too. Micro-batches cut them, but a pipeline's first stage holds one per stage.
+# - Count activations, too. Micro-batches cut them, but a pipeline's first stage holds several.
 # - Data ranks' messages hide behind computing if link and batch allow. Here, tensor messages and idle time never do.
 # - The winner changes with link and batch: compute again, then measure the best two.
 
@@ -245,8 +244,9 @@ from course_lib.theory.planner.plan import Plan
 torch.set_num_threads(1)
 comm = MPI.COMM_WORLD
 small = TransformerShape(blocks=4, width=128, length=64, vocabulary=64, heads=4)
-plans = {"data": Plan(data=4), "pipeline": Plan(pipeline=4)}
-steps = {name: prepare(grid_of(comm, plan), small, 16, plan).step for name, plan in plans.items()}
+plans = {"data": Plan(data=4), "pipeline": Plan(pipeline=4, microbatches=1)}
+batch = 16
+steps = {name: prepare(grid_of(comm, plan), small, batch, plan).step for name, plan in plans.items()}
 rows = measure(comm, steps, repeat=5)
 
 # %% tags=["nbval-ignore-output"]
