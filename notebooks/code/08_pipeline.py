@@ -25,14 +25,16 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
+IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an image
 
 
 # %%
 def cut(team):
-    """This rank's stage of eight layers; the weights are the same for any number of ranks."""
+    """This rank's stage. Each rank draws the whole network, so that its weights are always the same."""
     torch.manual_seed(0)
-    layers = [x for a, b in pairwise([64, *7 * [128], 10]) for x in (nn.Linear(a, b), nn.ReLU())][:-1]
-    return nn.Sequential(*(layers[n] for n in np.array_split(range(15), team.size)[team.rank]))
+    layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.Linear(*size), nn.ReLU())]
+    mine = np.array_split(range(15), team.size)[team.rank]  # 15 layers: no ReLU at the end
+    return nn.Sequential(*(layers[n] for n in mine))
 
 
 # %%
@@ -50,20 +52,21 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
     `parts` are micro-batches (inputs, targets); `width` numbers per sample travel between stages.
     """
     first, last = comm.rank == 0, comm.rank == comm.size - 1
-    held, loss = {}, 0.0  # held: forward, but not yet backward
-    sends: list[MPI.Request] = []
+    held, sends, loss = {}, list[MPI.Request](), 0.0  # held: forward, but not yet backward
     for kind, i in schedule:
-        (inputs, targets), other = parts[i], comm.rank + (1 if kind == "F" else -1)  # gets the result
+        inputs, targets = parts[i]
         if kind == "F":
             x = inputs if first else received(comm, comm.rank - 1, i, len(targets), width).requires_grad_()
             y = loss_fn(stage(x), targets) if last else stage(x)
-            held[i], result, loss = (x, y), y.detach(), loss + (y.item() if last else 0.0)
+            held[i] = x, y
+            loss += y.item() if last else 0.0
+            result, other = y.detach(), comm.rank + 1
         else:
             x, y = held.pop(i)
             y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
-            result = x.grad
+            result, other = x.grad, comm.rank - 1
         if 0 <= other < comm.size:
-            sends = [*(sent for sent in sends if not sent.Test()), comm.Isend(result.numpy(), other, i)]
+            sends = [sent for sent in sends if not sent.Test()] + [comm.Isend(result.numpy(), other, i)]
     MPI.Request.Waitall(sends)
     return loss
 
@@ -76,10 +79,13 @@ def gpipe(stage, stages, m):
 
 def step(team, stage, schedule, m, seed=0):
     """Forward and backward of m micro-batches; returns this rank's part of the loss."""
-    batch = np.random.default_rng(seed).integers(len(images), size=(m, 512))
+    batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
     parts = [(images[row], labels[row]) for row in batch]
-    loss_fn = lambda y, targets: F.cross_entropy(y, targets, reduction="sum") / batch.size  # noqa: E731
-    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn, width=128)
+
+    def share(outputs, targets):
+        return F.cross_entropy(outputs, targets, reduction="sum") / batch.size
+
+    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
 
 
 # %%
