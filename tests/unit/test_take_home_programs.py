@@ -1,5 +1,6 @@
 """The programs to take home train alike on any number of ranks, where our packages are not installed."""
 
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "07_ddp.py": (r"\branks: \d\b",),
     "09_tensor.py": (r"\branks: \d\b",),
     "11_zero.py": (r"\branks: \d\b",),
+    "12_train.py": (),
 }
 
 
@@ -54,6 +56,17 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == run(program, 2).stdout
+
+
+@pytest.mark.slow
+def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec() -> None:
+    program = NOTEBOOKS / "code" / "12_train.py"
+    launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", "2", "--master_addr", "127.0.0.1"]
+    command = [sys.executable, *launcher, "--master_port", "29612", str(RUNNER), str(program)]
+    environment = os.environ | {"DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"loss \S+", done.stdout) == re.findall(r"loss \S+", run(program, 2).stdout)
 
 
 def test_every_lesson_of_the_laboratory_has_its_program() -> None:
