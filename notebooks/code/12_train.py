@@ -30,13 +30,13 @@ if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initia
     import torch_mpi4py  # no launcher of DeepSpeed's: MPI, as a backend of torch
 
     torch_mpi4py.init_process_group()
+os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 atexit.register(dist.destroy_process_group)
 
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
-shapes = np.load(Path(__file__).with_name("data") / "shapes.npz")
-images, labels = (torch.from_numpy(shapes[name]) for name in ("images", "labels"))
+images, labels = map(torch.from_numpy, np.load(Path(__file__).with_name("data") / "shapes.npz").values())
 
 
 # %%
