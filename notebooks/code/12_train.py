@@ -60,7 +60,7 @@ def batch_keys(global_batch, ranks, room):
 
 
 # %%
-def train(config, steps=6, width=1280):
+def train(config, steps=4, width=1280):
     """Train as `config` says; after each step, yield the images per update and the loss of all ranks."""
     torch.manual_seed(0)
     keys = config | batch_keys(48, size, room=12)
