@@ -9,7 +9,7 @@
 #   - save from all ranks, and say what offloading moves
 # before: >-
 #   {11}, the core · {07}
-# minutes: {core: 20, more: 15}
+# minutes: {core: 20, more: 10}
 # ranks: 4
 # warm-up:
 #   - ask: ZeRO has three stages. What does each of them cut?
