@@ -24,6 +24,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "05_train.py": (),
     "06_by_hand.py": (r"\branks: \d\b",),
     "07_ddp.py": (r"\branks: \d\b",),
+    "08_pipeline.py": (r"\branks: \d\b",),
     "09_tensor.py": (r"\branks: \d\b",),
     "11_zero.py": (r"\branks: \d\b",),
     "12_train.py": (),

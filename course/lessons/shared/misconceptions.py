@@ -86,14 +86,10 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "08": {
         "stages-speed-up-one-batch": "stages make one batch faster",
-        "one-f-one-b-shrinks-the-bubble": "1F1B shrinks the bubble",
-        "one-f-one-b-holds-one": "with 1F1B, every stage holds one micro-batch",
         "one-after-the-other": "the ranks work one after the other",
-        "bubble-is-transfer": "what a pipeline loses, it loses to messages",
+        "small-pieces-need-less": "smaller micro-batches of the same batch need less memory in GPipe",
+        "sent-is-not-needed": "an activation that was sent is not needed by its sender any more",
         "average-sets-the-pace": "a pipeline goes as fast as its average stage",
-        "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",
-        "cut-is-another-model": "a model that is cut into stages computes other gradients",
-        "ranks-add-no-memory": "each rank holds the whole model, so more ranks make no room for a larger one",
     },
     "09": {
         "gelu-before-the-row-sum": "ReLU or GeLU may come before the sum of a row layer",
@@ -130,6 +126,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "only-rank-0-saves": "only rank 0 saves the checkpoint",
     },
     "13": {
+        "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",
         "rouge-up-facts-right": "a higher ROUGE means that the facts are right",
         "token-counts-do-not-matter": "the loss is the mean of the ranks' losses, whatever their tokens",
         "rouge-is-accuracy": "ROUGE is the share of summaries that are right",
