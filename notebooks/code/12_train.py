@@ -1,10 +1,8 @@
-"""DeepSpeed: trains a network on data/shapes.npz as ds_config.json says; both are beside this file.
-
-Start it with one of these; with GPUs, it takes one per rank:
+"""DeepSpeed trains as ds_config.json says, on data/shapes.npz. Start it with one of these:
 
     mpiexec -n 4 python code/12_train.py
-    deepspeed --num_gpus 4 code/12_train.py                     DeepSpeed's launcher; ranks on CPUs, too
-    sbatch -n 8 --wrap "mpiexec python code/12_train.py"        under Slurm
+    deepspeed --num_gpus 4 code/12_train.py                   (on CPUs, too)
+    sbatch -n 8 --wrap "mpiexec python code/12_train.py"      (Slurm)
 """
 
 # %%
@@ -60,15 +58,15 @@ def batch_keys(global_batch, ranks, room):
 
 
 # %%
-def train(config, steps=4, width=1280):
+def train(config, steps=4, width=1536):
     """Train as `config` says; after each step, yield the images per update and the loss of all ranks."""
     torch.manual_seed(0)
     keys = config | batch_keys(48, size, room=12)
     engine, *_ = deepspeed.initialize(model=network(width), config=keys)
     batch, device = engine.train_batch_size(), engine.device
-    for step in range(steps):
+    for _ in range(steps):
         total = torch.zeros(1, device=device)
-        mine = torch.arange(step * batch, (step + 1) * batch)[rank::size] % len(images)
+        mine = torch.arange(rank, batch, size)  # the same images in every step
         for part in mine.split(engine.train_micro_batch_size_per_gpu()):
             loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
             engine.backward(loss)

@@ -116,7 +116,7 @@ SEVEN_BILLION = Question(
 )
 
 AN_UPDATE = Question(
-    id="12.q1",
+    id="12.q5",
     question="A file says micro-batch 8 and 4 accumulation steps, and was tuned on 4 ranks. A "
     "colleague starts "
     "it on 16. What has changed?",
