@@ -222,23 +222,24 @@ def schedule(
 def fetch(
     sets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SET", help="mnist, cifar10 or cnn_dailymail. [default: mnist]"),
+        typer.Argument(metavar="SET", help="mnist, cifar10, cnn_dailymail or smollm2. [default: mnist]"),
     ] = None,
 ) -> None:
     """Download data sets, for example before a workshop.
 
-    mnist takes 12 MB and cifar10 170 MB. cnn_dailymail cannot be downloaded; the command shows which files to
-    put where. Without a data set, lessons generate similar data. If you have the files already, set
-    COURSE_DATA to their folder.
+    mnist takes 12 MB and cifar10 170 MB. smollm2 is a language model: 93 MB, and 540 MB where it is
+    kept. cnn_dailymail cannot be downloaded; the command shows which files to put where. Without a
+    data set, lessons generate similar data. If you have the files already, set COURSE_DATA to their folder.
     """
     with one_sentence():
-        from course_lib.data import cifar10, cnn_dailymail, mnist
+        from course_lib.data import cifar10, cnn_dailymail, mnist, smollm2
         from course_lib.data.storage import DataError
 
         fetchers = {
             "mnist": mnist.fetch_mnist,
             "cifar10": cifar10.fetch_cifar10,
             "cnn_dailymail": cnn_dailymail.fetch_news,
+            "smollm2": smollm2.fetch_smollm2,
         }
         if unknown := set(sets or []) - fetchers.keys():
             raise typer.BadParameter(
