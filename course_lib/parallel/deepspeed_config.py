@@ -10,7 +10,6 @@ on, its optimizer works on a 32-bit copy of a rank's slice of the weights, also 
 https://www.deepspeed.ai/docs/config-json/
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from course_lib.theory.memory import StateBytes
@@ -19,19 +18,6 @@ Config = dict[str, Any]
 STAGES = (0, 1, 2, 3)
 MOMENTS = {"AdamW": 2, "SGD": 0}  # numbers that the optimizer keeps for each parameter; SGD: without momentum
 COPY = 4  # bytes of a parameter in the copy that the optimizer works on
-
-
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """What a stage took: bytes that a rank holds and sends, the seconds of a step, and its losses."""
-
-    stage: int
-    ranks: int
-    parameters: int
-    held: StateBytes  # the most during a step, of the rank that holds most
-    sent: float  # in one step, on average over the ranks
-    seconds: float  # the median step, of the slowest rank
-    losses: tuple[float, ...]  # of every step, on the global batch
 
 
 def stage_config(

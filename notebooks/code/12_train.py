@@ -58,7 +58,7 @@ def batch_keys(global_batch, ranks, room):
 
 
 # %%
-def train(config, steps=4, width=1536):
+def train(config, steps=3, width=1536):
     """Train as `config` says; after each step, yield the images per update and the loss of all ranks."""
     torch.manual_seed(0)
     keys = config | batch_keys(48, size, room=12)
@@ -74,6 +74,7 @@ def train(config, steps=4, width=1536):
             total += loss.detach() * len(part) / batch
         dist.all_reduce(total)
         yield batch, total.item()
+    engine.destroy()
 
 
 if __name__ == "__main__":
