@@ -1,4 +1,6 @@
-"""DeepSpeed trains as ds_config.json says, on data/shapes.npz. Start it with one of these:
+"""DeepSpeed trains as ds_config.json says, on data/shapes.npz.
+
+Start it with one of these:
 
     mpiexec -n 4 python code/12_train.py
     deepspeed --num_gpus 4 code/12_train.py                   (on CPUs, too)
@@ -12,18 +14,18 @@ import os
 import warnings
 from pathlib import Path
 
-import deepspeed
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+import deepspeed
 
-# %%
 warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
 deepspeed.utils.logger.setLevel("ERROR")
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles C++ at every start
+deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ at every start
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
     import torch_mpi4py  # no launcher of DeepSpeed's: MPI, as a backend of torch
 
@@ -59,15 +61,13 @@ def batch_keys(global_batch, ranks, room):
 
 # %%
 def train(config, steps=3, width=1536):
-    """Train as `config` says; after each step, yield the images per update and the loss of all ranks."""
+    """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
     torch.manual_seed(0)
-    keys = config | batch_keys(48, size, room=12)
-    engine, *_ = deepspeed.initialize(model=network(width), config=keys)
+    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)
-        mine = torch.arange(rank, batch, size)  # the same images in every step
-        for part in mine.split(engine.train_micro_batch_size_per_gpu()):
+        for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
             loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
             engine.backward(loss)
             engine.step()  # an update after the last micro-batch

@@ -4,9 +4,9 @@
     sh run_ds.sh 2                                                     DeepSpeed's own launcher, over Gloo
     HOSTFILE=hostfile sh run_ds.sh 0                                   the same on several machines
 
-All settings of the training are in train_cifar_deepspeed.json (--deepspeed_config names another). Where the file leaves a
-batch size out, DeepSpeed computes it from the other two and the number of ranks. Where it says "auto", this
-script fills in the length of the learning rate's climb and of its fall.
+All settings of the training are in train_cifar_deepspeed.json (--deepspeed_config names another). Where the
+file leaves a batch size out, DeepSpeed computes it from the other two and the number of ranks. Where it says
+"auto", this script fills in the length of the learning rate's climb and of its fall.
 
 With `--device cuda` (and DS_ACCELERATOR=cuda before run_ds.sh), each rank trains on a GPU of its own.
 """

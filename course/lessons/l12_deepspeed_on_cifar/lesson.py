@@ -46,7 +46,9 @@ Path("code/ds_config.json").write_text(json.dumps(config, indent=2))
 
 # %%
 # %%px --save 12_train.py
-"""DeepSpeed trains as ds_config.json says, on data/shapes.npz. Start it with one of these:
+"""DeepSpeed trains as ds_config.json says, on data/shapes.npz.
+
+Start it with one of these:
 
     mpiexec -n 4 python code/12_train.py
     deepspeed --num_gpus 4 code/12_train.py                   (on CPUs, too)
@@ -65,8 +67,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-# %%
-# %%px --save 12_train.py
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
@@ -117,7 +117,7 @@ def network(width):
 # %%
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536):
-    """Train as `config` says, on the same images in each step; yield their number and the loss of all ranks."""
+    """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
     batch, device = engine.train_batch_size(), engine.device
