@@ -20,10 +20,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
+
+
+# %%
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
-warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
 deepspeed.utils.logger.setLevel("ERROR")
 deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ at every start
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):

@@ -67,10 +67,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
+
+# %%
+# %%px --save 12_train.py
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
-warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
 deepspeed.utils.logger.setLevel("ERROR")
 deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ at every start
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
@@ -186,7 +189,11 @@ def trains(**keys):
 [trains(stage=stage) for stage in (1, 2, 3)]
 
 # %% [markdown]
-# Lesson 11's stage 3 keeps least. Why does this one need more than stage 2? Count what the ranks send.
+# <details><summary>Open after you have run the cell</summary>
+#
+# Only stage 2. But lesson 11's stage 3 keeps least! Why does this one need more than stage 2? What the ranks send will tell.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it send?
