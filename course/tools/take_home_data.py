@@ -6,6 +6,8 @@
 digits.npz    1,797 handwritten digits of 8 × 8 pixels from 0 to 16; the 297 for testing are the last ones, by
               other writers. E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine
               Learning Repository, 1998, doi 10.24432/C50P49, licence CC BY 4.0; scikit-learn ships a copy.
+shapes.npz    480 colour images of 3 × 32 × 32 pixels from 0 to 15, in ten classes, as in CIFAR-10; drawn
+              by course_lib.data.drawn_shapes.
 """
 
 import importlib
@@ -15,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from course.paths import NOTEBOOKS
+from course_lib.data.drawn_shapes import draw_shapes
 
 TRAIN = 1500
+SHAPES = 480
 FOLDER = NOTEBOOKS / "code" / "data"
 
 
@@ -32,11 +36,18 @@ def digits() -> dict[str, NDArray[np.uint8]]:
     }
 
 
+def shapes() -> dict[str, NDArray[np.integer]]:
+    """Images (N, 3, 32, 32) and labels (N); 16 levels per colour, so that the file is small."""
+    images, labels = draw_shapes(SHAPES)
+    return {"images": images // 16, "labels": labels}
+
+
 def write(folder: Path = FOLDER) -> None:
     """Write all files; each says its size."""
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / "digits.npz", allow_pickle=False, **digits())
-    print(f"{folder / 'digits.npz'}: {(folder / 'digits.npz').stat().st_size / 1000:.0f} kB")
+    for name, arrays in (("digits.npz", digits), ("shapes.npz", shapes)):
+        np.savez_compressed(folder / name, allow_pickle=False, **arrays())
+        print(f"{folder / name}: {(folder / name).stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""DeepSpeed's JSON file: written for a stage, explained key by key, and what it costs.
+"""DeepSpeed's JSON file: written for a stage, and what it costs.
 
     config = stage_config(2, ranks=4, micro_batch=8, accumulation=2)
     config["train_batch_size"]          64 = 8 images × 2 micro-batches × 4 ranks
-    explained(config)                   every key, its value, and what it does
     state_bytes(config, 62_006, 4)      what a rank keeps      step_bytes(…)   what it sends in a step
 
 The formulas are those of ZeRO (Rajbhandari and others, 2020) as DeepSpeed 0.19 carries them out: from stage 1
@@ -11,8 +10,6 @@ on, its optimizer works on a 32-bit copy of a rank's slice of the weights, also 
 https://www.deepspeed.ai/docs/config-json/
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from course_lib.theory.memory import StateBytes
@@ -21,68 +18,6 @@ Config = dict[str, Any]
 STAGES = (0, 1, 2, 3)
 MOMENTS = {"AdamW": 2, "SGD": 0}  # numbers that the optimizer keeps for each parameter; SGD: without momentum
 COPY = 4  # bytes of a parameter in the copy that the optimizer works on
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key of the file, as a path ("zero_optimization.stage"), its value, and what it does."""
-
-    path: str
-    value: Any
-    effect: str
-    group: str  # batch, update, memory, communication or log: what it is about
-
-
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """What a stage took: bytes that a rank holds and sends, the seconds of a step, and its losses."""
-
-    stage: int
-    ranks: int
-    parameters: int
-    held: StateBytes  # the most during a step, of the rank that holds most
-    sent: float  # in one step, on average over the ranks
-    seconds: float  # the median step, of the slowest rank
-    losses: tuple[float, ...]  # of every step, on the global batch
-
-
-# What each key does, by what it is about. {…} is the value.
-EFFECTS: Mapping[str, Mapping[str, str]] = {
-    "batch": {
-        "train_batch_size": "the global batch: {} samples per update",
-        "train_micro_batch_size_per_gpu": "a rank computes {} samples at a time",
-        "gradient_accumulation_steps": "micro-batches per rank and update: {}",
-    },
-    "update": {
-        "optimizer.type": "{} of torch.optim",
-        "optimizer.params.lr": "the learning rate",
-        "optimizer.params.momentum": "the fraction of the last update to repeat",
-        "optimizer.params.torch_adam": "true: PyTorch's own, nothing to compile",
-        "zero_allow_untested_optimizer": "ZeRO takes any optimizer, not only Adam",
-        "scheduler.type": "the rate climbs; with Decay, it then falls",
-        "scheduler.params.warmup_max_lr": "the rate that it climbs to",
-        "scheduler.params.warmup_num_steps": "updates during which it climbs",
-        "scheduler.params.warmup_type": "in equal steps",
-        "scheduler.params.total_num_steps": "updates until it has fallen to 0",
-        "gradient_clipping": "the largest norm of the gradient; 0: no limit. "
-        "If omitted, DeepSpeed clips to 1.",
-    },
-    "memory": {
-        "zero_optimization.stage": "the ZeRO stage: what is sharded",
-        "bf16.enabled": "weights and gradients of 16 bits",
-        "zero_optimization.stage3_param_persistence_threshold": "smaller parameters stay gathered; 0: none",
-        "zero_optimization.stage3_max_live_parameters": "gathered weights that stay; 0: none",
-        "zero_optimization.stage3_max_reuse_distance": "stay when needed that soon; 0: never",
-        "zero_optimization.reduce_bucket_size": "gradients per bucket: they are sent together",
-    },
-    "communication": {
-        "zero_optimization.use_multi_rank_bucket_allreduce": "false: a gradient goes to its owner only",
-        "zero_optimization.stage3_prefetch_bucket_size": "weights gathered ahead; 0: none",
-    },
-    "log": {
-        "steps_per_print": "steps between two lines of the log",
-    },
-}
 
 
 def stage_config(
@@ -157,31 +92,6 @@ def zero_settings(stage: int, bucket: int) -> Config:
         names = ("param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
         settings |= {f"stage3_{name}": 0 for name in (*names, "prefetch_bucket_size")}
     return settings
-
-
-# ---------------------------------------------------------------- explained
-
-
-def explained(config: Config) -> list[Key]:
-    """Every key of `config` that has no keys below it, with what it does; ValueError for one not known."""
-    return [explain(path, value) for path, value in flattened(config)]
-
-
-def explain(path: str, value: Any) -> Key:
-    """What the key at `path` does."""
-    for group, effects in EFFECTS.items():
-        if path in effects:
-            return Key(path, value, effects[path].format(value), group)
-    raise ValueError(f"nobody knows the key {path!r} here; its meaning is in DeepSpeed's documentation")
-
-
-def flattened(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths and values of what is in `config`, in its order."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flattened(value, f"{above}{name}.")
-        else:
-            yield above + name, value
 
 
 # ---------------------------------------------------------------- what it costs

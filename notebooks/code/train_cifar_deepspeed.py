@@ -4,9 +4,9 @@
     sh run_ds.sh 2                                                     DeepSpeed's own launcher, over Gloo
     HOSTFILE=hostfile sh run_ds.sh 0                                   the same on several machines
 
-All settings of the training are in ds_config.json (--deepspeed_config names another). Where the file leaves a
-batch size out, DeepSpeed computes it from the other two and the number of ranks. Where it says "auto", this
-script fills in the length of the learning rate's climb and of its fall.
+All settings of the training are in train_cifar_deepspeed.json (--deepspeed_config names another). Where the
+file leaves a batch size out, DeepSpeed computes it from the other two and the number of ranks. Where it says
+"auto", this script fills in the length of the learning rate's climb and of its fall.
 
 With `--device cuda` (and DS_ACCELERATOR=cuda before run_ds.sh), each rank trains on a GPU of its own.
 """
@@ -32,7 +32,7 @@ from course_lib.training.device import NoGPU, backend_for, use_device
 from course_lib.training.flat import copy_back
 from course_lib.training.models import build
 
-CONFIG = Path(__file__).with_name("ds_config.json")
+CONFIG = Path(__file__).with_name("train_cifar_deepspeed.json")
 
 # ------------------------------------------------------------------ how the ranks find each other
 

@@ -100,7 +100,7 @@ def over_mpi(lab: Lab) -> list[str]:
 
 
 def test_deepspeed_on_two_hosts_trains_as_one_process_does(over_mpi: list[str], tmp_path: Path) -> None:
-    config = json.loads((CODE / "ds_config.json").read_text())
+    config = json.loads((CODE / "train_cifar_deepspeed.json").read_text())
     config["gradient_accumulation_steps"] *= 2  # the same global batch
     (tmp_path / "config.json").write_text(json.dumps(config))
     options = [*CIFAR, "--deepspeed_config", str(tmp_path / "config.json")]

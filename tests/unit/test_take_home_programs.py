@@ -1,6 +1,8 @@
 """The programs to take home train alike on any number of ranks, where our packages are not installed."""
 
+import os
 import re
+import socket
 import subprocess
 import sys
 from functools import cache
@@ -12,6 +14,7 @@ from course.paths import NOTEBOOKS, ROOT
 from course.tools.parts import LABORATORY
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
+SLOW = ("12_train.py",)  # a process of it needs 1 GB, and some seconds to start
 RUNNER = ROOT / "tests" / "without_ours.py"
 # What depends on the number of ranks or on the clock, as patterns; all else that is printed is compared.
 DIFFERS: dict[str, tuple[str, ...]] = {
@@ -27,6 +30,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "09_tensor.py": (r"\branks: \d\b",),
     "10_halo.py": (r"tiles: \d, replicas: \d",),
     "11_zero.py": (r"\branks: \d\b",),
+    "12_train.py": (),
     "14_slow_link.py": (r"on \d ranks; .*", r"on \d:", r"\d+\.\d ms"),
     "15_resume.py": (r"\branks: \d\b",),
     "16_plan.py": (),
@@ -37,6 +41,13 @@ def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
     """The program on so many ranks, without our packages."""
     command = [sys.executable, "-m", "mpi_classroom.launch", str(size), str(RUNNER), str(program)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def free_port() -> str:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
 
 
 @cache
@@ -61,12 +72,27 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
     assert done.stdout == run(program, 2).stdout
 
 
+@pytest.mark.slow
+def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec() -> None:
+    program = NOTEBOOKS / "code" / "12_train.py"
+    launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", "2", "--master_addr", "127.0.0.1"]
+    command = [sys.executable, *launcher, "--master_port", free_port(), str(RUNNER), str(program)]
+    environment = os.environ | {"DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"loss \S+", done.stdout) == re.findall(r"loss \S+", run(program, 2).stdout)
+
+
 def test_every_lesson_of_the_laboratory_has_its_program() -> None:
     assert {program.name[:2] for program in PROGRAMS} == set(LABORATORY)
 
 
 @pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(each, marks=pytest.mark.slow if each.name in SLOW else ()) for each in PROGRAMS],
+    ids=lambda path: path.name,
+)
 def test_a_program_prints_the_same_numbers_on_any_number_of_ranks(program: Path, size: int) -> None:
     assert printed(program, size) == printed(program, 1)
 

@@ -83,9 +83,9 @@ from course_lib.rows import predicted
 
 curves = {n: forecasts(n, GRADIENTS, ALPHA, BETA) for n in (2, 4, 8, 16, 64, 256, 2048)}
 print("on 2,048 machines:", *(f"{way} {took:.2f} s" for way, took in curves[2048].items()))
-rows = [predicted(took, machines=n, way=way) for n in curves for way, took in curves[n].items()]
-rows += [predicted(ring_seconds(n // 8), machines=n, way="ring of 8s") for n in curves if n > 8]
-show(rows, x="machines", y="an all-reduce takes", by="way")
+rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curves[n].items()]
+rows += [predicted(ring_seconds(n // 8), ranks=n, way="ring of 8s") for n in curves if n > 8]
+show(rows, x="ranks", y="an all-reduce takes", by="way")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
