@@ -26,10 +26,12 @@ from torch.nn import functional as F
 from course_lib.comm.halo import return_halo
 from course_lib.comm.regions import copy_to, reduce_from
 from course_lib.fast.fused_halos import FusedHalos
+from course_lib.parallel.context_parallel import ring_attention
 from course_lib.parallel.data_parallel import GradientBucket
 from course_lib.parallel.expert_parallel import Mixture, ParallelMixture
 from course_lib.parallel.gems import place_replicas, sum_replicas
 from course_lib.parallel.hybrid import Hybrid, Join
+from course_lib.parallel.parameter_server import make_server_step
 from course_lib.parallel.pipeline import Neighbours, run_schedule, split_batch, split_layers
 from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_model, tile_of
 from course_lib.parallel.tensor_parallel import (
@@ -45,10 +47,10 @@ from course_lib.theory.hybrid import HybridShape, StageShape
 from course_lib.theory.partition import even_range
 from course_lib.theory.schedules import (
     Schedule,
+    gems_basic,
     gems_mast,
     gems_master,
     microbatch_count,
-    naive,
     one_f_one_b,
 )
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
@@ -116,6 +118,18 @@ def data(comm: MPI.Intracomm) -> float:
     model = small_net()
     bucket = GradientBucket(model)
     step = make_step(model, summed_cross_entropy, sgd(model.parameters()), lambda: bucket.sum(comm))
+    return after_shards(comm, step, model)
+
+
+def server(comm: MPI.Intracomm) -> float:
+    """A synchronous parameter server."""
+    model = small_net()
+    step = make_server_step(comm, model, summed_cross_entropy, sgd(model.parameters()))
+    return after_shards(comm, step, model)
+
+
+def after_shards(comm: MPI.Intracomm, step: Callable[[Batch], float], model: nn.Module) -> float:
+    """Train `model` by `step` on this rank's shards, and compare."""
     for index in range(STEPS):
         step(shard_of_batch(comm, images(index)))
     return apart(model.parameters(), in_one_process(small_net()).parameters())
@@ -275,6 +289,21 @@ def transformer(comm: MPI.Intracomm) -> float:
     return apart(ours.parameters(), cut(cast(Transformer, theirs)).parameters())
 
 
+def ring(comm: MPI.Intracomm) -> float:
+    """Ring attention: outputs, and gradients of queries, keys and values."""
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.randn(3, 2, 2, 12, 5, generator=generator, dtype=torch.float64).requires_grad_()
+    expected = F.scaled_dot_product_attention(whole[0], whole[1], whole[2], is_causal=True)
+    expected.square().sum().backward()
+    mine = even_range(12, comm.size, comm.rank)
+    part = slice(mine.start, mine.stop)
+    ours = whole.detach()[..., part, :].clone().requires_grad_()
+    mixed = ring_attention(comm, *ours)
+    mixed.square().sum().backward()
+    assert ours.grad is not None and whole.grad is not None
+    return apart([mixed, ours.grad], [expected[..., part, :], whole.grad[..., part, :]])
+
+
 def experts(comm: MPI.Intracomm) -> float:
     """Experts on different ranks, tokens too."""
     torch.manual_seed(0)
@@ -409,6 +438,13 @@ NOT_SUMMED = "replicas' gradients are not summed"
 STRATEGIES = (
     Strategy("data", data, "gradients are not summed", LIBRARY + "data_parallel.GradientBucket.sum", nothing),
     Strategy(
+        "data, server",
+        server,
+        "a rank divides by its own samples",
+        HERE + "shard_of_batch",
+        lambda *given: by_own_size(real_shard(*given)),
+    ),
+    Strategy(
         "data, ZeRO stage 3",
         zero,
         "a rank divides by its own samples",
@@ -417,7 +453,7 @@ STRATEGIES = (
     ),
     Strategy(
         "layer",
-        partial(pipeline, lambda p: naive(p, 4)),
+        partial(pipeline, lambda p: gems_basic(p, 4)),
         "no gradient is sent back",
         LIBRARY + "pipeline.Neighbours.receive",
         lambda *given: no_gradient(*given),
@@ -458,6 +494,13 @@ STRATEGIES = (
         "norms' gradients are not summed",
         LIBRARY + "tensor_parallel.copy_to",
         unchanged,
+    ),
+    Strategy(
+        "sequence, ring",
+        ring,
+        "keys stay where they are",
+        LIBRARY + "context_parallel.ring_shift",
+        lambda comm, x, shape: x,
     ),
     Strategy(
         "expert",
