@@ -387,8 +387,8 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 #
 # ### What else can be cut?
 #
-# The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction: GEMS, in
-# [lesson 17](17_five_dimensions.ipynb), where up to five ways are combined. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
+# The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction: GEMS, in lesson 17,
+# which combines up to five ways. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
 
 # %% [markdown]
 # ## References
