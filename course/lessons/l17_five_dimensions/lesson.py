@@ -8,6 +8,7 @@
 # before: >-
 #   {08}. Helpful: {10}
 # minutes: {core: 20}
+# also: An elective, a core alone. No other lesson needs it.
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
@@ -107,7 +108,8 @@ for way, team, part in (("MAST", comm, batches[:2]), ("Hybrid", group, share), (
     stage, opposite = train(way, team, part)
 
 # %%
-outcome("MASTER: how many MiB of activations does rank 0 hold?", cluster["rows"][0][3]["value"])
+held = cluster["rows"][0][3]["value"]
+outcome("MASTER: how many MiB of activations does rank 0 hold?", held, word="counted")
 show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 
 # %% [markdown]
