@@ -32,7 +32,7 @@ from course_lib.parallel.expert_parallel import Mixture, ParallelMixture
 from course_lib.parallel.gems import place_replicas, sum_replicas
 from course_lib.parallel.hybrid import Hybrid, Join
 from course_lib.parallel.parameter_server import make_server_step
-from course_lib.parallel.pipeline import Neighbours, run_schedule, split_batch, split_layers
+from course_lib.parallel.pipeline import Modules, Neighbours, run_schedule, split_batch, split_layers
 from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_model, tile_of
 from course_lib.parallel.tensor_parallel import (
     ColumnConv,
@@ -168,7 +168,7 @@ def gems(make: Callable[[int], Schedule], comm: MPI.Intracomm) -> float:
 def train_stages(
     comm: MPI.Intracomm,
     schedule: Schedule,
-    modules: dict[tuple[int, int], nn.Module],
+    modules: Modules,
     synchronize: Callable[[], None] = lambda: None,
 ) -> None:
     """All steps of `schedule`, each with an update."""
@@ -181,7 +181,7 @@ def train_stages(
         optimizer.step()
 
 
-def of_stages(modules: dict[tuple[int, int], nn.Module], trained: Sequence[nn.Module]) -> float:
+def of_stages(modules: Modules, trained: Sequence[nn.Module]) -> float:
     """How far this rank's stages are from the same ones of one process; 0 for stages without weights."""
     return max(
         (
