@@ -27,7 +27,8 @@ def sections(lesson: LessonSource) -> Iterator[Problem]:
     """The required headings, in their order."""
     laboratory = lesson.number in LABORATORY
     before, after = (["On a cluster"], LABORATORY_ENDING) if laboratory else ([], ENDING)
-    order = [*before, *CORE_ENDING, "More", *after]
+    more = () if lesson.frame.elective else ("More",)
+    order = [*before, *CORE_ENDING, *more, *after]
     found = [(n, text) for n, level, text in lesson.headings if level == 2]
     place, here = 0, 1
     for title in order:
@@ -51,7 +52,10 @@ def numbering(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def stop_line(lesson: LessonSource) -> Iterator[Problem]:
-    """The core ends where a short workshop stops, and More begins with its heading."""
+    """The core ends where a short workshop stops, and More begins with its heading; an elective has none."""
+    if lesson.frame.elective:
+        yield from ((n, "an elective ends with its core") for n, text, _ in lesson.pages if STOP_LINE in text)
+        return
     stops = [n for n, text, _ in lesson.pages if STOP_LINE in text]
     more, _ = lesson.section("More")
     if stops != [more - 1]:

@@ -20,6 +20,8 @@ A source begins like this; `{01}` becomes the link to lesson 01:
     #   - ask: Which ranks hold the sum after `Reduce`?
     #     answer: The root, and no other.
     # ---
+
+A lesson whose minutes have no `more` is an elective: a core alone, without a program to take home.
 """
 
 import re
@@ -68,6 +70,11 @@ class Frame:
         """What the reader will be able to do, after the core and after More; exercises count from 1."""
         return (*self.able, *self.more)
 
+    @property
+    def elective(self) -> bool:
+        """Whether it is a core alone."""
+        return MORE not in self.minutes
+
 
 def read_frame(source: Path) -> Frame:
     """The frame of the lesson with this source; FrameError when it has none or it is incomplete."""
@@ -92,8 +99,11 @@ def _checked(said: dict[str, object], first: bool) -> Frame:
             f"the YAML has {', '.join(sorted(unknown))}; it may have {', '.join(FIELDS + OPTIONAL)}"
         )
     minutes = said["minutes"]
-    if not isinstance(minutes, dict) or [type(minutes.get(part)) for part in ("core", MORE)] != [int, int]:
-        raise FrameError("the minutes must read {core: 20, more: 15}")
+    if not _minutes_of_parts(minutes):
+        raise FrameError("the minutes must read {core: 20, more: 15}, or {core: 20} without More")
+    assert isinstance(minutes, dict)
+    if said.get(MORE) and MORE not in minutes:
+        raise FrameError("the YAML has objectives of More and no minutes for it; write {core: 20, more: 15}")
     if minutes["core"] > MAX_CORE_MINUTES:
         raise FrameError(
             f"the core takes {minutes['core']} min; move something to More until it is {MAX_CORE_MINUTES}"
@@ -106,6 +116,12 @@ def _checked(said: dict[str, object], first: bool) -> Frame:
     words = {name: str(said.get(name) or "").strip() for name in ("title", "goal", "before", "also")}
     able, more = (tuple(map(str, _list(said.get(name)))) for name in ("able", MORE))
     return Frame(**words, able=able, more=more, minutes=minutes, ranks=said["ranks"], warm_up=tuple(asked))
+
+
+def _minutes_of_parts(value: object) -> bool:
+    """Whether it gives whole minutes for the core, and for More if there is one."""
+    parts = value if isinstance(value, dict) else {}
+    return {"core"} <= set(parts) <= {"core", MORE} and {*map(type, parts.values())} == {int}
 
 
 def _list(value: object) -> Sequence[object]:
@@ -149,7 +165,7 @@ def _header(frame: Frame, source: Path) -> str:
         "You will be able to": "; ".join(frame.able),
         "With More": "; ".join(frame.more),
         "Before this": _linked(frame.before, source),
-        "Time": f"core {frame.minutes['core']} min · more {frame.minutes[MORE]} min",
+        "Time": " · ".join(f"{part} {minutes} min" for part, minutes in frame.minutes.items()),
         "Ranks": str(frame.ranks),
     }
     table = ["| | |", "|---|---|", *(f"| **{name}** | {text} |" for name, text in rows.items() if text)]

@@ -34,11 +34,14 @@ IGNORE = "nbval-ignore-output"
 IGNORED: Mapping[str, int] = {
     "00": 4, "01": 7, "02": 4, "03": 9, "04": 8, "05": 6, "06": 8, "07": 6, "08": 6,
     "09": 3, "10": 4, "11": 1, "12": 2, "13": 21, "14": 8, "15": 6, "16": 3,
+    "17": 2,
 }  # fmt: skip
 # What a program to take home imports: public packages, and torch_mpi4py where torch uses MPI.
 PUBLIC = {*sys.stdlib_module_names, "numpy", "torch", "mpi4py", "deepspeed", "transformers", "torch_mpi4py"}
 # A learner reads them whole.
-ONE_PAGE = ("course_lib.effects", "course_lib.measure", "course_lib.rows", "course_lib.training.saving")
+ONE_PAGE = tuple(
+    f"course_lib.{name}" for name in ("effects", "measure", "rows", "training.saving", "training.kept")
+)
 FIGURES = re.compile(r"course\.lessons\.\w+\.figures(\.\w+)?$")
 
 
@@ -101,8 +104,11 @@ def twenty_minutes(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def take_home(lesson: LessonSource) -> Iterator[Problem]:
-    """One program, from public packages alone, and as long as one reads at a sitting."""
+    """One program, from public packages alone, and as long as one reads at a sitting; none of an elective."""
     files = take_home_files(nbformat.v4.new_notebook(cells=lesson.cells))
+    if lesson.frame.elective:
+        yield from ((1, f"an elective has no program to take home; remove --save {name}") for name in files)
+        return
     if len(files) != 1:
         yield 1, f"the lesson makes {len(files)} programs; let its cells say --save {lesson.number}_topic.py"
     for name, text in files.items():

@@ -63,7 +63,7 @@ TRACKS = (
     Track("three hours", 3, ("00", "01", "04", "06", "07"), demonstrations=5),
     Track("half a day", 3.5, HALF_A_DAY, demonstrations=5),
     Track("one day", 6, (*HALF_A_DAY, "02", "05", "08", "12", "14"), demonstrations=5),
-    Track("two days", 12, tuple(f"{number:02d}" for number in range(17))),
+    Track("two days", 12, tuple(f"{number:02d}" for number in range(18))),
 )
 
 
@@ -133,9 +133,10 @@ def header_time(lesson: LessonSource) -> Iterator[Problem]:
     """The header's minutes are what the lesson takes without its warm-up, within a part's tolerance."""
     takes, says = minutes(lesson), lesson.frame.minutes
     for part in ("core", MORE):
-        if abs(says[part] - takes[part]) > TOLERANCE[part] * max(says[part], 1):
+        said = says.get(part, 0)
+        if abs(said - takes[part]) > TOLERANCE[part] * max(said, 1):
             about = f"and it takes about {takes[part]}; correct or shorten it"
-            yield 1, f"the header says {part} {says[part]} min, {about}"
+            yield 1, f"the header says {part} {said} min, {about}"
 
 
 def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:

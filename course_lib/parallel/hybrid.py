@@ -43,7 +43,7 @@ from course_lib.parallel.spatial_parallel import (
 from course_lib.parallel.tensor_parallel import ColumnLinear, RowLinear
 from course_lib.theory.hybrid import Coordinates, HybridShape, StageShape, hybrid_schedule
 from course_lib.theory.partition import even_range, even_ranges
-from course_lib.theory.schedules import Action
+from course_lib.theory.schedules import Action, Schedule, microbatch_count
 from course_lib.training.loop import Batch, SummedLoss
 
 # ---------------------------------------------------------------- what one rank holds of a stage
@@ -173,6 +173,7 @@ class Hybrid:
         self.coordinates = {replica: shape.coordinates(replica, self.model.rank) for replica in replicas}
         self.groups = {replica: self.make_group(replica) for replica in replicas}
         self.modules = {replica: build(group, stages[group.stage]) for replica, group in self.groups.items()}
+        self.schedules: dict[tuple[int, int], Schedule] = {}  # by rounds and micro-batches; checked
 
     def make_group(self, replica: int) -> StageGroup:
         """The communicators of this rank's stage in `replica`."""
@@ -199,13 +200,20 @@ class Hybrid:
         mine = even_ranges(len(batch.targets), self.data.size)[self.data.rank]
         shard = slice(mine.start, mine.stop)
         pieces = split_batch(Batch(batch.inputs[shard], batch.targets[shard], batch.global_size), parts)
-        schedule, modules = hybrid_schedule(self.shape, rounds, microbatches), self.by_stage()
-        check_schedule(self.model, schedule, modules, parts)
-        neighbours = TileNeighbours(self)
-        result = run_actions(neighbours, schedule[self.model.rank], modules, loss_fn, pieces)
+        actions = self.schedule(rounds, microbatches)[self.model.rank]
+        result = run_actions(TileNeighbours(self), actions, self.by_stage(), loss_fn, pieces)
         self.sum_gradients()
         copies = self.shape.stages[-1].ranks  # of the loss: all ranks of the last stage compute the same
         return self.data.allreduce(self.model.allreduce(result.loss)) / copies
+
+    def schedule(self, rounds: int, microbatches: int) -> Schedule:
+        """The schedule of every position. All ranks check it together when they ask for it first."""
+        key = rounds, microbatches
+        if key not in self.schedules:
+            made = hybrid_schedule(self.shape, rounds, microbatches)
+            check_schedule(self.model, made, self.by_stage(), microbatch_count(made))
+            self.schedules[key] = made
+        return self.schedules[key]
 
     def by_stage(self) -> Modules:
         """The modules by (replica, stage), for `run_actions`; a tiled first stage begins with a `Cut`."""

@@ -241,8 +241,8 @@ def make_pipeline_step(
     """A function that trains on one batch, the same on all ranks, and returns its loss on all of them.
 
     `optimizer` holds the parameters of this rank's modules; torch's optimizers refuse a rank that has none.
-    Raises ValueError on all ranks for a schedule of two replicas, whose gradients have to be summed before
-    the update.
+    The schedule is checked once, here. Raises ValueError on all ranks as `run_schedule` does, and for a
+    schedule of two replicas, whose gradients have to be summed before the update.
     """
     count = microbatch_count(schedule)
     replicas = {action.replica for actions in schedule for action in actions}
@@ -252,9 +252,13 @@ def make_pipeline_step(
             "call run_schedule, gems.sum_replicas and optimizer.step yourself"
         )
 
+    check_schedule(comm, schedule, modules, count)
+    simulate(schedule, 1, 1)  # raises if it can never finish
+    actions, rank_of = schedule[comm.rank], owners(schedule)
+
     def step(batch: Batch) -> float:
         optimizer.zero_grad()
-        result = run_schedule(comm, schedule, modules, loss_fn, split_batch(batch, count))
+        result = run_actions(Neighbours(comm, rank_of), actions, modules, loss_fn, split_batch(batch, count))
         optimizer.step()
         return comm.allreduce(result.loss)
 

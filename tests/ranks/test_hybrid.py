@@ -47,6 +47,16 @@ def test_replicas_that_are_not_summed_are_found_out(
         assert not equals_one_process(comm, SHAPES[name])
 
 
+def test_a_schedule_is_checked_once(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = []
+    monkeypatch.setattr(hybrid_module, "check_schedule", lambda *given: checked.append(given))
+    hybrid = Hybrid(comm, HybridShape((ONE,), data=comm.size), [nn.Linear(1, 2)])
+    batch = Batch(torch.zeros(2 * comm.size, 1), torch.zeros(2 * comm.size, dtype=torch.long), 2 * comm.size)
+    for microbatches in (1, 1, 2, 1):
+        hybrid.step(batch, summed_cross_entropy, microbatches=microbatches)
+    assert len(checked) == 2
+
+
 def test_replicas_have_mirrored_coordinates(comm: MPI.Intracomm) -> None:
     for shape in SHAPES.values():
         for position in range(shape.positions):

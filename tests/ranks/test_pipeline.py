@@ -213,6 +213,8 @@ def test_a_rank_without_its_module_is_named_on_every_rank(comm: MPI.Intracomm) -
     modules = {} if comm.rank == comm.size - 1 else {(0, comm.rank): nn.Identity()}
     with pytest.raises(ValueError, match=rf"rank {comm.size - 1} has no module for \(replica, stage\)"):
         run_schedule(comm, gpipe(comm.size, 1), modules, summed_cross_entropy, split_batch(batches()[0], 1))
+    with pytest.raises(ValueError, match=rf"rank {comm.size - 1} has no module for \(replica, stage\)"):
+        make_pipeline_step(comm, gpipe(comm.size, 1), modules, summed_cross_entropy, sgd(nn.Linear(1, 1)))
 
 
 @plain_and_fast

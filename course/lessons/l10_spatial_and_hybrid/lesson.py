@@ -406,8 +406,8 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 #
 # ### What else can be cut?
 #
-# The network's parallel branches (**sub-graph parallelism**). A pipeline's idle ranks can run a second replica in the opposite direction (**GEMS**). Published systems
-# combine up to five ways; [a page](../docs/ways-to-split.md) compares each with one process.
+# The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction: GEMS, in lesson 17,
+# which combines up to five ways. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
 
 # %% [markdown]
 # ## References

@@ -32,9 +32,4 @@ TERMS = (
         "One wide halo exchange for several layers, instead of one exchange per layer.",
         forms=r"fused halos?",
     ),
-    Term(
-        "GEMS",
-        "Two replicas of a pipeline on the same ranks in opposite directions, so that one works while "
-        "the other waits.",
-    ),
 )

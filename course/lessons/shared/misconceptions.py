@@ -165,6 +165,12 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "most-saving-is-best": "the plan that keeps least is the best",
         "ranks-are-devices": "ranks that share a core take the times of ranks on devices of their own",
     },
+    "17": {
+        "two-replicas-twice-the-activations": "two replicas on a rank hold twice the activations",
+        "ours-is-your-ours": "what my partner sends first belongs to what I send first",
+        "any-baseline-will-do": "a speed-up over another method says how well ranks are used",
+        "data-ranks-scale-ideally": "data parallelism on top of anything scales ideally",
+    },
 }
 
 

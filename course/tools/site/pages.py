@@ -18,7 +18,7 @@ from mpi_classroom.lessons import exercises_of
 
 FIELD = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", re.MULTILINE)
 GOAL = re.compile(r"^\*([^*\s].*[^*])\*$", re.MULTILINE)
-TIME = re.compile(r"core (\d+) min · more (\d+) min")
+TIME = re.compile(r"core (\d+) min(?: · more (\d+) min)?")  # an elective has no More
 
 
 def toctree(entries: Sequence[str], *options: str) -> str:
@@ -34,12 +34,12 @@ def course_map(lessons: Sequence[Lesson]) -> str:
         text = nbformat.read(lesson.path, as_version=4).cells[0].source
         fields = dict(FIELD.findall(text))
         goal, time = GOAL.search(text), TIME.search(fields.get("Time", ""))
-        minutes = (int(time[1]), int(time[2])) if time else (0, 0)
+        minutes = (int(time[1]), int(time[2] or 0)) if time else (0, 0)
         core, more = core + minutes[0], more + minutes[1]
         before = ", ".join(sorted(set(re.findall(r"\[(\d\d)", fields.get("Before this", ""))))) or "–"
         rows.append(
             f"| {lesson.number} | [{lesson.title}]({lesson.path.name}) | {goal[1] if goal else ''} "
-            f"| {before} | {minutes[0]} | {minutes[1]} |"
+            f"| {before} | {minutes[0]} | {minutes[1] or '–'} |"
         )
     words = [
         "# Course map",

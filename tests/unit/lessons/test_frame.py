@@ -67,6 +67,8 @@ def test_setup_follows_the_words_that_a_lesson_has_for_it(course: Path) -> None:
         ("# able: [do it, say why]\n", "", "lacks able"),
         ("core: 20", "core: 21", "the core takes 21 min; move something to More"),
         ("{core: 20, more: 15}", "35", "the minutes must read {core: 20, more: 15}"),
+        ("{core: 20, more: 15}", "{more: 15}", "or {core: 20} without More"),
+        ("{core: 20, more: 15}", "{core: 20, rest: 15}", "or {core: 20} without More"),
         ("ranks: 4", "ranks: four", "the ranks must be one number"),
         ("#   - {ask: Three, answer: 3}\n", "", "the warm-up has 2 questions"),
         ("# ranks", "# rank: 3\n# ranks", "the YAML has rank; it may have title"),
@@ -91,3 +93,14 @@ def test_the_objectives_of_core_and_more_are_counted_through(course: Path) -> No
     source = course / "l01_middle" / "lesson.py"
     source.write_text(source.read_text().replace("# before", "# more: [go on]\n# before"))
     assert read_frame(source).objectives == ("do it", "say why", "go on")
+
+
+def test_a_lesson_without_more_is_an_elective(course: Path) -> None:
+    source = course / "l01_middle" / "lesson.py"
+    assert not read_frame(source).elective
+    source.write_text(source.read_text().replace("{core: 20, more: 15}", "{core: 20}"))
+    assert read_frame(source).elective
+    assert "| **Time** | core 20 min |" in framed(source, [])[0].source
+    source.write_text(source.read_text().replace("# before", "# more: [go on]\n# before"))
+    with pytest.raises(FrameError, match="objectives of More and no minutes for it"):
+        read_frame(source)

@@ -204,6 +204,12 @@ def test_words_and_lines_of_more_are_not_the_cores(problems: Problems) -> None:
     assert problems(LESSON + "\n# %%\n" + "x = 1\n" * (MAX_LINES + 1)) == []
 
 
+def test_an_elective_has_no_program_to_take_home(problems: Problems) -> None:
+    elective = LESSON.replace("{core: 20, more: 15}", "{core: 20}").partition(MORE)[0]
+    assert problems(elective) == ["an elective has no program to take home; remove --save 01_try.py"]
+    assert problems(elective.replace(" --save 01_try.py", ""), program=False) == []
+
+
 def test_a_program_that_is_not_what_the_cells_say_is_found(problems: Problems) -> None:
     problems(LESSON)
     (sentence,) = problems(LESSON.replace("even_ranges(10, comm", "even_ranges(12, comm"), program=False)

@@ -120,6 +120,20 @@ def test_good_lessons_have_no_findings(course: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == ""
 
 
+def test_an_elective_has_neither_more_nor_a_stop_line(course: Path) -> None:
+    source = source_in(course, "01_middle")
+    head, _, rest = LESSON.replace("{core: 20, more: 15}", "{core: 20}").partition(
+        "# %% [markdown]\n# **Stop"
+    )
+    ending = rest[rest.index("# %% [markdown]\n# ## On GPUs") :]
+    source.write_text(head + ending)
+    pretend_to_build(source)
+    assert findings(course) == []
+    source.write_text(head + "# %% [markdown]\n# **Stop here in a short workshop.**\n\n" + ending)
+    pretend_to_build(source)
+    assert [sentence for *_, sentence in findings(course)] == ["an elective ends with its core"]
+
+
 LONG = "# %%\n" + "\n".join(f"a{n} = {n}" for n in range(26))
 
 BAD_SOURCES = [

@@ -6,7 +6,7 @@ from course.tools.schedule import clock, find_track, sessions, table
 from course.tools.times import TRACKS, Track
 from mpi_classroom.errors import CourseError
 
-CORES = {f"{number:02d}": 21 for number in range(17)}
+CORES = {f"{number:02d}": 21 for number in range(18)}
 TITLES = {number: f"Lesson {number}" for number in CORES}
 
 

@@ -1,0 +1,161 @@
+"""Exercise, question and prediction of lesson 17: who adds which gradients, and what a speed-up compares."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from mpi_classroom.exercises import Exercise, Option, Prediction, Question, WrongAnswer, changed, expect_array
+
+# -------------------------------------------------------------------- 17.1 gradients of two replicas
+
+
+def _gradient_of(replica: int, stage: int, lengths: Sequence[int]) -> np.ndarray:
+    """A gradient whose digits say of which stage and replica it is."""
+    return np.full(lengths[stage], 10.0 ** (2 * stage + replica))
+
+
+def _check_sum(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
+    stage, mirrored = comm.rank, comm.size - 1 - comm.rank
+    first, second = ({s: _gradient_of(r, s, lengths) for s in (stage, mirrored)} for r in (0, 1))
+
+    def both(ours: np.ndarray, opposite: np.ndarray) -> np.ndarray:
+        return np.concatenate([ours, opposite])
+
+    right = {s: first[s] + second[s] for s in (stage, mirrored)}
+    lookalikes = {
+        "left the arrays as they were; change them in place, with +=.": both(first[stage], second[mirrored]),
+        "changed `ours` only; `opposite` lacks the other replica's gradients.": both(
+            right[stage], second[mirrored]
+        ),
+        "changed `opposite` only; `ours` lacks the other replica's gradients.": both(
+            first[stage], right[mirrored]
+        ),
+        "took the mean; each loss was divided by all images, so gradients are added.": both(
+            right[stage] / 2, right[mirrored] / 2
+        ),
+        "sent an array to which it had already added: one replica counts twice. Send both first.": both(
+            right[stage] + first[stage], right[mirrored]
+        ),
+        "sent an array to which it had already added: one replica counts twice. Send both, then add.": both(
+            right[stage], right[mirrored] + second[mirrored]
+        ),
+    }
+    if lengths[stage] == lengths[mirrored]:
+        wrong = both(first[stage] + first[mirrored], second[mirrored] + second[stage])
+        lookalikes["added gradients of another stage. Of which stage are the partner's `ours`?"] = wrong
+    ours, opposite = first[stage].copy(), second[mirrored].copy()
+    answer.sum_replicas(comm, ours, opposite)
+    expect_array(both(ours, opposite), both(right[stage], right[mirrored]), lookalikes)
+
+
+_SUM = '''\
+def sum_replicas(comm, ours, opposite):
+    """Add the other replica's gradients to `ours` (of stage r) and `opposite` (of stage p - 1 - r)."""
+    partner = comm.size - 1 - comm.rank
+    for_ours, for_opposite = np.empty_like(ours), np.empty_like(opposite)
+    comm.Sendrecv(ours, partner, recvbuf=for_opposite, source=partner)
+    comm.Sendrecv(opposite, partner, recvbuf=for_ours, source=partner)
+    ours += for_ours
+    opposite += for_opposite
+'''
+_FIRST = "    comm.Sendrecv(ours, partner, recvbuf=for_opposite, source=partner)\n"
+_SECOND = "    comm.Sendrecv(opposite, partner, recvbuf=for_ours, source=partner)\n"
+_ADD_OURS, _ADD_OPPOSITE = "    ours += for_ours\n", "    opposite += for_opposite\n"
+
+SUM_REPLICAS = Exercise(
+    id="17.1",
+    title="Spot the bug: a swap between partners",
+    task="Rank r has the gradients of two stages: `ours` of stage r, from one replica, and `opposite` of "
+    "stage p − 1 − r, from the other. Its partner, rank p − 1 − r, has the same two stages. Add up what "
+    "belongs together.",
+    objectives=(1,),
+    targets=("ours-is-your-ours",),
+    stub='''\
+def sum_replicas(comm, ours, opposite):
+    """Add the other replica's gradients to `ours` (of stage r) and `opposite` (of stage p - 1 - r)."""
+    partner = comm.size - 1 - comm.rank
+    for_ours, for_opposite = np.empty_like(ours), np.empty_like(opposite)
+    comm.Sendrecv(ours, partner, recvbuf=for_ours, source=partner)
+    comm.Sendrecv(opposite, partner, recvbuf=for_opposite, source=partner)
+    ours += for_ours
+    opposite += for_opposite
+''',
+    hints=(
+        "You are rank 0 of 4. `ours` is of stage 0. Your partner is rank 3: of which stage are *its* `ours`?",
+        "rank 0   ours: stage 0   opposite: stage 3\nrank 3   ours: stage 3   opposite: stage 0",
+        "comm.Sendrecv(ours, partner, recvbuf=for_…, source=partner), where … is the other array",
+    ),
+    solution=_SUM,
+    check=_check_sum,
+    cases=((3, 3, 3, 3), (2, 5, 4, 3)),
+    describe=lambda lengths: "stages of equal size" if lengths[0] == lengths[1] else "stages of other sizes",
+    sizes=(2, 3, 4, 1),
+    wrong=(
+        WrongAnswer(
+            changed(
+                _SUM,
+                (_FIRST, _FIRST.replace("opp", "o").replace("for_oosite", "for_ours")),
+                (_SECOND, _SECOND.replace("for_ours", "for_opposite")),
+            ),
+            "added gradients of another stage",
+        ),
+        WrongAnswer(
+            changed(_SUM, (_SECOND + _ADD_OURS + _ADD_OPPOSITE, _ADD_OPPOSITE + _SECOND + _ADD_OURS)),
+            "Send both first",
+        ),
+        WrongAnswer(
+            changed(_SUM, (_FIRST + _SECOND + _ADD_OURS, _SECOND + _ADD_OURS + _FIRST)),
+            "Send both, then add",
+        ),
+        WrongAnswer(
+            changed(_SUM, (_ADD_OPPOSITE, _ADD_OPPOSITE + "    ours /= 2\n    opposite /= 2\n")),
+            "took the mean",
+        ),
+        WrongAnswer(changed(_SUM, (_ADD_OPPOSITE, "")), "changed `ours` only"),
+        WrongAnswer(changed(_SUM, (_ADD_OURS, "")), "changed `opposite` only"),
+        WrongAnswer(changed(_SUM, (_ADD_OURS, ""), (_ADD_OPPOSITE, "")), "left the arrays as they were"),
+    ),
+    why="with three ranks, who is the partner of rank 1, and why does your function still work there?",
+)
+
+# -------------------------------------------------------------------- questions
+
+HOW_WELL = Question(
+    id="17.q1",
+    question="Hybrid is MASTER with data parallelism. It took 27 minutes on 128 GPUs. How well does it scale "
+    "from 4 GPUs to 128? (1 would be 32 times the speed.)",
+    options=(
+        Option(
+            "0.50: it is 16.1 times as fast as Basic",
+            reply="7.25 hours were Basic's, which is another method: 1.72 of the 16.1 come from MASTER, "
+            "without one more GPU.",
+            belief="any-baseline-will-do",
+        ),
+        Option(
+            "0.29: it is 9.4 times as fast as MASTER",
+            reply="The same method on both sides, so only the number of GPUs differs. The famous 16.1 is a "
+            "product: 1.72 from MASTER, 9.4 from GPUs.",
+            right=True,
+        ),
+        Option(
+            "0.95: it adds no more than one all-reduce",
+            reply="Then 4.21 hours would have become 8 minutes. If the batch of an update stays the same, "
+            "each GPU has less to do between two all-reduces.",
+            belief="data-ranks-scale-ideally",
+        ),
+    ),
+    objectives=(3,),
+)
+
+EXERCISES = (SUM_REPLICAS, HOW_WELL)
+
+PREDICTIONS = (
+    Prediction(
+        id="17.p1",
+        question="MASTER: how many MiB of activations does rank 0 hold?",
+        objectives=(2,),
+        targets=("two-replicas-twice-the-activations",),
+    ),
+)

@@ -1,0 +1,264 @@
+# ---
+# title: Five dimensions at once
+# goal: Put idle ranks and empty memory to work, and find out what a table of speed-ups proves.
+# able:
+#   - train two replicas on the same ranks, in opposite directions
+#   - count what each rank of a pipeline holds
+#   - judge a published speed-up
+# before: >-
+#   {08}. Helpful: {10}
+# minutes: {core: 20}
+# also: An elective, a core alone. No other lesson needs it.
+# ranks: 4
+# warm-up:
+#   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
+#     answer: One. The others wait for its activations, then for gradients.
+#   - ask: Why does a stage keep activations after it has sent its output?
+#     answer: Backward needs them for the gradients of the stage's own weights.
+#   - ask: "`comm.Split(color, key)`: which of the ranks with one color becomes rank 0?"
+#     answer: The one with the smallest key.
+# ---
+
+# %% [markdown] tags=["slide"]
+# ## 1 · One works, three wait
+#
+# Some images are so large that a single batch fills a rank's memory. Then there are no micro-batches, and of four stages one works at a time: **layer parallelism**, or
+# *Basic*. Here are four pieces of a network for images of 128 × 128 pixels.
+
+
+# %%
+# %%px
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from course_lib.measure import timed
+from course_lib.parallel.stages import run_stage
+from course_lib.training.kept import SavedBytes
+
+torch.set_num_threads(1)  # one thread per rank
+torch.set_default_dtype(torch.float64)
+comm, width = MPI.COMM_WORLD, 8 * 32 * 32  # so many numbers per image travel between stages
+
+
+# %%
+# %%px
+def piece(side, maps, *end):
+    conv = nn.Conv2d(maps, 8, 3, padding=1)
+    return nn.Sequential(nn.Unflatten(1, (maps, side, side)), conv, nn.ReLU(), *end, nn.Flatten())
+
+
+def cut(team, rank):
+    """The stage of `rank`; the weights are the same for any number of ranks."""
+    torch.manual_seed(0)
+    end = nn.MaxPool2d(8), nn.Flatten(), nn.Linear(128, 10)
+    pieces = [piece(128, 1, nn.MaxPool2d(4)), piece(32, 8), piece(32, 8), piece(32, 8, *end)]
+    return nn.Sequential(*(pieces[n] for n in np.array_split(range(4), team.size)[rank]))
+
+
+# %% [markdown] tags=["subslide"]
+# `run_stage` is lesson 08's; `SavedBytes` counts activations (`course_lib/training/kept.py`, one page). `replicas=1` uses only the first team and stage.
+
+
+# %%
+# %%px
+torch.manual_seed(1)
+batches = [(torch.randn(4, 128 * 128), torch.randint(10, (4,))) for _ in range(8)]
+loss_fn = nn.CrossEntropyLoss(reduction="sum")
+rows = []
+
+
+def train(way, team, batches, replicas=2):
+    """Forward and backward of all batches; notes what this rank held, returns its two stages."""
+    mirror = team.Split(0, -team.rank)  # the same ranks, numbered from the other end
+    stage, opposite = cut(team, team.rank), cut(team, mirror.rank)
+    with SavedBytes(stage, opposite) as counter:
+        for i, batch in enumerate(batches):
+            ranks, mine = [(team, stage), (mirror, opposite)][i % replicas]
+            run_stage(ranks, mine, [("F", 0), ("B", 0)], [batch], loss_fn, width)
+    labels = {"rank": f"rank {comm.rank}", "way": way}
+    rows.append({"labels": labels, "value": counter.peak / 2**20, "unit": "MiB", "kind": "counted"})
+    return stage, opposite
+
+
+basic = train("Basic", comm, batches, replicas=1)
+
+# %%
+show(sum(cluster["rows"], []), x="rank", y="most activations held")
+
+# %% [markdown]
+# Rank 0 is full, the others are nearly empty: the first piece sees the most pixels. Memory lies idle, not only time.
+
+# %% [markdown] tags=["slide"]
+# ## 2 · From the other end
+#
+# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction: its *first* stage is on rank 3 (`mirror`). The replicas take turns.
+#
+# With two batches before an update, this is *MAST*; with more, *MASTER*. *Hybrid* adds data parallelism: here two groups of two ranks, four batches each. Basic's rank 0 held 4.75 MiB.
+
+# %%
+predict("MASTER: how many MiB of activations does rank 0 hold?", None)
+
+# %%
+# %%px
+group, share = comm.Split(comm.rank // 2), batches[comm.rank // 2 :: 2]
+for way, team, part in (("MAST", comm, batches[:2]), ("Hybrid", group, share), ("MASTER", comm, batches)):
+    stage, opposite = train(way, team, part)
+
+# %%
+held = cluster["rows"][0][3]["value"]
+outcome("MASTER: how many MiB of activations does rank 0 hold?", held, word="counted")
+show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cells</summary>
+#
+# Not one byte more than Basic. The second replica goes forward in memory that the first's backward has freed. Rank 3 now holds as much as rank 0. (In Hybrid, each rank has two
+# pieces.)
+#
+# GPipe would hold eight batches, 1F1B four (lesson 08). Smaller micro-batches help them, unless one *image* fills the memory. GEMS's price: weights, gradients and optimizer
+# state twice.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 3 · Two replicas, one gradient
+#
+# Each replica has seen half of the batches. Before the update, their gradients must be added.
+
+# %% tags=["exercise: 17.1", "subslide"]
+
+# %% [markdown] tags=["notes"]
+# Seven minutes up to here, six for the exercise. Let pairs play ranks 0 and 3.
+
+# %% [markdown] tags=["subslide"]
+# Your function, or until it is right the course's, beside one process that takes all batches:
+
+# %%
+continue_with("17.1")
+
+
+# %%
+# %%px
+def flat(module):
+    return parameters_to_vector([parameter.grad for parameter in module.parameters()]).numpy()
+
+
+whole = cut(MPI.COMM_SELF, 0)
+for images, labels in batches:
+    loss_fn(whole(images), labels).backward()
+right = np.concatenate([flat(whole[comm.rank]), flat(whole[3 - comm.rank])])
+ours, theirs = flat(stage), flat(opposite)
+for name, exchange in (("not added", lambda *_: None), ("added", sum_replicas)):
+    exchange(comm, ours, theirs)
+    same = comm.allreduce(np.allclose(np.concatenate([ours, theirs]), right), MPI.LAND)
+    if comm.rank == 0:
+        print(f"{name}: as in one process? {same}")
+
+# %% [markdown] tags=["slide"]
+# ## 4 · How much faster?
+#
+# Our ranks share cores, so their times would mislead. So one rank times every stage alone, and we **replay** the schedule on paper with these seconds: one core per rank, free messages. **Vote:** MASTER is (a) twice as fast as Basic, (b) a quarter to a third faster, (c) as fast, since no work was saved.
+
+
+# %%
+# %%px --targets 0
+def replay(forward, backward, count, both):
+    """When the last of four ranks has done `count` batches."""
+    free = [0.0] * 4  # when each rank has done what it began
+    for i in range(count):
+        now = 0.0
+        for stage, seconds in [*enumerate(forward), *reversed([*enumerate(backward)])]:
+            rank = 3 - stage if both and i % 2 else stage
+            free[rank] = now = max(now, free[rank]) + seconds
+    return max(free)
+
+
+alone, x, forward, backward, speeds = MPI.COMM_SELF, batches[0][0], [], [], []
+for one in cut(alone, 0):
+    forward.append(timed(alone, lambda: one(x)))
+    backward.append(timed(alone, lambda: one(x).sum().backward()) - forward[-1])
+    x = one(x).detach().requires_grad_()
+
+for way, groups, count in (("Basic", 1, 8), ("MAST", 1, 2), ("MASTER", 1, 8), ("Hybrid, 8 ranks", 2, 4)):
+    images = 4 * groups * count / replay(forward, backward, count, way != "Basic")
+    speeds.append({"labels": {"way": way}, "value": images, "unit": "images/s", "kind": "replayed"})
+
+# %% tags=["nbval-ignore-output"]
+show(cluster[0]["speeds"], x="way", y="speed")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (b), about. The next forward hides behind a backward; two backwards never overlap. MAST also waits at each update. Hybrid is twice MASTER, on twice the ranks, without the time of
+# its all-reduce.
+#
+# </details>
+#
+# **And in the field?** GEMS's authors report for images of 1024²: Basic 7.25 hours, MAST 6.28, MASTER 4.21, on 4 GPUs; Hybrid 27 minutes, on 128. We replay four *equal* stages, whose
+# backward takes twice as long as their forward. **Vote:** this explains (a) MAST and MASTER, (b) MAST alone, (c) neither.
+
+# %%
+# %%px --targets 0
+for way, count in (("MAST", 2), ("MASTER, endless batches", 10_000)):
+    basic, gems = (replay([1] * 4, [2] * 4, count, both) for both in (False, True))
+    print(f"{way}: {7.25 * gems / basic:.2f} hours on paper")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (b): 6.34 beside 6.28. No number of batches brings MASTER to 4.21. Something else helped, perhaps a larger batch; the source does not say. A model that is bent until
+# it fits explains nothing.
+#
+# </details>
+
+# %% tags=["exercise: 17.q1", "subslide"]
+
+# %% [markdown] tags=["slide"]
+# ## 5 · Five at once
+#
+# All ways to cut can be combined ([their tree](../docs/ways-to-split.md)). Each trains for three steps; then again, with one mistake on purpose. Both are compared with one process. The
+# last line is **Hy-Fi**, on eight ranks: tiles, stages, micro-batches, two directions, data. **Vote:** how many of the 18 mistakes stop with an
+# error? (a) most, (b) about half, (c) none.
+
+# %%
+# !mpiexec -n 4 python -m course.lessons.l17_five_dimensions.strategies
+# !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (c). All 18 train to the end; only the comparison finds them. And "equal" means something, because it can fail.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## On a cluster
+#
+# | | with 64 GPUs |
+# |---|---|
+# | memory | GEMS where one image fills it; else 1F1B with small micro-batches |
+# | links | tiles inside a machine, data across machines |
+# | first run | eight ranks, float64, three steps, beside one process |
+
+# %% [markdown] tags=["slide"]
+# ## Key points
+#
+# - Count memory on every rank: one can be full while others are empty.
+# - GEMS holds Basic's activations and twice the model states, and hides forwards behind backwards.
+# - Compare speed with the same method on fewer GPUs, and weights with a mistake that must fail.
+
+# %% [markdown] tags=["slide"]
+# ## Discuss
+#
+# One of your images needs 60 GB of activations, a GPU has 40. You get eight GPUs: (a) GEMS with eight stages, (b) eight tiles, (c) two tiles × four stages?
+#
+# <details><summary>What to listen for</summary>What does the fullest GPU hold? In (a), the first stage may need most of the 60 GB. (b) needs an eighth, and all work at once. (c) pays when
+# tiles get so thin that halos dominate, but is idle without micro-batches.</details>
+
+# %% [markdown]
+# ## References
+#
+# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. All published figures, Hy-Fi's too: [Ways to split](../docs/ways-to-split.md).

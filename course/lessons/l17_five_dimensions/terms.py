@@ -1,0 +1,20 @@
+"""The terms that lesson 17 introduces."""
+
+from course.lessons.shared.glossary import Term
+
+TERMS = (
+    Term(
+        "layer parallelism",
+        "A pipeline with one micro-batch: one stage works at a time. GEMS's baseline, *Basic*.",
+    ),
+    Term(
+        "GEMS",
+        "Two replicas of a pipeline on the same ranks in opposite directions, so that one works while "
+        "the other waits.",
+    ),
+    Term(
+        "Hy-Fi",
+        "Tiles, stages, micro-batches, two directions and data parallelism at once, for images that are "
+        "too large for one GPU.",
+    ),
+)
