@@ -9,7 +9,7 @@ NAMES = [
 ARGUMENTS = {
     "accelerate.state:AcceleratorState._reset_state": ["reset_partial_state"],
     "accelerate.state:PartialState.__init__": ["cpu"],
-    "transformers:Trainer.__init__": ["compute_loss_func", "data_collator", "callbacks"],
+    "transformers:Trainer.__init__": ["train_dataset"],
     "transformers:TrainingArguments.__init__": [
         "deepspeed", "accelerator_config", "train_sampling_strategy", "dataloader_pin_memory",
     ],
