@@ -64,10 +64,10 @@ _MEAN = "comm.allreduce(sum(counts))"
 
 WEIGHTS = Exercise(
     id="13.4",
-    title="Every token alike",
+    title="Spot the bug: every token alike",
     task="This function weighs all micro-batches equally. Change it so that every *token* weighs the same, "
     "whichever rank and micro-batch it is in.",
-    objectives=(2,),
+    objectives=(1,),
     targets=("token-counts-do-not-matter",),
     stub=_STUB,
     hints=(
@@ -134,7 +134,7 @@ NEW_LOADER = Question(
             belief="low-loss-can-write",
         ),
     ),
-    objectives=(3,),
+    objectives=(2,),
 )
 
 ROUGE_AND_FACTS = Question(
@@ -161,7 +161,7 @@ ROUGE_AND_FACTS = Question(
             right=True,
         ),
     ),
-    objectives=(1,),
+    objectives=(3,),
 )
 
 EXERCISES = (WEIGHTS, NEW_LOADER, ROUGE_AND_FACTS)
@@ -170,7 +170,7 @@ PREDICTIONS = (
     Prediction(
         id="13.p4",
         question="ROUGE-1 of references with one wrong name, in percent?",
-        objectives=(1,),
+        objectives=(3,),
         targets=("rouge-up-facts-right",),
     ),
 )
