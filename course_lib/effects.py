@@ -28,14 +28,18 @@ from mpi4py import MPI
 
 STATUS = Path("/proc/self/status")
 ANY, ANY_TAG = MPI.ANY_SOURCE, MPI.ANY_TAG
+_NOTES = MPI.Comm.Create_keyval()  # of a communicator: the one beside it for the notes
 
 
 def slow_messages(comm: MPI.Intracomm, seconds: float, gbit_per_s: float | None = None) -> MPI.Intracomm:
     """`comm` with each message delayed on purpose: it takes `seconds`, plus its bytes at `gbit_per_s`.
 
-    All ranks call it together; `Free()` frees `comm` with it. Raises ValueError for a negative time or a rate
-    of zero, and when ranks are on several machines, whose clocks differ.
+    All ranks call it together; `Free()` frees `comm` with it. Called again for one communicator, it returns
+    another with other delays; what one sends the other may receive. Raises ValueError for a negative time or
+    a rate of zero, and when ranks are on several machines, whose clocks differ.
     """
+    if isinstance(comm, SlowComm):
+        comm = comm.comm
     if seconds < 0 or (gbit_per_s is not None and gbit_per_s <= 0):
         raise ValueError(f"{seconds} s and {gbit_per_s} Gbit/s: use at least 0 s and a rate above 0, or None")
     machines = set(comm.allgather(MPI.Get_processor_name()))
@@ -57,7 +61,8 @@ class SlowComm:
 
     def __init__(self, comm: MPI.Intracomm, seconds: float, gbit_per_s: float | None) -> None:
         self.comm, self.seconds, self.gbit_per_s = comm, seconds, gbit_per_s
-        self.notes = MPI.Intracomm(comm).Dup()
+        self.notes: MPI.Intracomm = comm.Get_attr(_NOTES) or MPI.Intracomm(comm).Dup()
+        comm.Set_attr(_NOTES, self.notes)  # one for all that share the messages of `comm`
         self.free_at = 0.0  # when this rank's link has sent everything
 
     def __getattr__(self, name: str) -> Any:
@@ -159,27 +164,35 @@ class SlowRequest:
 
     def __init__(self, data: MPI.Request, arrives: np.ndarray, read: Callable[[MPI.Status], object]) -> None:
         self.data, self.arrives, self.read = data, arrives, read  # `read` gets the note: it fills `arrives`
-        self.known = False
+        self.known, self.got = False, MPI.Status()
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until the data are there, then sleep until they would have arrived."""
         if not self.known:
-            status = MPI.Status() if status is None else status
-            self.data.Wait(status)
-            self.read(status)
+            self.data.Wait(self.got)
+            self.read(self.got)
             self.known = True
         sleep(max(0.0, self.arrives[0] - monotonic()))
+        _copy(self.got, status)
         return True
 
     wait = Wait
 
-    def Test(self) -> bool:
+    def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether the message has arrived."""
-        status = MPI.Status()
-        if not self.known and self.data.Test(status):
-            self.read(status)
+        if not self.known and self.data.Test(self.got):
+            self.read(self.got)
             self.known = True
-        return self.known and monotonic() >= float(self.arrives[0])
+        arrived = self.known and monotonic() >= float(self.arrives[0])
+        if arrived:
+            _copy(self.got, status)
+        return arrived
+
+
+def _copy(status: MPI.Status, into: MPI.Status | None) -> None:
+    if into is not None:
+        into.source, into.tag, into.error = status.source, status.tag, status.error
+        into.Set_elements(MPI.BYTE, status.Get_count(MPI.BYTE))
 
 
 def nbytes_of(buffer: Any) -> int:

@@ -10,6 +10,7 @@ from math import isqrt
 
 from course_lib.theory.memory import ADAM_FP32, SHARDED_FROM, STAGES, StateBytes
 from course_lib.theory.partition import even_range, even_ranges, fused_ranges
+from course_lib.theory.planner.quantity import Quantity
 from course_lib.theory.schedules import TimedAction, makespan
 
 MOMENTUM_MIXED = StateBytes(weights=2, gradients=2, optimizer=4 + 4)  # master copy, SGD's momentum
@@ -202,3 +203,18 @@ def tile_shape(shape: str, tiles: int) -> tuple[int, int]:
     if rows * columns != tiles:
         raise ValueError(f"{tiles} tiles make no square; use {isqrt(tiles) ** 2} tiles, or strips")
     return rows, columns
+
+
+def leaves(quantity: Quantity) -> list[Quantity]:
+    """All quantities without parts that `quantity` is made of: given, measured or cited, each once."""
+    found: dict[Quantity, None] = {}
+    seen: set[Quantity] = set()
+    waiting = [quantity]
+    while waiting:
+        one = waiting.pop()
+        if one not in seen:
+            seen.add(one)
+            waiting += [part for _, part in one.parts]
+            if not one.parts:
+                found[one] = None
+    return list(found)

@@ -5,11 +5,12 @@
 
 A deck shows the core without its setup. A cell tagged `slide` begins a column of pages, one tagged `subslide`
 a page below it, one tagged `fragment` appears at the next key press, one tagged `skip` is left out. In a
-column without such tags below the first cell, every text that leads to code begins a page, and so does what
-the page has no room for; a text that says what was seen stays on its page. What a cell shows appears at the
-next key press, after the room has voted; code that only draws a figure or compares a guess is left out. What
-answers a prediction (`course.tools.folds`) is a closed fold that the next key press opens, or a click. The
-speaker reads the cells tagged `notes`, the other answers that learners open, and the replies of questions.
+column without such tags below the first cell, every text that leads to code begins a page; a text that says
+what was seen stays on its page. What the page has no room for begins the next, and what a long program shows
+has a page of its own. What a cell shows appears at the next key press, after the room has voted; code that
+only draws a figure or compares a guess is left out. What answers a prediction (`course.tools.folds`) is a
+closed fold that the next key press opens, or a click. The speaker reads the cells tagged `notes`, the other
+answers that learners open, and the replies of questions.
 
     python -m course.tools.slides --reveal FOLDER [04 …]
 """
@@ -20,7 +21,7 @@ import re
 import shutil
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import ceil
 from pathlib import Path
 
@@ -58,6 +59,7 @@ SHOWS_ITSELF = ("%%", "cluster.")  # code that is shown although it draws
 EXERCISE = re.compile(r"%%exercise (\S+)")
 FOLDED = re.compile(r"\s*<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
 OPENED = '<details class="fragment custom fold">'  # by the next key press
+FOLD_ALONE = re.compile(rf"^{OPENED}<summary>.*?</summary>(.*)</details>", re.DOTALL)
 FIELD = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", re.MULTILINE)
 GOAL = re.compile(r"^\*([^*\s].*[^*])\*$", re.MULTILINE)
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
@@ -139,7 +141,7 @@ def _title(header: NotebookNode, title: str) -> Iterator[NotebookNode]:
 
 def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
     """The cells from one `slide` to the next, as pages with their notes; each page says whose it is."""
-    cells = [cell for cell in cells if not _left_out(cell)]
+    cells = [part for cell in cells if not _left_out(cell) for part in _parts(cell)]
     marked = any(_kind(cell) not in ("", NOTES) for cell in cells[1:])
     heading = re.search(r"^#+ (.+)$", cells[0].source, re.MULTILINE)
     words = re.sub("`(.+?)`", r"<code>\1</code>", heading[1]) if heading else ""
@@ -151,27 +153,56 @@ def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
             yield _note(cell.source)
             continue
         exercise = EXERCISE.match(cell.source) if cell.cell_type == "code" else None
-        if exercise:
-            yield from _exercise(cell, exercise[1])
-            used += _lines(cell)
-            continue
         notes = _unfold(cell) if cell.cell_type == "markdown" else []
-        if place and not marked:
-            kind = _guessed_kind(cell, cells[place + 1 :], used)
+        if place and not kind:
+            kind = _guessed_kind(cell, cells[place + 1 :], used, marked)
         used = _lines(cell) + (0 if kind in ("slide", "subslide") else used)
         if kind == "subslide" and not cell.source.startswith("#"):
             yield _placed(nbformat.v4.new_markdown_cell(title), kind)
             kind = ""
+            cell.source = FOLD_ALONE.sub(r"\1", cell.source)  # the key press that came here has opened it
+        if exercise:
+            yield from _exercise(cell, exercise[1], kind)
+            continue
         yield _placed(cell, kind)
         yield from map(_note, notes)
 
 
-def _guessed_kind(cell: NotebookNode, later: Sequence[NotebookNode], used: float) -> str:
-    """How a cell without a mark begins on a page of which `used` lines are taken."""
+def _parts(cell: NotebookNode) -> Iterator[NotebookNode]:
+    """The cell; or its code, then what it shows, where one page has no room for both."""
+    exercise = cell.cell_type == "code" and EXERCISE.match(cell.source)
+    if cell.cell_type == "markdown" or exercise or _lines(cell) <= PAGE_LINES or not cell.outputs:
+        yield cell
+        return
+    shown = [_shown(cell, n, output) for n, output in enumerate(chain(*map(_halves, cell.outputs)))]
+    cell.outputs = []
+    yield from (each for each in (cell, *shown) if _lines(each))
+
+
+def _shown(cell: NotebookNode, number: int, output: NotebookNode) -> NotebookNode:
+    """A cell with one of the outputs of `cell`, and no code."""
+    alone = nbformat.v4.new_code_cell(cell.source, id=f"{cell.id}-shown-{number}", outputs=[output])
+    alone.metadata["transient"] = {**cell.metadata.get("transient", {}), "remove_source": True}
+    return alone
+
+
+def _halves(output: NotebookNode) -> Iterator[NotebookNode]:
+    """The output; or what the first half of the ranks printed, and the second, where it is long."""
+    text = output.get("text", "")
+    begins = [match.start() for match in re.finditer(r"^\[stdout:", text, re.MULTILINE)]
+    if _output_lines(output) <= PAGE_LINES or len(begins) < 2:
+        yield output
+        return
+    middle = begins[len(begins) // 2]
+    yield from (nbformat.v4.new_output("stream", text=part) for part in (text[:middle], text[middle:]))
+
+
+def _guessed_kind(cell: NotebookNode, later: Sequence[NotebookNode], used: float, marked: bool) -> str:
+    """How a cell without a mark begins on a page of which `used` lines are taken; others may be `marked`."""
     lines, text = _lines(cell), cell.cell_type == "markdown" and not cell.source.startswith(OPENED)
     short = lines if text else used
     full = used + lines > PAGE_LINES + SHORT_LINES * (short <= SHORT_LINES)
-    if full or not text or used <= HEADING_LINES:
+    if full or marked or not text or used <= HEADING_LINES:
         return "subslide" if full else ""
     following = next((each for each in later if _kind(each) != NOTES), None)
     leads_on = following is not None and following.cell_type == "code"
@@ -196,7 +227,7 @@ def _output_lines(output: NotebookNode) -> int:
     return sum(ceil(len(line) / OUTPUT_COLUMNS) for line in words.splitlines())
 
 
-def _exercise(cell: NotebookNode, id: str) -> Iterator[NotebookNode]:
+def _exercise(cell: NotebookNode, id: str, kind: str) -> Iterator[NotebookNode]:
     """The cell of an exercise without its verdict; of a question, the replies as notes."""
     item = find_exercise(id)
     if isinstance(item, Question):
@@ -207,7 +238,7 @@ def _exercise(cell: NotebookNode, id: str) -> Iterator[NotebookNode]:
         yield _note("\n\n".join(replies))
         return
     cell.outputs = []
-    yield _placed(cell, "")
+    yield _placed(cell, kind)
     yield _note(f"Hints: {' / '.join(hint.strip() for hint in item.hints[:2])}")
 
 

@@ -1,14 +1,18 @@
-"""Two ways to add up an array over all ranks: in small pieces, or all of it at once.
+"""Ways to add up an array over all ranks: in small pieces, or all of it at once.
 
-    ring        2(n-1) messages of 1/n of the array    each rank sends to its right neighbour only
-    doubling    log2(n) messages of all of it          with the ranks 1, 2, 4 … away
+    ring         2(n-1) messages of 1/n of the array    each rank sends to its right neighbour only
+    doubling     log2(n) messages of all of it          with the ranks 1, 2, 4 … away
+    in_groups    2(g-1) messages for each group of g    rings of rings; groups of two halve and double
+    tree         log2(n) messages there, as many back   of all of it; rank 0 sends or receives in each
 
-Arrays have one dimension and are contiguous; `tag` is that of the messages. `comm/collectives.py` takes any
+Arrays have one dimension and are contiguous; a `tag` is that of the messages. `comm/collectives.py` takes any
 shape and checks what it is given. `theory/cost_model.py` predicts what each costs.
 
 Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009);
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -52,3 +56,40 @@ def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
         distance *= 2
     if rank + power < n:
         comm.Send(array, rank + power, tag)
+
+
+def in_groups(comm: MPI.Comm, array: np.ndarray, groups: Sequence[int], near: int = 1) -> None:
+    """Sum `array` over `comm`, in place: in rings of groups[0] ranks, then each chunk across these rings.
+
+    The product of `groups` is the number of ranks. Neighbours in the first rings are `near` apart.
+    """
+    if not groups:
+        return
+    n, place = groups[0], comm.rank // near % groups[0]
+    right, left = (comm.rank + ((place + way) % n - place) * near for way in (1, -1))
+    chunks = np.array_split(array, n)
+    incoming = np.empty_like(chunks[0])
+    for step in range(n - 1):
+        out, into = chunks[(place - step) % n], chunks[(place - step - 1) % n]
+        comm.Sendrecv(out, right, 0, incoming[: into.size], left, 0)
+        into += incoming[: into.size]
+    in_groups(comm, chunks[(place + 1) % n], groups[1:], near * n)
+    for step in range(n - 1):
+        out, into = chunks[(place + 1 - step) % n], chunks[(place - step) % n]
+        comm.Sendrecv(out, right, 0, into, left, 0)
+
+
+def tree(comm: MPI.Comm, array: np.ndarray, far: int = 1) -> None:
+    """Sum `array` over `comm`, in place: up to rank 0, and back. Ranks that still add are `far` apart."""
+    if far >= comm.size:
+        return
+    if comm.rank % (2 * far):
+        comm.Send(array, comm.rank - far)
+        comm.Recv(array, comm.rank - far)
+        return
+    other = comm.rank + far if comm.rank + far < comm.size else MPI.PROC_NULL
+    incoming = np.zeros_like(array)
+    comm.Recv(incoming, other)
+    array += incoming
+    tree(comm, array, 2 * far)
+    comm.Send(array, other)

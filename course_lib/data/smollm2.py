@@ -54,14 +54,14 @@ def fetch_smollm2() -> str:
 def check_machine(folder: Path) -> None:
     """DataError when a package, the network, disk or memory is missing."""
     if lacking := [name for name in PACKAGES if find_spec(name) is None]:
-        raise DataError(f"SmolLM2 needs {' and '.join(lacking)}; run: pip install 'course-lib[smollm2]'")
+        raise DataError(f"SmolLM2 needs {' and '.join(lacking)}; run: pip install {' '.join(lacking)}")
     if is_offline():
         raise DownloadError("SmolLM2 is not here and COURSE_OFFLINE=1 forbids downloads; unset it")
     for what, nbytes in (("disk", shutil.disk_usage(folder).free), ("memory", free_memory())):
         if nbytes < NEEDED_NBYTES:
             raise DataError(
                 f"SmolLM2 needs 6 GB of free {what}, and here are {nbytes / 1e9:.1f} GB; "
-                "lesson 13 runs with its small model"
+                "free some, or take another machine"
             )
 
 

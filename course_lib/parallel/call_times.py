@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
-from course_lib.comm.halo import halo_exchange
 from course_lib.comm.regions import all_gathered, all_reduced, reduce_scattered
 from course_lib.comm.timing import seconds_of_each
 from course_lib.parallel.pipeline import Neighbours
@@ -22,7 +21,7 @@ from course_lib.parallel.zero import all_gather, reduce_scatter
 from course_lib.theory.schedules import Action
 
 NUMBERS = tuple(4**power for power in range(3, 11))  # 64 to a million, in 32 bits
-WIDTH = 16  # numbers per token, and pixels on a row
+WIDTH = 16  # numbers per token
 Work = Callable[[], object]
 
 
@@ -56,7 +55,6 @@ def exchanges(pair: Any, numbers: int) -> dict[str, tuple[int, Work]]:
     flat = torch.ones(numbers)
     tokens = torch.ones(1, numbers // WIDTH, WIDTH)
     shard = tokens[:, : numbers // WIDTH // 2].contiguous()
-    tile = torch.ones(1, numbers // (4 * WIDTH), 4, WIDTH)
     nbytes = flat.nbytes
     return {
         "tensor all-reduce": (nbytes, lambda: all_reduced(pair, flat)),
@@ -65,7 +63,6 @@ def exchanges(pair: Any, numbers: int) -> dict[str, tuple[int, Work]]:
         "data reduce-scatter": (nbytes, lambda: reduce_scatter(pair, flat)),
         "data all-gather": (nbytes, lambda: all_gather(pair, flat)),
         "pipeline message": (nbytes, lambda: pass_on(pair, flat)),
-        "tiles halo": (tile[:, :, :1].nbytes, lambda: halo_of(pair, tile)),
     }
 
 
@@ -79,10 +76,3 @@ def pass_on(pair: MPI.Intracomm, tensor: torch.Tensor) -> None:
         neighbours.receive(Action("F", 1, 0), 0)
         neighbours.send(Action("B", 1, 0), 0, tensor)
     neighbours.wait()
-
-
-def halo_of(pair: MPI.Intracomm, tile: torch.Tensor) -> torch.Tensor:
-    """A row of pixels from the neighbour, and zeros around the image."""
-    rows = tile.shape[2]
-    needed = [range(rank * rows - 1, (rank + 1) * rows + 1) for rank in range(pair.size)]
-    return halo_exchange(pair, tile, 2, needed)

@@ -2,13 +2,13 @@
 
     grid = grid_of(comm, plan)
     training = prepare(grid, shape, batch, plan)
-    peak_nbytes(training); global_loss(grid, training.step())
+    training.step(); peak_nbytes(training)
 
 The optimizer is always one of `parallel/zero.py`, on the data axis (stage 0 with one rank is plain AdamW in
-buckets); tiles, whose gradients are summed in another way, have a plain AdamW.
+buckets).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,18 @@ import torch
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
-from torch.optim import AdamW
 
 from course_lib.comm.grid import make_grid
-from course_lib.parallel.data_parallel import sum_gradients
 from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
-from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_model, tile_of
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
-from course_lib.parallel.zero import MOMENTS, TiledLinear, offload_state
+from course_lib.parallel.zero import MOMENTS, offload_state
 from course_lib.parallel.zero_stages import held, start
 from course_lib.theory.partition import even_range
 from course_lib.theory.planner.memory import schedule_of, stages_of
-from course_lib.theory.planner.models import Layer, Shape, TransformerShape
-from course_lib.theory.planner.nets import ConvShape, MLPShape
+from course_lib.theory.planner.models import TransformerShape
 from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.training.loop import Batch, SummedLoss
 from course_lib.training.memory_use import LiveBytes
-from course_lib.training.models import seeded
 from course_lib.training.transformer import build_transformer
 
 Grid = dict[str, Any]  # the communicator of each axis
@@ -43,7 +38,7 @@ Grid = dict[str, Any]  # the communicator of each axis
 class Training:
     """One rank's part of a training: a step, and the tensors that are there between two steps.
 
-    `step` returns this rank's part of the loss (see `global_loss`). `in_files` are tensors outside memory.
+    `step` returns this rank's part of the loss of the global batch. `in_files` are tensors outside memory.
     """
 
     step: Callable[[], float]
@@ -56,21 +51,21 @@ def grid_of(comm: MPI.Intracomm, plan: Plan) -> Grid:
     return dict(make_grid(comm, **{axis: plan.ways(axis) for axis in reversed(AXES)}).axes)
 
 
-def prepare(grid: Grid, shape: Shape, batch: int, plan: Plan, folder: Path | None = None) -> Training:
+def prepare(
+    grid: Grid, shape: TransformerShape, batch: int, plan: Plan, folder: Path | None = None
+) -> Training:
     """This rank's part of the training of `shape` on global batches of `batch` samples.
 
     `folder` is for the files of a plan that offloads.
     """
     samples = shard(batch_of(shape, batch), grid["data"])
-    if plan.tiles != (1, 1):
-        return tiled(grid, shape, samples, plan)
     stages = stages_of(shape, batch, plan)
     lengths = [sum(layer.name != "loss" for layer in stage.layers) for stage in stages]
     mine = stages[grid["pipeline"].rank]
     first = sum(lengths[: mine.index])
     modules = layers_of(shape, grid, plan)[first : first + lengths[mine.index]]
     module, loss = wrapped(modules, plan), loss_of(shape, grid, plan)
-    pieces = gathered_alone(modules, mine.layers)
+    pieces = [one for one, layer in zip(modules, mine.layers, strict=False) if layer.gathered]
     zero = start(grid["data"], module, plan.zero, layers=pieces, bucket_bytes=plan.bucket_nbytes)
     if plan.offload:
         assert folder is not None
@@ -112,11 +107,6 @@ def backward(grid: Grid, module: nn.Module, loss: SummedLoss, samples: Batch, pl
     return summed
 
 
-def global_loss(grid: Grid, part: float) -> float:
-    """The loss of the global batch before a step; all ranks call it, each with what its `step` returned."""
-    return float(grid["data"].allreduce(grid["pipeline"].allreduce(part)))
-
-
 def wrapped(layers: list[nn.Module], plan: Plan) -> nn.Module:
     """The layers as one module; what is recomputed is wrapped."""
     if plan.recompute and plan.pipeline > 1:
@@ -126,109 +116,41 @@ def wrapped(layers: list[nn.Module], plan: Plan) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def gathered_alone(modules: list[nn.Module], planned: Sequence[Layer]) -> list[nn.Module]:
-    """What stage 3 gathers one at a time: the tiles of a tiled layer, and layers that the planner says."""
-    found: list[nn.Module] = []
-    for module, layer in zip(modules, planned, strict=False):
-        if layer.gathered > 1:
-            found += module[0].tiles  # type: ignore[index]
-        elif layer.gathered:
-            found.append(module)
-    return found
-
-
-def tiled(grid: Grid, shape: Shape, samples: Batch, plan: Plan) -> Training:
-    """The training of a convolutional net whose images are cut into tiles."""
-    tiles = make_tiles(grid["tiles"], *plan.tiles)
-    *convolutions, last = layers_of(shape, grid, plan)
-    mean, *head = last.children()
-    body = tile_model(tiles, nn.Sequential(*convolutions, mean))
-    module = nn.Sequential(body, *head)
-    optimizer, loss = AdamW(module.parameters()), loss_of(shape, grid, plan)
-    mine = Batch(tile_of(tiles, samples.inputs).contiguous(), samples.targets, samples.global_size)
-
-    def step() -> float:
-        optimizer.zero_grad(set_to_none=False)
-        part = backward(grid, module, loss, mine, plan)
-        sum_over_tiles(tiles, [body])
-        sum_gradients(grid["data"], module)
-        optimizer.step()
-        return part
-
-    def tensors() -> list[torch.Tensor]:
-        state = [value for each in optimizer.state.values() for value in each.values()]
-        found = [
-            *module.parameters(),
-            *(p.grad for p in module.parameters()),
-            *state,
-            mine.inputs,
-            mine.targets,
-        ]
-        return [tensor for tensor in found if tensor is not None]
-
-    return Training(step, tensors)
-
-
 # ---------------------------------------------------------------- samples and models
 
 
-def batch_of(shape: Shape, batch: int) -> Batch:
+def batch_of(shape: TransformerShape, batch: int) -> Batch:
     """Random samples, the same on all ranks: neither time nor memory depends on them."""
     generator = torch.Generator().manual_seed(0)
-    if isinstance(shape, TransformerShape):
-        tokens = torch.randint(shape.vocabulary, (batch, shape.length + 1), generator=generator)
-        return Batch(tokens[:, :-1], tokens[:, 1:], batch * shape.length)
-    size = (shape.channels[0], shape.side, shape.side) if isinstance(shape, ConvShape) else (shape.widths[0],)  # type: ignore[attr-defined]
-    classes = shape.classes if isinstance(shape, ConvShape) else shape.widths[-1]  # type: ignore[attr-defined]
-    inputs = torch.randn(batch, *size, generator=generator)
-    return Batch(inputs, torch.randint(classes, (batch,), generator=generator), batch)
+    tokens = torch.randint(shape.vocabulary, (batch, shape.length + 1), generator=generator)
+    return Batch(tokens[:, :-1], tokens[:, 1:], batch * shape.length)
 
 
 def shard(batch: Batch, data: MPI.Intracomm) -> Batch:
     """This data rank's samples, copied: the others' are not held."""
     mine = even_range(len(batch.targets), data.size, data.rank)
     part = slice(mine.start, mine.stop)
-    if batch.targets.dim() == 1:
-        return Batch(batch.inputs[part].clone(), batch.targets[part].clone(), batch.global_size)
     tokens = torch.cat([batch.inputs[part], batch.targets[part][:, -1:]], dim=1)
     return Batch(tokens[:, :-1], tokens[:, 1:], batch.global_size)
 
 
-def layers_of(shape: Shape, grid: Grid, plan: Plan) -> list[nn.Module]:
+def layers_of(shape: TransformerShape, grid: Grid, plan: Plan) -> list[nn.Module]:
     """The layers that stages are made of: those of the planner without the loss, as modules.
 
     Their initial weights are the same on all ranks.
     """
-    if isinstance(shape, TransformerShape):
-        whole = build_transformer(
-            vocabulary=shape.vocabulary,
-            length=shape.length,
-            width=shape.width,
-            heads=shape.heads,
-            layers=shape.blocks,
-            seed=0,
-        )
-        if plan.tensor == 1:
-            return list(whole.stack())
-        cut = ParallelTransformer(grid["tensor"], whole, sequence=plan.sequence)
-        return [Entrance(cut), *cut.blocks, cut.norm, cut.head]
-    net = seeded(lambda: nn.ModuleList(net_layers(shape)), seed=0, name="net")
-    return list(net)
-
-
-def net_layers(shape: Shape) -> list[nn.Module]:
-    """The layers of a fully connected or convolutional net, with random weights."""
-    if isinstance(shape, MLPShape):
-        pairs = zip(shape.widths[:-1], shape.widths[1:], strict=True)
-        linear: list[nn.Module] = [nn.Linear(inputs, outputs) for inputs, outputs in pairs]
-        if shape.layer_tiles > 1:
-            linear[:-1] = [TiledLinear(one, shape.layer_tiles) for one in linear[:-1]]  # type: ignore[arg-type]
-        return [*(nn.Sequential(one, nn.ReLU()) for one in linear[:-1]), linear[-1]]
-    assert isinstance(shape, ConvShape)
-    pairs = zip(shape.channels[:-1], shape.channels[1:], strict=True)
-    convolutions = [nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.ReLU()) for i, o in pairs]
-    head = nn.Linear(shape.channels[-1], shape.classes)
-    return [*convolutions, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)]
+    whole = build_transformer(
+        vocabulary=shape.vocabulary,
+        length=shape.length,
+        width=shape.width,
+        heads=shape.heads,
+        layers=shape.blocks,
+        seed=0,
+    )
+    if plan.tensor == 1:
+        return list(whole.stack())
+    cut = ParallelTransformer(grid["tensor"], whole, sequence=plan.sequence)
+    return [Entrance(cut), *cut.blocks, cut.norm, cut.head]
 
 
 class Entrance(nn.Module):
@@ -243,11 +165,10 @@ class Entrance(nn.Module):
         return self.token(tokens) + self.positions(tokens.shape[1])
 
 
-def loss_of(shape: Shape, grid: Grid, plan: Plan) -> SummedLoss:
+def loss_of(shape: TransformerShape, grid: Grid, plan: Plan) -> SummedLoss:
     """The cross entropy, summed over samples or tokens."""
 
     def of_shards(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        assert isinstance(shape, TransformerShape)
         return vocabulary_cross_entropy(grid["tensor"], logits, targets, shape.vocabulary).sum()
 
     def of_all(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

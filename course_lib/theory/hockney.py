@@ -32,11 +32,6 @@ class Hockney:
     beta_seconds_per_byte: float
     gamma_seconds_per_byte: float = 0.0
 
-    @property
-    def gbyte_per_s(self) -> float:
-        """The bandwidth of endless messages, in 10⁹ bytes per second."""
-        return 1e-9 / self.beta_seconds_per_byte if self.beta_seconds_per_byte else float("inf")
-
     def one_way_seconds(self, nbytes: float) -> float:
         """Of a message of `nbytes`."""
         return self.alpha_seconds + self.beta_seconds_per_byte * nbytes

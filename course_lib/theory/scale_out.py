@@ -10,9 +10,7 @@ says, so that one sees by how much.
 α, β and γ are Hockney's (`hockney.py`), the all-reduce is the ring (`cost_model.py`).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from math import log2
 
 from course_lib.theory.cost_model import Machine, predict_seconds, ring_allreduce_cost
 
@@ -40,20 +38,6 @@ class DataParallelStep:
     def samples_per_second(self, ranks: int, machine: Machine) -> float:
         """Samples per second of all ranks together."""
         return ranks * self.samples_per_rank / self.seconds(ranks, machine)
-
-
-def efficiency_band(step: DataParallelStep, ranks: int, machines: Iterable[Machine]) -> tuple[float, float]:
-    """The lowest and the highest efficiency on `ranks` ranks when the link was measured several times."""
-    found = [step.efficiency(ranks, machine) for machine in machines]
-    return min(found), max(found)
-
-
-def repeated_doublings(ratio: float, ranks: int, start: int = 2) -> float:
-    """How many times as long as on `start` ranks, if every doubling up to `ranks` took `ratio` times as long.
-
-    A forecast to distrust: the ratio of an all-reduce changes from one doubling to the next.
-    """
-    return float(ratio ** log2(ranks / start))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from course_lib.training.transformer import Block
 ROWS, WIDTHS = (8, 32, 128, 512, 2048), (32, 128, 512, 1024)
 MOST_FLOP = 3e9  # of one product
 HEADS = ((16, 32), (16, 128), (32, 64), (32, 256), (64, 128), (64, 256))  # head width and sequence length
-MAPS = ((1, 32), (3, 16), (3, 32), (8, 8), (16, 16), (32, 32), (64, 64))  # in and out of convolutions
 NUMBERS = tuple(2**power for power in (8, 11, 13, 15, 17, 19, 21, 22))
 CLASSES = 128
 BETWEEN_NBYTES, MOST_COPIES = 2**24, 64  # of an operation's tensors, before it uses the same again
@@ -80,14 +79,8 @@ def cases() -> Iterator[Case]:
         for batch in (2, 8):
             q, k, v = (random(batch, 4, length, width) for _ in range(3))
             yield Case("attention", 4 * q.numel() * length, 4 * q.numel(), (q, k, v), attention)
-    for maps_in, maps_out in MAPS:
-        for images, side in ((1, 16), (4, 32), (16, 32)):
-            x, w, b = random(images, maps_in, side, side), random(maps_out, maps_in, 3, 3), random(maps_out)
-            flop, numbers = 2 * x.numel() * maps_out * 9, x.numel() * (1 + maps_out / maps_in)
-            yield Case("convolution", flop, numbers, (x, w, b), lambda x, w, b: F.conv2d(x, w, b, padding=1))
     for n in NUMBERS:
         yield Case("gelu", n, 0, (random(n),), F.gelu)
-        yield Case("relu", n, 0, (random(n),), F.relu)
         yield Case("add", n, 0, (random(n), random(n)), torch.add)
         rows, width = max(1, n // CLASSES), min(n, CLASSES)
         scale = random(width), random(width)

@@ -57,7 +57,7 @@ def work_on(lesson: Lesson, shown: Locator, cell: Cell, pictures: Path) -> None:
     """Do in one cell what it asks for; fail if it shows nothing, or red, where the published one does not."""
     source = "".join(cell["source"])
     if exercise := EXERCISE.match(source):
-        practise(lesson, shown, find_exercise(exercise[1]), pictures)
+        practise(lesson, shown, find_exercise(exercise[1]), source.splitlines()[0], pictures)
         return
     guessed = UNGUESSED.sub(r"\1, 1)", source)
     said = lesson.run(shown, None if guessed == source else guessed)
@@ -69,8 +69,8 @@ def work_on(lesson: Lesson, shown: Locator, cell: Cell, pictures: Path) -> None:
         assert "the next cells run your own" in said, said
 
 
-def practise(lesson: Lesson, shown: Locator, item: Exercise | Question, pictures: Path) -> None:
-    """Answer wrongly, keep a picture of the reply, then answer rightly."""
+def practise(lesson: Lesson, shown: Locator, item: Exercise | Question, magic: str, pictures: Path) -> None:
+    """Answer wrongly below the line `magic`, keep a picture of the reply, then answer rightly."""
     if isinstance(item, Question):
         letter = next(letter for letter in item.lettered if letter != item.right)
         wrong, why = f'answer("{letter}")', f"✗ {letter}: {item.lettered[letter].reply}"
@@ -78,10 +78,10 @@ def practise(lesson: Lesson, shown: Locator, item: Exercise | Question, pictures
     else:
         wrong, why = item.wrong[0].source, item.wrong[0].message
         right, praise = item.solution, f"✓ {item.id} is right"
-    said = lesson.run(shown, f"%%exercise {item.id}\n{wrong}")
+    said = lesson.run(shown, f"{magic}\n{wrong}")
     assert said.startswith("✗ ") and why in said, said
     shown.screenshot(path=pictures / f"wrong-{item.id}.png")
-    said = lesson.run(shown, f"%%exercise {item.id}\n{right}")
+    said = lesson.run(shown, f"{magic}\n{right}")
     assert said.startswith(praise), said
 
 

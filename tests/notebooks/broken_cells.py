@@ -387,7 +387,7 @@ ENDLESS = [
         "an await that never ends",
         "import asyncio\nawait asyncio.sleep(10**6)",
         *rows(range(4), "computing"),
-        RESTARTED,
+        f"{FREE}|{RESTARTED}",  # an interrupt ends it, unless a rank answers too late
         options="--timeout 1",
     ),
     broken(

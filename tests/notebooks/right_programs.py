@@ -402,6 +402,56 @@ comm.Recv(x, MPI.PROC_NULL)
 request = comm.Irecv(x, MPI.PROC_NULL)
 request.Wait()
 """,
+    "messages to nobody and from nobody, in every form": """
+x, y, nobody = np.arange(3.0), np.empty(3), MPI.PROC_NULL
+MPI.Attach_buffer(bytearray(1000))
+for send in comm.Ssend, comm.Rsend, comm.Bsend, comm.send, comm.ssend, comm.bsend: send(x, nobody)
+comm.recv(source=nobody)
+MPI.Detach_buffer()
+for start in comm.Isend, comm.Issend, comm.Irsend, comm.isend, comm.issend: start(x, nobody).wait()
+comm.irecv(source=nobody).wait()
+comm.Isendrecv(x, nobody, recvbuf=y, source=nobody).Wait()
+comm.Isendrecv_replace(x, nobody, source=nobody).Wait()
+for make in comm.Send_init, comm.Ssend_init, comm.Recv_init:
+    request = make(x, nobody)
+    for _ in range(2):
+        request.Start()
+        request.Wait()
+    request.Free()
+comm.Probe(nobody)
+assert comm.Iprobe(nobody) and comm.iprobe(nobody)
+comm.Mprobe(nobody).Recv(y)
+comm.Improbe(nobody).Recv(y)
+window = MPI.Win.Allocate(24, comm=comm)
+window.Fence()
+window.Put(x, nobody)
+window.Get(y, nobody)
+window.Accumulate(x, nobody)
+window.Fence()
+window.Put(x, nobody)
+window.Free()
+""",
+    "a line of ranks whose ends exchange with nobody": """
+x, y, nobody = np.arange(3.0) + rank, np.zeros(3), MPI.PROC_NULL
+right, left = rank + 1 if rank + 1 < size else nobody, rank - 1 if rank else nobody
+for one, other in (left, right), (right, left):
+    comm.Sendrecv(x, one, 5, y, other, 5)
+    comm.Sendrecv(x, dest=one, recvbuf=y, source=other)
+    assert y[0] == (other if other != nobody else y[0])
+    got = comm.sendrecv(rank, one, source=other)
+    assert got == (None if other == nobody else other)
+    comm.Sendrecv_replace(x.copy(), one, source=other)
+    comm.Isendrecv(x, one, recvbuf=y, source=other).Wait()
+    request = comm.Isendrecv_replace(y, one, source=other)
+    request.Wait()
+grid = comm.Create_cart([size], periods=[False])
+around = np.empty(2, int)
+grid.Neighbor_allgather(np.array([rank]), around)
+grid.Neighbor_alltoall(around, np.empty(2, int))
+before, after = grid.Shift(0, 1)
+grid.Sendrecv(x, after, recvbuf=y, source=before)
+grid.Free()
+""",
     "empty messages": """
 nothing = np.empty(0)
 comm.Sendrecv(nothing, (rank + 1) % size, recvbuf=nothing, source=(rank - 1) % size)
@@ -450,6 +500,20 @@ larger.Free()
     "two halves of one array": """
 x = np.arange(6.0)
 comm.Sendrecv(x[:3], (rank + 1) % size, recvbuf=x[3:], source=(rank - 1) % size)
+""",
+    "collectives of another thread": """
+import threading
+c = comm.Dup()
+total = np.empty(1)
+def work():
+    for _ in range(3): c.Allreduce(np.ones(1), total)
+thread = threading.Thread(target=work) if rank == 0 else None
+if thread: thread.start()
+else: work()
+comm.Barrier()
+if thread: thread.join()
+assert c.bcast(total[0]) == size
+c.Free()
 """,
     "one thread beside another": """
 import threading

@@ -29,6 +29,46 @@ elif rank == 2:
     comm.Recv(b)
 """,
     ),
+    "one line that sends other types the second time": (
+        ["Mistake: rank 0 sent 3 int64 (line 2:", "rank 1 received them into 3 float64 (line 3:"],
+        """
+for kind in (float, int, float):
+    if rank == 0: comm.Send(np.ones(3, kind), 1)
+    if rank == 1: comm.Recv(b := np.empty(3), 0)
+""",
+    ),
+    "one line that receives into other types the second time": (
+        ["Mistake: ", "sent 3 float64 (line 3:", "received them into 3 int64 (line 3:"],
+        """
+x, right, left = np.ones(3), (rank + 1) % size, (rank - 1) % size
+for kind in (float, int, float):
+    comm.Sendrecv(x, right, recvbuf=(b := np.empty(3, kind)), source=left)
+""",
+    ),
+    "one line whose arrays overlap the second time": (
+        ["used the same memory to send and to receive (line 2:"],
+        """
+x, right, left = np.ones(6), (rank + 1) % size, (rank - 1) % size
+for i in (0, 2, 0): comm.Sendrecv(x[i:i + 3], right, recvbuf=x[3:], source=left)
+""",
+    ),
+    "one line whose message is shorter the second time": (
+        ["Note: rank 1 received a message that fills 2 of the 3 elements", "(line 2:"],
+        """
+for n in (3, 2, 3):
+    comm.Recv(b := np.empty(3), 0) if rank == 1 else comm.Send(np.ones(n), 1) if rank == 0 else None
+""",
+    ),
+    "a wrong type in a collective of another thread": (
+        ["in Bcast rank 0 sent 2 int64 (line 1:", "received into 2 float64 (line 1:"],
+        """
+def work(): comm.Bcast(x := np.ones(2, int if rank == 0 else float))
+import threading
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+""",
+    ),
     "any source, any tag": (
         ["rank 2 sent 2 int32 (line 2:", "rank 0 received them into 1 int64 (line 5:"],
         """
@@ -410,5 +450,52 @@ one.Free(); other.Free()
 table = np.empty(size, complex)
 comm.Alltoall(np.arange(2.0 * size), table)
 """,
+    ),
+}
+
+_RING = "right, left = (rank + 1) % size, (rank - 1) % size\n"
+ON_ANY_NUMBER_OF_RANKS = {
+    "integers go round a ring of floats": (
+        ["Mistake: rank 0 sent 4 int32 (line 2:", "received them into 2 float64 (line 2:"],
+        _RING + "comm.Sendrecv(np.ones(4, np.int32), right, recvbuf=(b := np.empty(2)), source=left)",
+    ),
+    "the last rank gathers from a rank with fewer": (
+        ["in Gather rank 0 sent 2 float64 (line 2:", "received into 3 float64 (line 2:"],
+        "x, all_of_them = np.ones(3 if rank else 2), np.empty(3 * size) if rank == size - 1 else None\n"
+        "try: comm.Gather(x, all_of_them, root=size - 1)\n"
+        "except MPI.Exception: pass",
+    ),
+    "one rank reduces another type": (
+        ["in Allreduce rank 0 has 2 float64 (line 1:", "2 int64 (line 1:"],
+        "comm.Allreduce(MPI.IN_PLACE, total := np.ones(2, int if rank == size - 1 else float))",
+    ),
+    "a request that is lost on all ranks": (
+        ["never waited for the request of Irecv (line 2:"],
+        _RING + "comm.Irecv(b := np.empty(2), left)\ncomm.Send(np.ones(2), right)",
+    ),
+    "a send buffer that changes on its way": (
+        ["changed the send buffer of Isend (line 3:", "(line 6:"],
+        _RING + "x = np.ones(3)\nrequest = comm.Isend(x, right)\nx[0] = 7\n"
+        "comm.Recv(b := np.empty(3), left)\nrequest.Wait()",
+    ),
+    "one half of the ranks has a communicator of its own, and mixes types": (
+        ["Mistake: rank", "sent 2 int64 (line 2:", "received them into 2 float64 (line 2:"],
+        "half = comm.Split(rank % 2, -rank)\n"
+        "half.Sendrecv(np.ones(2, int), (half.rank + 1) % half.size, recvbuf=(b := np.empty(2)), "
+        "source=(half.rank - 1) % half.size)\nhalf.Free()",
+    ),
+    "a line of ranks that exchange with nobody at its ends": (
+        [],
+        "for step in (1, -1):\n"
+        "    to, source = (at if 0 <= at < size else MPI.PROC_NULL for at in (rank + step, rank - step))\n"
+        "    comm.Sendrecv(np.ones(2), to, 3, b := np.empty(2), source, 3)\n"
+        "    request = comm.Isendrecv(np.ones(2), to, 3, b, source, 3)\n"
+        "    request.Wait()",
+    ),
+    "the root receives from any source, in any order": (
+        [],
+        "b = np.empty(1)\n"
+        "if rank: comm.Send(np.ones(1), 0)\n"
+        "else:\n    for _ in range(size - 1): comm.Recv(b)",
     ),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -148,6 +149,37 @@ def test_a_request_is_done_when_its_message_has_arrived(comm: MPI.Intracomm, clo
         request.Wait()  # again: it neither sleeps nor asks for a second note
     assert early == [[comm.size == 1] * 2] * comm.size and done == [[True] * 2] * comm.size
     assert comm.allgather(clock.now) == [100 + DELAY] * comm.size
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_wait_after_a_test_fills_its_status_all_the_same(
+    comm: MPI.Intracomm, clock: Clock, tested: bool
+) -> None:
+    slow, got, status = slow_messages(comm, DELAY), np.zeros(9), MPI.Status()
+    right, left = neighbours(comm)
+    receiving, sending = slow.Irecv(got, left), slow.Isend(numbers(comm), right, 7)
+    while tested and not receiving.known:
+        receiving.Test()
+    receiving.Wait(status)
+    sending.Wait()
+    assert comm.allgather((status.source, status.tag, status.Get_count(MPI.DOUBLE))) == [
+        ((rank - 1) % comm.size, 7, 6) for rank in range(comm.size)
+    ]
+
+
+def test_two_slow_communicators_for_one_share_its_messages(comm: MPI.Intracomm, clock: Clock) -> None:
+    mine = comm.Dup()
+    slow = slow_messages(mine, DELAY)
+    slower = slow_messages(cast(MPI.Intracomm, slow), 3 * DELAY)
+    right, left = neighbours(comm)
+    got = np.zeros(6)
+    sending = slower.Isend(numbers(comm), right)
+    slow.Recv(got, left)
+    sending.Wait()
+    times = comm.allgather(clock.now)
+    slower.Free()
+    assert np.array_equal(got, np.arange(6.0) + left)
+    assert times == [100.0 + 3 * DELAY * (comm.size > 1)] * comm.size
 
 
 def test_a_rank_sends_one_message_at_a_time(comm: MPI.Intracomm, clock: Clock) -> None:

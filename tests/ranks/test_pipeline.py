@@ -13,8 +13,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course.lessons.l08_pipeline_parallelism.runs import emulate, shortest
-from course_lib.comm.spans import WEIGHTS, Span
+from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
 from course_lib.parallel import pipeline
@@ -415,31 +414,6 @@ def test_what_no_message_can_hold_is_refused() -> None:
             summed_cross_entropy,
             [tokens()],
         )
-
-
-def test_an_emulated_pipeline_does_all_there_is_to_do(comm: MPI.Intracomm) -> None:
-    schedule = one_f_one_b(comm.size, 3)
-    step, spans = emulate(comm, schedule, 0.001, 0.002)
-    assert step.peak_activations == peak_activations(schedule[comm.rank])
-    if spans is not None:
-        compute = [span for span in spans if span.kind == "compute"]
-        assert len(compute) == 2 * 3 * comm.size
-        assert all(span.seconds >= 0.001 * (1 + (span.name[0] == "B")) for span in compute)
-
-
-def test_of_several_emulated_runs_the_shortest_counts(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lengths = iter([3.0, 5.0, 2.0, 4.0, 9.0, 6.0])  # of "a", "b", "a", "b", "a", "b"
-
-    def run(team: MPI.Intracomm, *_: object) -> tuple[None, list[Span] | None]:
-        spans = [Span(0, "F0", "compute", 0.0, next(lengths))]
-        return None, spans if team.rank == 0 else None
-
-    monkeypatch.setattr("course.lessons.l08_pipeline_parallelism.runs.emulate", run)
-    found = shortest(comm, {"a": gpipe(comm.size, 1), "b": gpipe(comm.size, 2)}, 0.0, 0.0)
-    ends = {name: spans[-1].end for name, spans in found.items()}
-    assert ends == ({"a": 2.0, "b": 4.0} if comm.rank == 0 else {})
 
 
 # ---------------------------------------------------------------- GEMS

@@ -24,9 +24,12 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "05_train.py": (),
     "06_by_hand.py": (r"\branks: \d\b",),
     "07_ddp.py": (r"\branks: \d\b",),
+    "08_pipeline.py": (r"\branks: \d\b",),
     "09_tensor.py": (r"\branks: \d\b",),
     "11_zero.py": (r"\branks: \d\b",),
     "13_summarize.py": (r"\branks: \d\b",),
+    "14_slow_link.py": (r"on \d ranks; .*", r"\d+\.\d{5} s"),
+    "16_plan.py": (),
 }
 
 

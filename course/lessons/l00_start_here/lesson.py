@@ -225,7 +225,7 @@ print(f"rank {rank} reads {(new_images[rank] @ weights).argmax()}")
 # %% [markdown] tags=["slide"]
 # ## 6 · The course
 #
-# [All lessons, keys and help on one page](../docs/using.md).
+# All lessons, keys, and help for cells that hang: [one page](../docs/using.md).
 
 # %% [markdown] tags=["slide"]
 # ## Key points

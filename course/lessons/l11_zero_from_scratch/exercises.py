@@ -22,32 +22,33 @@ from mpi_classroom.exercises import (
 
 
 def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
-    """One step of SGD with rate 1 from zeros; number i of rank r's gradient is (i + 1) · 10^r."""
+    """One step of SGD with rate 1 from zeros: number i of a tensor of rank r's gradient is (i + 1) · 10^r."""
     import torch
     from torch import nn
 
     from course_lib.parallel.plain_zero import own_slice
 
-    model = nn.Linear(length, 1, bias=False).double()
-    model.weight.data.zero_()
-    mine = [nn.Parameter(own_slice(comm, model.weight))]
-    own = np.arange(1.0, length + 1) * 10.0**comm.rank
-    model.weight.grad = torch.from_numpy(own.copy()).view(1, -1)
+    model = nn.Linear(length, 1).double()
+    for tensor in model.parameters():
+        tensor.data.zero_()
+        tensor.grad = torch.arange(1.0, tensor.numel() + 1).double().view_as(tensor) * 10.0**comm.rank
+    mine = [nn.Parameter(own_slice(comm, tensor)) for tensor in model.parameters()]
     answer.update(comm, model, mine, torch.optim.SGD(mine, lr=1.0))
-    total = np.arange(1.0, length + 1) * sum(10.0**rank for rank in range(comm.size))
-    got = model.weight.detach().view(-1).numpy()
-    here = np.zeros(length)
-    part = np.array_split(np.arange(length), comm.size)[comm.rank]
-    here[part] = total[part]
+    counted = [np.arange(1.0, tensor.numel() + 1) for tensor in model.parameters()]
+    own = np.concatenate(counted) * 10.0**comm.rank
+    total = np.concatenate(counted) * sum(10.0**rank for rank in range(comm.size))
+    here = [np.where(np.isin(each, np.array_split(each, comm.size)[comm.rank]), each, 0) for each in counted]
     lookalikes = {
-        "no weight has moved: the optimizer took no step.": np.zeros(length),
+        "no weight has moved: the optimizer took no step.": np.zeros(length + 1),
         "moved along the mean of the gradients; here the sum was asked for.": -total / comm.size,
     }
     if comm.size > 1:
         lookalikes |= {
-            "only this rank's own slice is new. Who has the others?": -here,
+            "only this rank's own slice is new. Who has the others?": -np.concatenate(here)
+            * sum(10.0**rank for rank in range(comm.size)),
             "all weights moved along this rank's own gradient: nothing was added.": -own,
         }
+    got = torch.cat([tensor.detach().view(-1) for tensor in model.parameters()]).numpy()
     expect_array(got, -total, lookalikes)
 
 
@@ -81,7 +82,7 @@ UPDATE = Exercise(
     solution=_UPDATE,
     check=_check_update,
     cases=(8, 7, 5),
-    describe=lambda length: f"{length} weights",
+    describe=lambda length: f"{length} weights and a bias",
     sizes=(2, 3, 4, 1),
     imports="import torch\nfrom course_lib.parallel.plain_zero import gather, sum_slice\n",
     save="11_zero.py",

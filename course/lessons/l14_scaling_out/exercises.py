@@ -1,212 +1,241 @@
-"""Exercises of lesson 14, scaling out: an all-reduce in three steps, and a forecast with a mistake."""
+"""Exercises, questions and predictions of lesson 14, scaling out: four formulas, and what grows with n."""
 
-from collections.abc import Sequence
-from math import log2
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
-from course.lessons.l14_scaling_out.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l14_scaling_out.quiz import QUESTIONS
 from mpi_classroom.exercises import (
     Exercise,
+    Option,
+    Prediction,
+    Question,
     Wrong,
     WrongAnswer,
     changed,
     expect,
-    expect_array,
-    missing_ranks,
 )
 
-# -------------------------------------------------------------------- 14.1 the hierarchical all-reduce
+# -------------------------------------------------------------------- 14.3 four formulas
+
+Case = tuple[int, float, float, float]  # ranks, bytes, alpha, beta
 
 
-def _check_hierarchical(answer: SimpleNamespace, comm: Any, node_of: Sequence[int]) -> None:
-    from mpi4py import MPI
-
-    node_of, rank = node_of[: comm.size], comm.rank
-    inside = comm.Split(node_of[rank], rank)
-    between = comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED, rank)
-    leaders = sorted({node: r for r, node in reversed(list(enumerate(node_of)))}.values())
-    array = np.full(3, 10.0**rank)
-    answer.hierarchical_allreduce(inside, between, array)
-    everyone = np.full(3, sum(10.0**r for r in range(comm.size)))
-    of_node = sum(10.0**r for r, node in enumerate(node_of) if node == node_of[rank])
-    how = (
-        "How does a leader get the other nodes' numbers?"
-        if inside.rank == 0
-        else "Who sends it the sum of all?"
-    )
-    lookalikes = {
-        "still holds its own numbers. Was the sum written into `array`?": 10.0**rank,
-        f"holds {of_node:g}, the sum of its own node. {how}": of_node,
+def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
+    n, nbytes, alpha, beta = case
+    got = answer.forecasts(n, nbytes, alpha, beta)
+    ways = {"ring", "hierarchy", "halving", "tree"}
+    expect(isinstance(got, dict) and got.keys() == ways, "keep the four names of the ways.")
+    log2, whole = n.bit_length() - 1, alpha + beta * nbytes
+    bytes_of_halving, node = 2 * (n - 1) / n * beta * nbytes, min(n, 4)
+    across = 2 * (n / node - 1) * (alpha + beta * nbytes / n)
+    _compare("ring", n, got, 2 * (n - 1) * (alpha + beta * nbytes / n), {})
+    _compare("hierarchy", n, got, 2 * (node - 1) * (alpha + beta * nbytes / node) + across, {})
+    there = log2 * alpha + bytes_of_halving / 2
+    halving = {
+        "that is the way there; the chunks must come back to all.": there,
+        f"each message holds the whole array here. The first holds a half, the last 1/{n}.": 2 * log2 * whole,
+        "whole arrays, one way: that is doubling, of lesson 04.": log2 * whole,
+        f"these are the messages of the ring. Partners are 1, 2, 4 … away; how many are below {n}?": (
+            2 * (n - 1) * alpha + bytes_of_halving
+        ),
+        f"each message holds 1/{n} of the array here. The first holds a half, the next a quarter.": (
+            2 * log2 * (alpha + beta * nbytes / n)
+        ),
+        "each message holds a half here. The next holds a quarter.": 2 * log2 * (alpha + beta * nbytes / 2),
+        "the messages have no latency here.": bytes_of_halving,
     }
-    if np.allclose(array, everyone):
-        return
-    expect_array(
-        array,
-        everyone,
-        {words: np.full(3, value) for words, value in lookalikes.items() if value != everyone[0]}
-        | {
-            f"holds {array[0]:g}: {missing_ranks(float(array[0]), comm.size)}. "
-            f"The leaders are {', '.join(f'rank {leader}' for leader in leaders)}.": array.copy()
-        },
-    )
-
-
-_HIERARCHICAL = '''\
-def hierarchical_allreduce(inside, between, array):
-    """Sum `array` over all ranks, in place: in the nodes, then between leaders, who pass the sum on."""
-    inside.Allreduce(MPI.IN_PLACE, array)
-    if between != MPI.COMM_NULL:
-        between.Allreduce(MPI.IN_PLACE, array)
-    inside.Bcast(array, root=0)
-'''
-_INSIDE, _BETWEEN = (
-    "    inside.Allreduce(MPI.IN_PLACE, array)\n",
-    "    if between != MPI.COMM_NULL:\n        between.Allreduce(MPI.IN_PLACE, array)\n",
-)
-_BCAST = "    inside.Bcast(array, root=0)\n"
-
-HIERARCHICAL = Exercise(
-    id="14.1",
-    objectives=(3,),
-    title="Sum inside each node first",
-    task="`inside` is a communicator of the ranks on this node; its rank 0 is the leader. `between` is a "
-    "communicator of all leaders; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with "
-    "three collectives, one of them only on leaders. `team.Allreduce(MPI.IN_PLACE, array)` sums in place "
-    "over a communicator `team`, and `team.Bcast(array)` copies from its rank 0.",
-    stub='''\
-def hierarchical_allreduce(inside, between, array):
-    """Sum `array` over all ranks, in place: in the nodes, then between leaders, who pass the sum on."""
-    ...
-''',
-    hints=(
-        "After the first step every leader should hold the sum of its node. Which ranks talk in the second "
-        "step? Which rank has the result then, and who still lacks it?",
-        "          start       1 inside     2 between    3 inside\n"
-        "node 0    1    10     11   11      1111  11     1111  1111\n"
-        "node 1    100  1000   1100 1100    1111  1100   1111  1111",
-        "inside.Allreduce(MPI.IN_PLACE, …)   if between != …: …   inside.Bcast(array, root=…)",
-    ),
-    solution=_HIERARCHICAL,
-    check=_check_hierarchical,
-    cases=((0, 0, 1, 1), (0, 1, 1, 1), (0, 0, 0, 1)),
-    describe=lambda node_of: f"ranks 0 to 3 on nodes {', '.join(map(str, node_of))}",
-    sizes=(3, 4, 2, 1),
-    wrong=(
-        WrongAnswer(changed(_HIERARCHICAL, (_BCAST, "")), "the sum of its own node"),
-        WrongAnswer(changed(_HIERARCHICAL, (_BETWEEN, "")), "the sum of its own node"),
-        WrongAnswer(changed(_HIERARCHICAL, (_INSIDE, "")), "contribution is missing"),
-        WrongAnswer(changed(_HIERARCHICAL, (_BCAST, _INSIDE)), "is counted"),
-        WrongAnswer(
-            changed(_HIERARCHICAL, (_BETWEEN, "    between.Allreduce(MPI.IN_PLACE, array)\n")), "raised"
-        ),
-    ),
-    why="64 nodes have eight ranks each, and the leaders use a ring. How many steps wait for a message "
-    "between nodes, and how many would wait in one ring of all ranks?",
-)
-
-# -------------------------------------------------------------------- 14.2 a forecast
-
-SIZES = (4, 1024, 16_384, 262_144)  # bytes of the messages that were timed
-Case = tuple[int, float, float, float]  # ranks, bytes, α, β
-
-
-def _check_forecast(answer: SimpleNamespace, comm: Any, case: Case) -> None:
-    ranks, nbytes, alpha, beta = case
-    seconds = [alpha + beta * size for size in SIZES]
-    got = answer.forecast_seconds(ranks, nbytes, list(SIZES), seconds)
-    expect(isinstance(got, int | float | np.number), f"returned {type(got).__name__}, expected seconds.")
-    steps, chunk = 2 * (ranks - 1), nbytes / ranks
-    right = steps * (alpha + beta * chunk)
-    if _near(got, right):
-        return
-    lookalikes = {
-        f"the forecast is {got:.3g} s, {right / got if got else 0:.2g} times too short. In each of the "
-        f"{steps:,} steps a rank sends {chunk:,.0f} bytes. How long does that take, by the measurement?": (
-            steps * chunk * (beta + alpha / SIZES[-1])
-        ),
-        f"the latency is in it once. How often does each of the {steps:,} steps pay it?": (
-            alpha + steps * chunk * beta
-        ),
-        f"that is half of it: the ring takes {steps:,} steps.": right / 2,
-        "those are the steps of recursive doubling, not of the ring.": log2(ranks) * (alpha + beta * nbytes),
-        f"each step sends a chunk, {chunk:,.0f} bytes, not the whole array.": steps * (alpha + beta * nbytes),
+    _compare("halving", n, got, 2 * log2 * alpha + bytes_of_halving, halving)
+    tree = {
+        "that is the way up to rank 0; how do the others get the sum?": log2 * whole,
+        "rank 0 does not talk to all others. With how many does it?": 2 * (n - 1) * whole,
+        "a message of the tree holds the whole array.": 2 * log2 * alpha + bytes_of_halving,
     }
+    _compare("tree", n, got, 2 * log2 * whole, tree)
+
+
+def _compare(way: str, n: int, got: dict[str, Any], right: float, lookalikes: dict[str, float]) -> None:
+    """Raise Wrong with the words of what `got[way]` looks like."""
+    try:
+        found = float(got[way])
+    except (TypeError, ValueError):
+        raise Wrong(f"{way}: {got[way]!r} is not a number of seconds.") from None
+    if _near(found, right):
+        return
     for words, value in lookalikes.items():
-        if _near(got, value, 0.0005):
-            raise Wrong(words)
-    raise Wrong(f"the forecast is {got:.4g} s, expected {right:.4g} s.")
+        if _near(found, value):
+            raise Wrong(f"{way}: {words}")
+    raise Wrong(f"{way} on {n:,} ranks: {found:.4g} s, expected {right:.4g} s.")
 
 
-def _near(one: float, other: float, within: float = 0.01) -> bool:
-    return abs(one - other) < within * abs(other)
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= 1e-6 * abs(other)
 
 
-_FORECAST = '''\
-def forecast_seconds(ranks, nbytes, sizes, seconds):
-    """Forecast a ring all-reduce of `nbytes`; a message of sizes[i] bytes took seconds[i], one way."""
-    link = fit_hockney(sizes, seconds)
-    return 2 * (ranks - 1) * link.one_way_seconds(nbytes / ranks)
+_FORECASTS = '''\
+def forecasts(n, nbytes, alpha, beta):
+    """Seconds of each way on n = 2, 4, 8 … ranks, four per node."""
+    steps, node = n.bit_length() - 1, min(n, 4)  # steps: log2(n)
+    across = 2 * (n / node - 1) * (alpha + beta * nbytes / n)
+    return {
+        "ring": 2 * (n - 1) * (alpha + beta * nbytes / n),
+        "hierarchy": 2 * (node - 1) * (alpha + beta * nbytes / node) + across,
+        "halving": 2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes,
+        "tree": 2 * steps * (alpha + beta * nbytes),
+    }
 '''
-_RETURN = "    return 2 * (ranks - 1) * link.one_way_seconds(nbytes / ranks)\n"
-_STUB = '''\
-def forecast_seconds(ranks, nbytes, sizes, seconds):
-    """Forecast a ring all-reduce of `nbytes`; a message of sizes[i] bytes took seconds[i], one way."""
-    bytes_per_second = sizes[-1] / seconds[-1]
-    sent = 2 * (ranks - 1) / ranks * nbytes
-    return sent / bytes_per_second
-'''
+_HALVING, _TREE = (
+    "2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes",
+    "2 * steps * (alpha + beta * nbytes)",
+)
+_STUB = changed(
+    _FORECASTS,
+    (_HALVING, "2 * steps * (alpha + beta * nbytes / 2)"),
+    (_TREE, "2 * (n - 1) * (alpha + beta * nbytes)"),
+)
 
-FORECAST = Exercise(
-    id="14.2",
-    objectives=(5,),
-    targets=("bandwidth-explains-small-messages",),
-    title="Spot the bug: a forecast for 2,048 ranks",
-    task="A colleague forecasts all-reduces from a measurement on two ranks. The forecast is right for 2 "
-    "ranks, and each line looks sensible. For 2,048 ranks it is too short. Correct it. "
-    "`fit_hockney(sizes, seconds)` fits α + βk (Hockney's model, our alpha-beta model) and returns a link "
-    "like those of section 2: `link.one_way_seconds(k)` is the time of a message of k bytes.",
+FORECASTS = Exercise(
+    id="14.3",
+    title="Spot the bug: two of four formulas",
+    task="Messages that follow one another, times what each takes. All four formulas are right on 2 ranks, "
+    "the last two on no other number. Correct them.",
+    objectives=(1, 2),
+    targets=("traffic-grows-with-n", "fewest-bytes-wins"),
     stub=_STUB,
     hints=(
-        "How many bytes does one message have on 2 ranks, and how many on 2,048? Which entry of `sizes` is "
-        "nearest to each?",
-        "1.6 MB      steps   bytes per message\n"
-        "2 ranks         2             800,000\n"
-        "2,048       4,094                 781   ← what does a message of this size take?",
-        "link = fit_hockney(…), then … * link.one_way_seconds(nbytes / …)",
+        "How many partners does a rank have on the way there, at distances 1, 2, 4 …? And on the way back?",
+        "8 ranks    halving: ½, ¼, ⅛ there, ⅛, ¼, ½ back: 6 messages, 2 · ⅞ arrays\n"
+        "           tree: 3 whole arrays up to rank 0, 3 down",
+        '"halving": 2 * steps * … + 2 * (n - 1) / n * …,   "tree": 2 * steps * (…)',
     ),
-    solution=_FORECAST,
-    check=_check_forecast,
-    cases=((2, 1.6e6, 5e-5, 8e-8), (2048, 1.6e6, 5e-5, 8e-8), (64, 1e5, 1e-3, 1e-9)),
-    describe=lambda case: f"{case[0]:,} ranks, {case[1] / 1e6:g} MB",
+    solution=_FORECASTS,
+    check=_check_forecasts,
+    cases=((4, 1e6, 0.013, 8e-8), (8, 4096, 2e-5, 1e-9), (2048, 1e8, 5e-6, 8e-11)),
+    describe=lambda case: f"n = {case[0]:,}, {case[1]:,.0f} bytes",
     sizes=(3,),
-    imports="from course_lib.theory.cost_model import fit_hockney",
+    save="14_slow_link.py",
     wrong=(
-        WrongAnswer(changed(_STUB, ("nbytes\n", "nbytes * 1.0\n")), "times too short"),
+        WrongAnswer(changed(_FORECASTS, (_HALVING, "steps * (alpha + beta * nbytes)")), "that is doubling"),
+        WrongAnswer(changed(_FORECASTS, (_HALVING, _TREE)), "the whole array here"),
         WrongAnswer(
-            changed(
-                _FORECAST,
-                (
-                    _RETURN,
-                    "    sent = 2 * (ranks - 1) / ranks * nbytes\n    return link.one_way_seconds(sent)\n",
-                ),
-            ),
-            "the latency is in it once",
+            changed(_FORECASTS, (_HALVING, "steps * alpha + (n - 1) / n * beta * nbytes")), "the way there"
         ),
-        WrongAnswer(changed(_FORECAST, ("2 * (ranks - 1)", "(ranks - 1)")), "that is half of it"),
         WrongAnswer(
-            changed(
-                _FORECAST,
-                (_RETURN, "    return np.log2(ranks) * link.one_way_seconds(nbytes)\n"),
-            ),
-            "recursive doubling",
+            changed(_FORECASTS, (_HALVING, "2 * (n - 1) * alpha + 2 * (n - 1) / n * beta * nbytes")),
+            "the messages of the ring",
         ),
-        WrongAnswer(changed(_FORECAST, ("nbytes / ranks", "nbytes")), "not the whole array"),
+        WrongAnswer(
+            changed(_FORECASTS, (_HALVING, "2 * steps * (alpha + beta * nbytes / n)")), "the next a quarter"
+        ),
+        WrongAnswer(
+            changed(_FORECASTS, (_HALVING, "2 * steps * (alpha + beta * nbytes / 2.0)")), "holds a half here"
+        ),
+        WrongAnswer(changed(_FORECASTS, (_HALVING, "2 * (n - 1) / n * beta * nbytes")), "no latency"),
+        WrongAnswer(
+            changed(_FORECASTS, (_TREE, "steps * (alpha + beta * nbytes)")), "how do the others get the sum"
+        ),
+        WrongAnswer(
+            changed(_FORECASTS, (_TREE, "2 * (n - 1) * (alpha + beta * nbytes)")), "does not talk to all"
+        ),
+        WrongAnswer(changed(_FORECASTS, (_TREE, _HALVING)), "a message of the tree holds the whole array"),
+        WrongAnswer(changed(_FORECASTS, (_TREE, "None")), "is not a number of seconds"),
     ),
-    why="for which arrays would the colleague's forecast be good on 2,048 ranks, too?",
+    why="the tree's messages are few and large. For which arrays does it take as long as halving?",
 )
 
-EXERCISES = (HIERARCHICAL, QUESTIONS[0], FORECAST, QUESTIONS[1])
+# -------------------------------------------------------------------- questions
+
+CLIPPING = Question(
+    id="14.q3",
+    question="To clip gradients, each step also sums *one number* over all ranks, in a flat ring. On 8 ranks "
+    "that takes 0.3 ms. On 1,024?",
+    options=(
+        Option(
+            "about as long, because it is still one number of 8 bytes",
+            reply="That counts bytes, which are next to nothing here. Each of the ring's messages pays α, "
+            "and there are 2,046 of them instead of 14.",
+            belief="bandwidth-explains-small-messages",
+        ),
+        Option(
+            "about 1 ms, because log₂ n grows from 3 to 10",
+            reply="A tree or doubling would take so many. In a ring a number meets its neighbour only: "
+            "2(n−1) messages, one after the other.",
+            belief="two-to-four-predicts-2048",
+        ),
+        Option(
+            "about 44 ms, because 14 messages become 2,046",
+            reply="0.3 ms · 2,046 / 14. Libraries take a tree or doubling for one number, and then it is the "
+            "log₂ that counts.",
+            right=True,
+        ),
+    ),
+    objectives=(2,),
+)
+
+GATHERED = Question(
+    id="14.q4",
+    question="A colleague's top-k sends only 0.1 % of the gradients, each with an index of the same size. "
+    "From how many ranks on does a rank receive more than in a plain ring?",
+    options=(
+        Option(
+            "from no number: a rank sends 500 times fewer bytes, on 2 ranks as on 2,000",
+            reply="It *sends* so little. But it *receives* the picks of all others, and these grow with n.",
+            belief="a-remedy-keeps-its-factor",
+        ),
+        Option(
+            "from 1,000: it then receives 999 times 0.2 %, the ring's two arrays",
+            reply="(n−1) · 0.002 = 2(n−1)/n at n = 1,000. In messages it has lost long before "
+            "if it gathers in a ring.",
+            right=True,
+        ),
+        Option(
+            "from 10: its picks have indices, and these cannot be added",
+            reply="They cannot be added, so all must be gathered. On 10 ranks that is 9 · 0.2 % of an array, "
+            "against 1.8 arrays.",
+            belief="what-gathers-never-pays",
+        ),
+    ),
+    objectives=(3,),
+)
+
+THREE_LAUNCHERS = Question(
+    id="14.q2",
+    question="The same training script runs from a hostfile, from a batch script and as an MPIJob. What do "
+    "you change in its Python code?",
+    options=(
+        Option(
+            "the lines that read rank and size, as each launcher names them differently",
+            reply="That holds for scripts that read variables such as SLURM_PROCID or RANK. Ours asks MPI, "
+            "and mpiexec starts the ranks in all three cases.",
+            belief="one-script-per-launcher",
+        ),
+        Option(
+            "nothing, because MPI tells every rank its number and who else is there",
+            reply="Rank, size and the other ranks come from `comm`. The launchers differ in who provides the "
+            "nodes.",
+            right=True,
+        ),
+        Option(
+            "the list of hosts, which the script reads first",
+            reply="Then the script would have to start its ranks itself. mpiexec does that, and it gets the "
+            "hosts from the hostfile, from Slurm, or from the MPI Operator.",
+            belief="script-finds-its-hosts",
+        ),
+    ),
+    objectives=(5,),
+)
+
+EXERCISES = (FORECASTS, CLIPPING, GATHERED, THREE_LAUNCHERS)
+
+PREDICTIONS = (
+    Prediction(
+        id="14.p7",
+        question="Ring on 2,048: how many times 186 ms?",
+        objectives=(2,),
+        targets=("two-to-four-predicts-2048", "bandwidth-explains-small-messages"),
+    ),
+    Prediction(
+        id="14.p8",
+        question="Two processes: how many times the images per second of one?",
+        objectives=(4,),
+        targets=("one-job-fills-a-device",),
+    ),
+)

@@ -4,32 +4,24 @@ from course.lessons.shared.glossary import Term
 
 TERMS = (
     Term(
-        "lab",
-        "One machine that plays several nodes: each has a network of its own, and links as slow as you like.",
+        "halving",
+        "An all-reduce that exchanges half of the array with one partner, a quarter with the next, and on, "
+        "then goes back: in full, halving and doubling.",
         forms="",
     ),
     Term(
-        "throttle",
-        "To limit the rate of a connection on purpose, so that its effect can be measured.",
-        forms=r"throttle[ds]?",
-    ),
-    Term(
-        "remedy",
-        "On a slow link: what makes a step send fewer bytes, send less often, or compute meanwhile.",
+        "hierarchy",
+        "Groups inside groups: an all-reduce first inside each node, then between nodes.",
         forms="",
-    ),
-    Term(
-        "extrapolation",
-        "A statement about sizes or ranks beyond those that were measured; it holds if its model does.",
-        forms="",
-    ),
-    Term(
-        "flat algorithm",
-        "A collective that knows nothing of nodes: it sends alike to ranks of its own node and of others.",
     ),
     Term(
         "MPS",
         "NVIDIA's Multi-Process Service: several processes run their kernels on one GPU at the same time.",
+    ),
+    Term(
+        "model FLOP utilization",
+        "The operations per second that a model needs, divided by those that the device could do.",
+        forms=r"MFU",
     ),
     Term("Slurm", "A program that gives nodes of a cluster to jobs, which wait for them in a queue."),
     Term("batch script", "A shell script that says which nodes a job needs, and what to run on them."),

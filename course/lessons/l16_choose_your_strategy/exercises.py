@@ -1,14 +1,218 @@
-"""Exercises of lesson 16, Choose your strategy: a formula, a bug, and a plan for each of four teams."""
+"""Exercises, questions and predictions of lesson 16, Choose your strategy."""
 
-from course.lessons.l16_choose_your_strategy.exercise_choose import (
-    CHOOSE_CHATBOT,
-    CHOOSE_LAPTOP,
-    CHOOSE_PATHOLOGY,
-    CHOOSE_WEATHER,
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    Wrong,
+    WrongAnswer,
+    changed,
+    expect,
 )
-from course.lessons.l16_choose_your_strategy.exercise_formula import FORMULA
-from course.lessons.l16_choose_your_strategy.exercise_links import LINKS
-from course.lessons.l16_choose_your_strategy.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l16_choose_your_strategy.quiz import QUESTIONS
 
-EXERCISES = (CHOOSE_CHATBOT, *QUESTIONS, FORMULA, LINKS, CHOOSE_PATHOLOGY, CHOOSE_WEATHER, CHOOSE_LAPTOP)
+JOB = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}
+NVLINK, SLOW = ({"gpus": 8, "room": 72e9, "rate": 218e12, "link": link} for link in (235e9, 10e9))
+Case = tuple[str, dict[str, float], dict[str, int]]  # its name, the node, the plan
+CASES: tuple[Case, ...] = (
+    ("ZeRO-3 on NVLink", NVLINK, {"data": 8, "zero": 3, "microbatches": 8}),
+    ("tensor on NVLink", NVLINK, {"tensor": 8, "microbatches": 8}),
+    ("ZeRO-3 on a slow link", SLOW, {"data": 8, "zero": 3, "microbatches": 8}),
+    ("ZeRO-1 on a slow link", SLOW, {"data": 8, "zero": 1, "microbatches": 8}),
+    ("ZeRO-1 and tensor on NVLink", NVLINK, {"data": 4, "zero": 1, "tensor": 2, "microbatches": 4}),
+    ("ZeRO-2 on a slow link", SLOW, {"data": 8, "zero": 2, "microbatches": 4}),
+    (
+        "ZeRO-3, pipeline and tensor",
+        SLOW,
+        {"data": 2, "zero": 3, "pipeline": 2, "tensor": 2, "microbatches": 16},
+    ),
+    ("a pipeline", NVLINK, {"pipeline": 8, "microbatches": 64}),
+)
+
+# -------------------------------------------------------------------- 16.7 what hides
+
+
+def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
+    _, node, plan = case
+    got = answer.step(**JOB, **node, **plan)
+    expect(isinstance(got, dict) and "total" in got, "returned no total; keep the line `return locals()`.")
+    right = reference(**JOB, **node, **plan)
+    if math.isclose(got["total"], right["total"], rel_tol=1e-6):
+        return
+    names = ("computing", "idle", "sums", "inside", "behind")
+    computing, idle, sums, inside, behind = (right[name] for name in names)
+    busy = computing + idle
+    lookalikes = {
+        "nothing hides yet. What do the data ranks' sums travel behind?": busy + sums + inside,
+        "the tensor ranks' sums hide, too. Can the next product run before its input is there?": busy
+        + max(0, sums + inside - behind),
+        "the sums are shorter than what they hide behind, and now the step is shorter than its parts. What "
+        "is left of a message that hides altogether?": busy + sums - behind + inside,
+        "all sums are gone. On this link they take longer than what they hide behind.": busy + inside,
+        "that is the longer of the two, and computing is counted already.": busy + max(sums, behind) + inside,
+    }
+    for words, value in lookalikes.items():
+        if math.isclose(got["total"], value, rel_tol=1e-6):
+            raise Wrong(f"{got['total']:.2f} s: {words}")
+    raise Wrong(
+        f"{got['total']:.2f} s, expected {right['total']:.2f}: computing {computing:.2f}, idle {idle:.2f}, "
+        f"inside {inside:.2f}, sums {sums:.2f}, of which {behind:.2f} can hide."
+    )
+
+
+_STEP = '''\
+def step(
+    params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
+):
+    """The seconds of a step, every number by its name."""
+    computing = 6 * params * seq * batch / data / pipeline / tensor / rate
+    idle = computing * (pipeline - 1) / microbatches
+    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # of all weights, between data ranks
+    sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
+    behind = computing * (2 / 3 / microbatches, 2 / 3 / microbatches, 2 / 3, 1)[zero]  # backward has 2/3
+    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
+    left = max(0, sums - behind)
+    total = computing + idle + left + inside
+    return locals()
+'''
+
+
+def reference(**given: float) -> dict[str, float]:
+    """What the course's solution says."""
+    names: dict[str, Any] = {}
+    exec(_STEP, names)
+    return dict(names["step"](**given))
+
+
+_LEFT = "    left = max(0, sums - behind)\n"
+
+HIDE = Exercise(
+    id="16.7",
+    title="Spot the bug: a friend who only adds",
+    task="A friend adds up all messages: `sums` between data ranks, and `inside` between tensor ranks, in "
+    "seconds. At most `behind` seconds can hide, of what can hide at all. Correct one line.",
+    objectives=(1, 2),
+    targets=("messages-hide-or-not",),
+    stub=changed(_STEP, (_LEFT, "    left = sums\n")),
+    hints=(
+        "Sums of 9 s, side by side with a backward pass of 6 s: how much longer does it take? And of 3?",
+        "backward ██████\nsums     █████████   3 left\n\nbackward ██████\nsums     ███         0 left",
+        "left = max(…, sums - …)",
+    ),
+    solution=_STEP,
+    check=_check_step,
+    cases=CASES,
+    describe=lambda case: case[0],
+    sizes=(3,),
+    save="16_plan.py",
+    wrong=(
+        WrongAnswer(changed(_STEP, (_LEFT, "    left = sums - behind\n")), "shorter than its parts"),
+        WrongAnswer(changed(_STEP, (_LEFT, "    left = 0\n")), "all sums are gone"),
+        WrongAnswer(changed(_STEP, (_LEFT, "    left = max(sums, behind)\n")), "the longer of the two"),
+        WrongAnswer(
+            changed(
+                _STEP,
+                (_LEFT, "    left = max(0, sums + inside - behind)\n"),
+                ("left + inside", "left"),
+            ),
+            "Can the next product run",
+        ),
+    ),
+    why="FSDP gathers a layer ahead. Which layer's weights can hide behind nothing?",
+)
+
+# -------------------------------------------------------------------- questions
+
+TWO_NODES = Question(
+    id="16.q6",
+    question="Two nodes of eight GPUs train a model whose states fill 100 GB, on GPUs of 80 GB. Inside a "
+    "node, GPUs exchange 235 GB/s each; between the nodes, 3 GB/s each. The batch has 256 sequences. What "
+    "do you try first?",
+    options=(
+        Option(
+            "ZeRO-3 in each node, and sums between",
+            reply="That is HSDP. 13 GB of states per GPU. Weights are gathered over the fast link; over "
+            "the slow one goes an eighth of the gradients per GPU.",
+            right=True,
+        ),
+        Option(
+            "ZeRO-3 over all 16, since it keeps least",
+            reply="It keeps 6 GB instead of 13, which nobody needs, and all weights pass the slow link "
+            "twice in every micro-batch. Can computing hide so much?",
+            belief="most-saving-is-best",
+        ),
+        Option(
+            "tensor on all 16, since it divides each block",
+            reply="Every block then waits four times for a sum over the slow link, and nothing hides that.",
+            belief="tensor-parallel-across-nodes",
+        ),
+    ),
+    objectives=(2, 3),
+)
+
+SLOWER_LINK = Question(
+    id="16.q2",
+    question="A colleague has your GPUs, but a link that is ten times as slow. What happens to your plan "
+    "there?",
+    options=(
+        Option(
+            "it fits, and it stays the fastest",
+            reply="That would mean all plans suffer alike. The pipeline hardly sends; ZeRO-3 lost its "
+            "hiding place.",
+            belief="one-plan-for-every-machine",
+        ),
+        Option(
+            "it may not fit, since slow links need buffers",
+            reply="Look at `memory`: it has sizes and numbers of ranks, and no seconds.",
+            belief="memory-depends-on-speed",
+        ),
+        Option(
+            "it fits, and all plans race once more",
+            reply="Memory depends on the job and the plan. Time depends on the machine: compute again.",
+            right=True,
+        ),
+    ),
+    objectives=(4, 5),
+)
+
+INSIDE_A_NODE = Question(
+    id="16.q4",
+    question="Inside one node, many micro-batches: Megatron-LM's users found a pipeline of 8 faster than 8 "
+    "tensor ranks, against the rule. What does that say?",
+    options=(
+        Option(
+            "the rule is wrong, and pipelines are faster",
+            reply="With few micro-batches, or one long sequence, the pipeline idles and loses. The rule "
+            "tells which plan may *cross* nodes.",
+            belief="one-plan-for-every-machine",
+        ),
+        Option(
+            "the rule is about links, not about speed",
+            reply="Tensor groups need the fast link, so they get it first. Whether you need them at all, "
+            "memory and batch decide.",
+            right=True,
+        ),
+        Option(
+            "their link is broken, or tensor ranks would win",
+            reply="At 235 GB/s, the sums inside blocks still take a quarter of the step, and nothing hides "
+            "them.",
+            belief="messages-hide-or-not",
+        ),
+    ),
+    objectives=(5,),
+)
+
+EXERCISES = (HIDE, TWO_NODES, INSIDE_A_NODE, SLOWER_LINK)
+
+PREDICTIONS = (
+    Prediction(
+        id="16.p6",
+        question="How many times as long as data parallelism does the pipeline take here?",
+        objectives=(4,),
+        targets=("ranks-are-devices",),
+    ),
+)

@@ -1,8 +1,4 @@
-"""What the planner needs to know of this machine, measured; or, where that fails, of the reference machine.
-
-`course machine` keeps it in build/machine.json. Committed is what it measured on the reference machine just
-before the planner was held against it (`benchmarks/planner_validation.py`).
-"""
+"""What the planner needs to know of a machine; `course machine` keeps it in build/machine.json."""
 
 import json
 import platform
@@ -11,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from course.paths import BUILD, ROOT
 from course_lib.comm.timing import available_cores
 from mpi_classroom.errors import CourseError
 from mpi_classroom.job_output import marked_lines
@@ -19,8 +14,6 @@ from mpi_classroom.launch import run_ranks
 
 MARK = "machine: "
 TIMEOUT = 180.0
-IN_A_LESSON = 75.0  # a cell has two minutes
-REFERENCE = ROOT / "benchmarks" / "results" / "planner_validation.machine.json"
 
 
 class MachineError(CourseError):
@@ -53,26 +46,6 @@ def measure_machine(path: Path, cores: int | None = None, timeout: float = TIMEO
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(measured, indent=1) + "\n")
     return measured
-
-
-def machine_or_reference() -> dict[str, Any]:
-    """What was measured on this machine just now; of the reference machine if that is not possible."""
-    try:
-        return measure_machine(BUILD / "machine.json", timeout=IN_A_LESSON)
-    except (MachineError, OSError):
-        return reference_machine()
-
-
-def reference_machine() -> dict[str, Any]:
-    """What was measured on the reference machine."""
-    return dict(json.loads(REFERENCE.read_text(encoding="utf-8"))["measured"])
-
-
-def whose(measured: dict[str, Any]) -> str:
-    """Whose numbers these are, in a sentence."""
-    if measured == reference_machine():
-        return "This machine could not be measured: the numbers are those of the reference machine."
-    return "Measured on this machine."
 
 
 def summary(measured: dict[str, Any]) -> list[str]:

@@ -86,14 +86,10 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "08": {
         "stages-speed-up-one-batch": "stages make one batch faster",
-        "one-f-one-b-shrinks-the-bubble": "1F1B shrinks the bubble",
-        "one-f-one-b-holds-one": "with 1F1B, every stage holds one micro-batch",
         "one-after-the-other": "the ranks work one after the other",
-        "bubble-is-transfer": "what a pipeline loses, it loses to messages",
+        "small-pieces-need-less": "smaller micro-batches of the same batch need less memory in GPipe",
+        "sent-is-not-needed": "an activation that was sent is not needed by its sender any more",
         "average-sets-the-pace": "a pipeline goes as fast as its average stage",
-        "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",
-        "cut-is-another-model": "a model that is cut into stages computes other gradients",
-        "ranks-add-no-memory": "each rank holds the whole model, so more ranks make no room for a larger one",
     },
     "09": {
         "gelu-before-the-row-sum": "ReLU or GeLU may come before the sum of a row layer",
@@ -130,6 +126,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "only-rank-0-saves": "only rank 0 saves the checkpoint",
     },
     "13": {
+        "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",
         "rouge-up-facts-right": "a higher ROUGE means that the facts are right",
         "token-counts-do-not-matter": "the loss is the mean of the ranks' losses, whatever their tokens",
         "rouge-is-accuracy": "ROUGE is the share of summaries that are right",
@@ -138,8 +135,8 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "14": {
         "bandwidth-explains-small-messages": "bandwidth explains the time of small messages",
         "two-to-four-predicts-2048": "the step from 2 to 4 ranks predicts 2048",
-        "slower-link-slower-step": "a link that is n times as slow makes a step n times as long",
-        "half-the-bytes-half-the-time": "what sends half the bytes takes half the time",
+        "a-remedy-keeps-its-factor": "what saves bytes on two ranks saves as many on thousands",
+        "what-gathers-never-pays": "what cannot be added on the way never saves bytes",
         "one-job-fills-a-device": "one job uses all of a device",
         "one-script-per-launcher": "each launcher needs a script of its own",
         "script-finds-its-hosts": "a script has to know the hosts that it runs on",
@@ -163,18 +160,12 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "no-answer-not-run": "a remote call without an answer has not run",
     },
     "16": {
-        "combine-everything": "combining all strategies is best",
         "tensor-parallel-across-nodes": "tensor parallelism may cross nodes",
-        "state-is-all-memory": "a plan fits if its weights, gradients and optimizer state fit",
-        "half-the-memory-twice-the-time": "half the memory per rank makes a step twice as long",
-        "predictions-are-exact": "a plan that is predicted to be faster is faster",
-        "an-error-makes-it-useless": "a time that is predicted with an error is no reason to choose",
         "one-plan-for-every-machine": "the best plan is the same on every machine",
         "memory-depends-on-speed": "how much memory a plan needs depends on the machine's speed",
-        "an-error-holds-everywhere": "an error found on one machine holds on all",
-        "a-layer-needs-one-memory": "ranks that share a layer need a common memory",
-        "stage-3-gathers-once-per-step": "ZeRO-3 gathers its weights once per step",
-        "stage-3-is-free-per-micro-batch": "a micro-batch of ZeRO-3 sends no more than a step of ZeRO-1",
+        "messages-hide-or-not": "all messages hide behind computing, or none",
+        "most-saving-is-best": "the plan that keeps least is the best",
+        "ranks-are-devices": "ranks that share a core take the times of ranks on devices of their own",
     },
 }
 

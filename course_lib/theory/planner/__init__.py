@@ -1,10 +1,10 @@
 """Which way of splitting a model fits a machine, and how long its steps take: memory, bytes and seconds.
 
 quantity    a number with its unit, its formula and its source, down to what was measured
-models      what is trained: the layers of a Transformer, a fully connected net, a convolutional net
-plan        a way to split it: data, ZeRO, pipeline, tensor, sequence, tiles, and combinations
+models      what is trained: the layers of a Transformer
+plan        a way to split it: data, ZeRO, pipeline, tensor, sequence, and combinations
 memory      the most bytes that a rank holds within a step
 machine     what the ranks of a machine need for an operation and a message
-seconds     bytes sent per step, and how long a step takes
-ranking     which plans fit, which is the fastest, and why
+seconds     bytes sent per step, what hides behind computing, and how long a step takes
+ranking     which plans fit, and which is the fastest
 """

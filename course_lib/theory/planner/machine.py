@@ -13,17 +13,17 @@ one rank alone, and on as many ranks as there are cores. More ranks than cores s
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from course_lib.theory.hockney import Hockney, Piecewise
-from course_lib.theory.planner.models import Operation
+from course_lib.theory.planner.models import NOTHING, Operation
 from course_lib.theory.planner.quantity import Quantity, cited, counted, derived, given
 
 Direction = Literal["forward", "backward"]
 TIMED_NBYTES = 4  # of the numbers that a machine's seconds are for
-PRODUCTS = ("linear", "attention", "convolution")  # their work is in flop
-POINTWISE = ("gelu", "relu", "norm", "add", "embedding", "loss", "update", "update in files", "fresh")
+PRODUCTS = ("linear", "attention")  # their work is in flop
+POINTWISE = ("gelu", "norm", "add", "embedding", "loss", "update", "update in files", "fresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Link:
     sum: Piecewise
     source: str  # "fitted to measurements", or "cited: …"
 
-    def message(self, nbytes: Quantity, sharing: int = 1) -> Quantity:
-        """Seconds of sending so many bytes and receiving as many; `sharing` ranks use the link at once."""
+    def message(self, nbytes: Quantity, sharing: float = 1) -> Quantity:
+        """Seconds of sending so many bytes and receiving as many; `sharing` rings use a port at once."""
         line = line_of(self.exchange, nbytes.value)
         return derived(
             "alpha + beta * sharing * nbytes",
@@ -81,10 +81,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """All that the planner knows of a machine; `alone` and `together` are seconds of operations, by kind."""
+    """All that the planner knows of a machine; `alone` and `together` are seconds of operations, by kind.
+
+    With more ranks than `devices`, several ranks share a device. A node has so many `ports` to the others.
+    `overlap` says which part of the messages that can hide behind computing does: 0 where the library's plain
+    forms run, 1 with buckets and prefetching on GPUs. A framework holds `context` besides tensors, and
+    `waste` times the tensors in gaps.
+    """
 
     name: str
-    cores: Quantity  # ranks that compute at once, each at full speed
+    devices: Quantity  # ranks that compute at once, each at full speed: cores, or GPUs
     memory: Quantity  # bytes for tensors on each rank
     alone: Mapping[str, Rate]
     together: Mapping[str, Rate]
@@ -94,6 +100,10 @@ class Machine:
     source: str
     calls: Mapping[str, Piecewise]  # what the library's exchanges take besides their messages, by bytes
     crowded_calls: Mapping[str, Piecewise]  # when there are more ranks than cores
+    ports: int = 1
+    overlap: float = 0.0
+    context: Quantity = NOTHING
+    waste: float = 0.0
 
     def call(self, name: str, nbytes: Quantity, *, crowded: bool) -> Quantity:
         """Seconds of an exchange besides its messages: Python, copies, waiting for a core."""
@@ -142,20 +152,29 @@ class Machine:
             numbers=as_timed(one.numbers, element),
         )
 
-    def link(self, ways: int, stride: int) -> tuple[Link, int]:
-        """The link of an axis of `ways` ranks that are `stride` apart, and how many ranks share it at once.
+    def link(self, ways: int, stride: int) -> tuple[Link, float]:
+        """The link of an axis of `ways` ranks that are `stride` apart, and how many rings share a port of it.
 
         Within a node it is that of the node. An axis that leaves the node crosses its border once for each of
-        its groups in the node, and these groups share the node's link.
+        its groups in the node. These share the node's ports; a single group uses them all, as NCCL's
+        several rings do, until the node's own link is the slower one.
         """
         if ways * stride <= self.ranks_per_node:
             return self.inside, 1
-        return self.between, min(stride, self.ranks_per_node)
+        sharing = min(stride, self.ranks_per_node) / self.ports
+        inside, between = (
+            link.exchange.lines[-1].beta_seconds_per_byte for link in (self.inside, self.between)
+        )
+        return (self.inside, 1) if sharing * between < inside else (self.between, sharing)
 
-
-def limited(machine: Machine, nbytes: float, what: str = "the limit per rank") -> Machine:
-    """The same machine with so many bytes for tensors on each rank; `what` says what sets the limit."""
-    return replace(machine, memory=given(nbytes, what, "bytes"))
+    def allocated(self, tensors: Quantity) -> Quantity:
+        """The bytes that a framework takes for so many bytes of tensors."""
+        if not self.waste and not self.context.value:
+            return tensors
+        waste = given(self.waste, "of the tensors, in gaps that the allocator leaves")
+        return derived(
+            "context + (1 + waste) * tensors", "bytes", context=self.context, waste=waste, tensors=tensors
+        )
 
 
 def as_timed(work: Quantity, element: int) -> Quantity:
@@ -187,8 +206,13 @@ def machine_on_paper(
     between: Hockney,
     ranks_per_node: int,
     file_bytes_per_second: float | None = None,
+    devices: float = math.inf,
+    ports: int = 1,
+    overlap: float = 1.0,
+    context_nbytes: float = 0.0,
+    waste: float = 0.0,
 ) -> Machine:
-    """A machine of published rates: every rank has a device of its own, and calls cost nothing.
+    """A machine of published rates: calls cost nothing, and every rank has a device, but for `devices`.
 
     A product's backward pass has twice its forward's flop; what it reads and writes hides behind them. Any
     other operation reads one number and writes one, forward; backward it reads two and writes one. If
@@ -205,7 +229,7 @@ def machine_on_paper(
     rates["update in files"] = Rate(_straight(3 * number + in_files), _straight(0.0))
     return Machine(
         name,
-        cited(float("inf"), "", "a device for every rank", reference),
+        given(devices, "ranks that compute at once"),
         cited(memory_nbytes, "bytes", "memory per rank", reference),
         rates,
         rates,
@@ -215,6 +239,10 @@ def machine_on_paper(
         source,
         {},
         {},
+        ports,
+        overlap,
+        given(context_nbytes, "what the framework holds besides tensors", "bytes"),
+        waste,
     )
 
 

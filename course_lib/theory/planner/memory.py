@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, SHARDED_FROM, StateBytes
 from course_lib.theory.partition import balanced_ranges, even_ranges, fused_ranges
-from course_lib.theory.planner.models import NOTHING, Layer, Part, Shape, parameter_count
+from course_lib.theory.planner.models import NOTHING, Layer, Part, TransformerShape, parameter_count
 from course_lib.theory.planner.plan import Plan
 from course_lib.theory.planner.quantity import Quantity, counted, derived, given, largest, total
 from course_lib.theory.schedules import Schedule, gpipe, one_f_one_b, peak_activations
@@ -41,10 +41,10 @@ def schedule_of(plan: Plan) -> Schedule:
     return make(plan.pipeline, plan.microbatches)
 
 
-def stages_of(shape: Shape, batch: int, plan: Plan) -> list[Stage]:
+def stages_of(shape: TransformerShape, batch: int, plan: Plan) -> list[Stage]:
     """The stages, cut so that the most expensive has as few floating-point operations as possible."""
     samples = batch // (plan.data * plan.microbatches)
-    layers = shape.layers(Part(samples, plan.tensor, plan.sequence, plan.tiles, each_of(plan).weights))
+    layers = shape.layers(Part(samples, plan.tensor, plan.sequence, each_of(plan).weights))
     *cut, loss = layers
     costs = [
         1 + sum(one.times * one.work.value for one in layer.operations if one.work.unit == "flop")
@@ -60,10 +60,10 @@ def stages_of(shape: Shape, batch: int, plan: Plan) -> list[Stage]:
     return found
 
 
-def memory_of(shape: Shape, batch: int, plan: Plan) -> Quantity:
+def memory_of(shape: TransformerShape, batch: int, plan: Plan) -> Quantity:
     """The most bytes of tensors on the rank that has most, within a step."""
     stages = stages_of(shape, batch, plan)
-    of_data_rank = Part(batch // plan.data, tiles=plan.tiles, element=each_of(plan).weights)
+    of_data_rank = Part(batch // plan.data, element=each_of(plan).weights)
     inputs = shape.inputs_nbytes(of_data_rank)
     found = [(f"stage_{stage.index}", _peak(stage, plan, inputs)) for stage in stages]
     return found[0][1] if len(found) == 1 else largest("bytes", found)
@@ -101,14 +101,15 @@ def state_of(layers: Sequence[Layer], plan: Plan) -> dict[str, Quantity]:
         bytes_each = given(
             nbytes, f"of {name} per parameter, Adam, {'16' if plan.mixed else '32'}-bit", "bytes"
         )
-        if plan.zero >= getattr(SHARDED_FROM, name):
+        whole = plan.no_sync and name == "gradients"
+        if plan.zero >= getattr(SHARDED_FROM, name) and not whole:
             found[name] = derived(
-                "bytes_each * parameters / data",
+                "bytes_each * parameters / shards",
                 "bytes",
                 ZERO,
                 bytes_each=bytes_each,
                 parameters=parameters,
-                data=plan.data,
+                shards=plan.shards,
             )
         else:
             found[name] = derived(
@@ -133,7 +134,6 @@ def _backward(stage: Stage, plan: Plan) -> Quantity:
     kept = loss if plan.recompute else total("bytes", [(layer.name, layer.kept) for layer in stage.layers])
     inside = stage.layers[0].keeps_input and not plan.recompute  # in `kept`
     copies = (stage.index > 0) + (not inside)
-    again = plan.recompute or not stage.layers[-1].keeps_output
     return derived(
         "in_flight * (copies * received + sent) + (in_flight - 1) * kept + at_the_fullest",
         "bytes",
@@ -142,7 +142,7 @@ def _backward(stage: Stage, plan: Plan) -> Quantity:
             copies, "copies of the input: one to send its gradient back, one that layers may change"
         ),
         received=stage.received,
-        sent=stage.sent if again else NOTHING,
+        sent=stage.sent,
         kept=kept,
         at_the_fullest=one,
     )
@@ -186,8 +186,7 @@ def _moment(stage: Stage, plan: Plan) -> Quantity:
 def _ends(stage: Stage, index: int, plan: Plan) -> Quantity:
     """A stage's outputs and their gradient, which it holds until it is through: what is not counted yet."""
     last = index == len(stage.layers) - 1
-    outputs = stage.layers[-1].keeps_output or plan.recompute
-    copies = int(outputs) if last else 1 + outputs
+    copies = int(plan.recompute) if last else 1 + plan.recompute
     return derived(
         "copies * sent", "bytes", copies=counted(copies, "outputs, their gradient"), sent=stage.sent
     )
@@ -218,9 +217,7 @@ def _buffers(layers: Sequence[Layer], index: int, plan: Plan) -> tuple[Quantity,
             "full weights and gradients of the layer that runs, and of what is in no layer",
             weight=given(each.weights, "of a weight", "bytes"),
             gradient=nbytes,
-            gathered=counted(
-                layer.parameters / layer.gathered if layer.gathered else 0, "parameters of the layer"
-            ),
+            gathered=counted(layer.parameters if layer.gathered else 0, "parameters of the layer"),
             rest=parameter_count(loose) if reached else NOTHING,
         )
     return running, finished
@@ -268,29 +265,17 @@ def _update(layers: Sequence[Layer], plan: Plan) -> Quantity:
     if plan.mixed:
         copies = counted(4 * sum(lengths), "32-bit copies of the gradients", "bytes")
         adam = derived("adam + copies", "bytes", adam=adam, copies=copies)
-    if plan.tiles != (1, 1):
-        flat = derived(
-            "4 * parameters", "bytes", "the flat sum over the tiles", parameters=parameter_count(layers)
-        )
-        return derived("max(adam, flat)", "bytes", adam=adam, flat=flat)
     return adam
 
 
 def masters_of(layers: Sequence[Layer], plan: Plan) -> list[int]:
     """The numbers of each tensor that this rank's optimizer updates."""
     sizes = [size for layer in layers for size in layer.sizes]
-    if plan.tiles != (1, 1):
-        return sizes
     if plan.zero == 3:
         rest = sum(layer.parameters for layer in layers if not layer.gathered)
-        pieces = [
-            len(piece)
-            for layer in layers
-            if layer.gathered
-            for piece in even_ranges(layer.parameters, layer.gathered)
-        ]
+        pieces = [layer.parameters for layer in layers if layer.gathered]
         flat = [rest, *pieces] if rest else pieces
     else:
         last_first = sizes[::-1]
         flat = [sum(last_first[part.start : part.stop]) for part in buckets_of(layers, plan)]
-    return [len(even_ranges(n, plan.data)[0]) if plan.zero else n for n in flat]
+    return [len(even_ranges(n, plan.shards)[0]) if plan.zero else n for n in flat]

@@ -1,11 +1,9 @@
 """What is trained, as the planner sees it: layers, what each keeps, computes and exchanges.
 
-    tokens → embedding → block → block → norm → head → loss         Transformer of training/transformer.py
-    x → linear + ReLU → … → linear → loss                           MLPShape in nets.py
-    image → 3×3 convolution + ReLU → … → mean → linear → loss       ConvShape in nets.py
+    tokens → embedding → block → block → norm → head → loss         the Transformer of training/transformer.py
 
-A shape's `layers(part)` describes what *one rank* has of the model for one micro-batch, when tensor, sequence
-or spatial parallelism cut the layers. Bytes:
+A shape's `layers(part)` describes what *one rank* has of the model for one micro-batch, when tensor and
+sequence parallelism cut the layers. Bytes:
 
     kept      from the forward pass to the layer's backward pass
     widest    more, at the moment of its backward pass when most is in memory: gradients of activations, and
@@ -17,7 +15,6 @@ Recomputation in Large Transformer Models" (2022), section 4, here for 32-bit nu
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from course_lib.theory.planner.quantity import Formulas, Quantity, counted, derived, given, total
 
@@ -27,12 +24,11 @@ INDEX_NBYTES = 8  # of a token's or a class's number: int64
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What of a micro-batch and of the layers one rank has: `samples`, shards of the weights, a tile."""
+    """What of a micro-batch and of the layers one rank has: `samples`, shards of the weights."""
 
     samples: int
     tensor: int = 1
     sequence: bool = False
-    tiles: tuple[int, int] = (1, 1)
     element: int = 4  # bytes of a number
 
 
@@ -40,24 +36,22 @@ class Part:
 class Operation:
     """`times` operations of one kind, each of so much `work`.
 
-    The work of a product (linear, attention, convolution) is in flop, and `numbers` is what it reads and
-    writes: inputs, weights, outputs. The work of all else (gelu, relu, norm, add, embedding, loss) is in
-    numbers; block is what calling a block takes besides its operations.
+    The work of a product (linear, attention) is in flop, and `numbers` is what it reads and writes: inputs,
+    weights, outputs. The work of all else (gelu, norm, add, embedding, loss) is in numbers; block is what
+    calling a block takes besides its operations.
     """
 
     kind: str
     work: Quantity
     times: int = 1
     numbers: Quantity | None = None
-    first: bool = False  # of the model: its inputs need no gradient, which is half of a product's backward
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What the ranks that share a layer exchange: a collective of `nbytes` on an axis, in one direction."""
+    """What the tensor ranks exchange: a collective of `nbytes`, in one direction."""
 
-    collective: str  # all-reduce, all-gather, reduce-scatter, halo
-    axis: str  # tensor, tiles
+    collective: str  # all-reduce, all-gather, reduce-scatter
     nbytes: Quantity
     forward: int = 0  # how many in the forward pass
     backward: int = 0
@@ -75,20 +69,12 @@ class Layer:
     operations: tuple[Operation, ...] = ()
     messages: tuple[Message, ...] = ()
     keeps_input: bool = False  # whether `kept` contains the tensor that comes in
-    keeps_output: bool = False  # and the one that goes out
-    gathered: int = 0  # in how many pieces stage 3 gathers it; 0: with all else that belongs to no layer
+    gathered: bool = False  # by itself in stage 3; the others are gathered together
 
     @property
     def parameters(self) -> int:
         """The numbers of all its parameters on this rank."""
         return sum(self.sizes)
-
-
-class Shape(Protocol):
-    """What the planner asks of a model."""
-
-    def layers(self, part: Part) -> list[Layer]: ...
-    def inputs_nbytes(self, part: Part) -> Quantity: ...
 
 
 def parameter_count(layers: Sequence[Layer]) -> Quantity:
@@ -149,7 +135,7 @@ class TransformerShape:
         cut = part.tensor > 1
         sums = "reduce-scatter" if part.sequence else "all-reduce"
         backward = int(part.sequence)  # of the gradient of what was scattered
-        messages = (Message(sums, "tensor", of("element * tokens * width"), 1, backward),) if cut else ()
+        messages = (Message(sums, of("element * tokens * width"), 1, backward),) if cut else ()
         sizes = (rows * self.width, self.length * self.width)
         return Layer(
             "embedding", sizes, NOTHING, gradients, hidden, (Operation("embedding", work),), messages
@@ -182,7 +168,7 @@ class TransformerShape:
             self._block_operations(of, part),
             self._block_messages(of, part),
             keeps_input=True,
-            gathered=1,
+            gathered=True,
         )
 
     def _block_operations(self, of: Formulas, part: Part) -> tuple[Operation, ...]:
@@ -212,12 +198,10 @@ class TransformerShape:
             return ()
         hidden = of("element * tokens * width")
         if not part.sequence:
-            return (Message("all-reduce", "tensor", hidden, 2, 2),)  # Megatron's g and f, of two pairs
+            return (Message("all-reduce", hidden, 2, 2),)  # Megatron's g and f, of two pairs
         return (
-            Message(
-                "all-gather", "tensor", hidden, 2, 2 + 2
-            ),  # also of the inputs, for the weights' gradients
-            Message("reduce-scatter", "tensor", hidden, 2, 2),
+            Message("all-gather", hidden, 2, 2 + 2),  # also of the inputs, for the weights' gradients
+            Message("reduce-scatter", hidden, 2, 2),
         )
 
     def _norm(self, of: Formulas) -> Layer:
@@ -241,11 +225,11 @@ class TransformerShape:
         messages: tuple[Message, ...] = ()
         if part.sequence:
             messages = (
-                Message("all-gather", "tensor", hidden, 1, 1),
-                Message("reduce-scatter", "tensor", hidden, 0, 1),
+                Message("all-gather", hidden, 1, 1),
+                Message("reduce-scatter", hidden, 0, 1),
             )
         elif ways > 1:
-            messages = (Message("all-reduce", "tensor", hidden, 0, 1),)
+            messages = (Message("all-reduce", hidden, 0, 1),)
         logits = of("element * tokens * vocabulary / tensor")
         kept = of("element * tokens * width / shared")
         return Layer(
@@ -259,5 +243,5 @@ class TransformerShape:
         if part.tensor == 1:
             return Layer("loss", (), logits, twice, NOTHING, (softmax,))
         # `vocabulary_cross_entropy` keeps the shifted logits and their exponentials.
-        each = Message("all-reduce", "tensor", of("element * tokens"), 3, 0)
+        each = Message("all-reduce", of("element * tokens"), 3, 0)
         return Layer("loss", (), twice, twice, NOTHING, (softmax,), (each,))

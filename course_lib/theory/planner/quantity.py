@@ -149,21 +149,6 @@ def trace(quantity: Quantity, name: str = "", depth: int = 99) -> list[str]:
     return lines
 
 
-def leaves(quantity: Quantity) -> list[Quantity]:
-    """All quantities without parts that `quantity` is made of: given, measured or cited, each once."""
-    found: dict[Quantity, None] = {}
-    seen: set[Quantity] = set()
-    waiting = [quantity]
-    while waiting:
-        one = waiting.pop()
-        if one not in seen:
-            seen.add(one)
-            waiting += [part for _, part in one.parts]
-            if not one.parts:
-                found[one] = None
-    return list(found)
-
-
 @cache
 def _compiled(formula: str) -> tuple[CodeType, set[str]]:
     """The code of a formula, and the names in it that are no functions."""

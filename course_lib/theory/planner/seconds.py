@@ -1,14 +1,19 @@
-"""Bytes that a rank sends in a step, and how long the step takes.
+"""How long a step of a plan takes, and how many bytes a rank sends.
 
-    step = compute + synchronize + update
+    step = sharing * computing + tensor_messages + gathers + idle + synchronize + crowd * update
 
-    compute       forward and backward passes of all micro-batches, the layers' own messages included; of a
-                  pipeline as long as its schedule, simulated with the seconds of its stages
-    synchronize   summing gradients and gathering weights over the data ranks, or gradients over tiles
-    update        AdamW on the parameters that a rank owns
+    computing         all forward and backward passes of the slowest stage
+    tensor_messages   all-reduces inside the layers: what comes next needs their result, so none can hide
+    gathers           what is left of stage 3's gathers, and of sums in every micro-batch, behind computing
+    idle              a pipeline's stages wait for the first micro-batch, and after the last
+    synchronize       what is left of sums of gradients and gathers of weights, once per step
+    update            AdamW on the parameters that a rank owns
 
-Nothing overlaps, as in the plain forms of the library. Collectives are rings (Patarasuk and Yuan, 2009), and
-what the library's own call takes besides.
+What can hide:  left = max(last, messages - overlap * room). The room is the computing that runs meanwhile;
+the last message (of the first layer's gradients) has nothing left to hide behind. With `overlap` 0, as in
+the plain forms of the library, all is left. Sends of a pipeline hide in the simulated schedule.
+
+Collectives are rings (Patarasuk and Yuan, 2009), and what the library's own call takes besides.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,54 +22,45 @@ from math import prod
 
 from course_lib.theory.planner.machine import Direction, Link, Machine
 from course_lib.theory.planner.memory import Stage, buckets_of, each_of, masters_of, schedule_of, stages_of
-from course_lib.theory.planner.models import NOTHING, Layer, Operation, Shape
+from course_lib.theory.planner.models import NOTHING, Layer, Operation, TransformerShape
 from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.theory.planner.quantity import Quantity, counted, derived, given, largest, total
 from course_lib.theory.schedules import makespan, simulate
 
 Named = tuple[str, Quantity]
 DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
+NO_TIME = given(0, "nothing", "s")
 
 # ---------------------------------------------------------------- collectives
 
 
 def ring_bytes(collective: str, ways: int, nbytes: Quantity) -> Quantity:
-    """What one rank sends in a collective of `nbytes`, those of the full array; of a halo, `nbytes`."""
+    """What one rank sends in a collective of `nbytes`, those of the full array."""
     if ways == 1:
         return NOTHING
-    if collective == "halo":
-        return nbytes
     rounds = 2 if collective == "all-reduce" else 1
     return derived("rounds * (ways - 1) / ways * nbytes", "bytes", rounds=rounds, ways=ways, nbytes=nbytes)
 
 
 def exchange_seconds(collective: str, nbytes: Quantity, plan: Plan, axis: str, machine: Machine) -> Quantity:
-    """Seconds of a collective of `nbytes` on an axis: a ring's messages and sums, and the library's call.
-
-    A halo has two messages for each dimension of the image that is cut.
-    """
+    """Seconds of a collective of `nbytes` on an axis: a ring's messages and sums, and the library's call."""
     ways = plan.ways(axis)
     if ways == 1:
-        return counted(0, "one rank exchanges nothing", "s")
-    ring = ring_seconds(collective, ways, nbytes, *machine.link(ways, stride_of(plan, axis)), plan)
+        return NO_TIME
+    ring = ring_seconds(collective, ways, nbytes, *machine.link(ways, stride_of(plan, axis)))
+    name = "data" if axis in ("shards", "groups") else axis
     calls = (
         [("sum_call", "reduce-scatter"), ("gather_call", "all-gather")]
-        if (axis, collective) == ("data", "all-reduce")
-        else [("call", collective)] * (sum(n > 1 for n in plan.tiles) if collective == "halo" else 1)
+        if (name, collective) == ("data", "all-reduce")
+        else [("call", collective)]
     )
-    crowded = plan.ranks > machine.cores.value
-    found = [(name, machine.call(f"{axis} {what}", nbytes, crowded=crowded)) for name, what in calls]
+    crowded = plan.ranks > machine.devices.value
+    found = [(what, machine.call(f"{name} {kind}", nbytes, crowded=crowded)) for what, kind in calls]
     return total("s", [("ring", ring), *found])
 
 
-def ring_seconds(
-    collective: str, ways: int, nbytes: Quantity, link: Link, sharing: int, plan: Plan
-) -> Quantity:
-    """Seconds of the messages and sums of a collective; `sharing` rings use the link."""
-    if collective == "halo":
-        sides = counted(sum(2 * (n > 1) for n in plan.tiles), "sides of a tile, at most")
-        side = derived("nbytes / sides", "bytes", nbytes=nbytes, sides=sides)
-        return derived("sides * message", "s", sides=sides, message=link.message(side, sharing))
+def ring_seconds(collective: str, ways: int, nbytes: Quantity, link: Link, sharing: float) -> Quantity:
+    """Seconds of the messages and sums of a collective; `sharing` rings use a port of the link."""
     part = derived("nbytes / ways", "bytes", nbytes=nbytes, ways=ways)
     message, adding = link.message(part, sharing), link.adding(part)
     if collective == "all-gather":
@@ -76,7 +72,36 @@ def ring_seconds(
 
 def stride_of(plan: Plan, axis: str) -> int:
     """How far neighbours on an axis are apart: the ranks on all axes inside it."""
-    return prod(plan.ways(inner) for inner in AXES[: AXES.index(axis)])
+    data = plan.pipeline * plan.tensor
+    outside = {"shards": data, "groups": data * plan.shards}
+    return outside.get(axis) or prod(plan.ways(inner) for inner in AXES[: AXES.index(axis)])
+
+
+def summed(nbytes: Quantity, plan: Plan, machine: Machine) -> Quantity:
+    """Seconds of summing gradients that ZeRO shards: inside a group, then their shards between the groups."""
+    inside = exchange_seconds("reduce-scatter", nbytes, plan, "shards", machine)
+    if plan.groups == 1:
+        return inside
+    shard = derived("nbytes / shards", "bytes", nbytes=nbytes, shards=plan.shards)
+    between = exchange_seconds("all-reduce", shard, plan, "groups", machine)
+    return derived("inside + between", "s", inside=inside, between=between)
+
+
+# ---------------------------------------------------------------- what hides
+
+
+def left(messages: Sequence[Named], room: Quantity, machine: Machine) -> Quantity:
+    """Seconds of messages that computing does not hide: at least those of the last one."""
+    if not messages:
+        return NO_TIME
+    return derived(
+        "max(last, messages - overlap * room)",
+        "s",
+        last=messages[-1][1],
+        messages=total("s", messages),
+        overlap=given(machine.overlap, "of what can hide, the part that does"),
+        room=room,
+    )
 
 
 # ---------------------------------------------------------------- one stage, one micro-batch
@@ -84,15 +109,25 @@ def stride_of(plan: Plan, axis: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One micro-batch through a stage in one direction: seconds of operations, and of exchanges."""
+    """One micro-batch through a stage in one direction: seconds of operations, and of messages.
+
+    Nothing hides the tensor ranks' messages, `waits`; of the others `gathers` are left.
+    """
 
     computing: Quantity
-    exchanging: Quantity
+    waits: Quantity
+    gathers: Quantity
 
     @property
     def seconds(self) -> Quantity:
-        """Both."""
-        return derived("computing + exchanging", "s", computing=self.computing, exchanging=self.exchanging)
+        """All three."""
+        return derived(
+            "computing + waits + gathers",
+            "s",
+            computing=self.computing,
+            waits=self.waits,
+            gathers=self.gathers,
+        )
 
 
 def passes_of(stage: Stage, plan: Plan, machine: Machine) -> tuple[Pass, Pass]:
@@ -102,42 +137,44 @@ def passes_of(stage: Stage, plan: Plan, machine: Machine) -> tuple[Pass, Pass]:
         again = stage.layers if plan.pipeline > 1 else [one for one in stage.layers if one.name == "block"]
         for computing, more in zip(backward, _layers(again, plan, machine, "forward"), strict=True):
             computing += [(f"{name}_again", seconds) for name, seconds in more]
+    gathers: list[Named] = []
     for nbytes in gathered_by(stage, plan):
-        fresh = _fresh(nbytes, plan, machine)
-        gather = ("gather", exchange_seconds("all-gather", nbytes, plan, "data", machine))
-        for computing, exchanging in (forward, backward):
-            computing.append(("memory_of_weights", fresh))
-            exchanging.append(gather)
-    if plan.zero >= 2:
+        gathers.append(("gather", exchange_seconds("all-gather", nbytes, plan, "shards", machine)))
+        for computing, _ in (forward, backward):
+            computing.append(("memory_of_weights", _fresh(nbytes, plan, machine)))
+    sums: list[Named] = []
+    if plan.zero >= 2 and not plan.no_sync:
         for nbytes in summed_by(stage, plan):
             backward[0].append(("memory_of_gradients", _fresh(nbytes, plan, machine)))
-            summed = exchange_seconds("reduce-scatter", nbytes, plan, "data", machine)
-            backward[1].append(("sum", summed))
-    return Pass(*(total("s", some) for some in forward)), Pass(*(total("s", some) for some in backward))
+            sums.append(("sum", summed(nbytes, plan, machine)))
+    both = ((forward, gathers), (backward, gathers + sums))
+    found = []
+    for (computing, waits), messages in both:
+        room = total("s", computing)
+        found.append(Pass(room, total("s", waits), left(messages, room, machine)))
+    return found[0], found[1]
 
 
 def _layers(
     layers: Sequence[Layer], plan: Plan, machine: Machine, direction: Direction
 ) -> tuple[list[Named], list[Named]]:
-    """Seconds of the operations and of the exchanges of each layer, by its name."""
+    """Seconds of the operations and of the tensor ranks' messages of each layer, by its name."""
     computing: list[Named] = []
-    exchanging: list[Named] = []
+    waits: list[Named] = []
     for layer in layers:
         computing.append((layer.name, total("s", _computing(layer.operations, plan, machine, direction))))
         for one in layer.messages:
-            seconds = exchange_seconds(one.collective, one.nbytes, plan, one.axis, machine)
-            exchanging += [(one.collective.replace("-", "_"), seconds)] * getattr(one, direction)
-    return computing, exchanging
+            seconds = exchange_seconds(one.collective, one.nbytes, plan, "tensor", machine)
+            waits += [(one.collective.replace("-", "_"), seconds)] * getattr(one, direction)
+    return computing, waits
 
 
 def _computing(
     operations: Iterable[Operation], plan: Plan, machine: Machine, direction: Direction
 ) -> Iterable[Named]:
-    element = each_of(plan).weights
     for one in operations:
-        seconds = machine.operation(one, direction, alone=plan.ranks == 1, element=element)
-        if one.first and direction == "backward":
-            seconds = derived("both / 2", "s", "its inputs need no gradient", both=seconds)
+        alone, element = plan.ranks == 1, each_of(plan).weights
+        seconds = machine.operation(one, direction, alone=alone, element=element)
         yield from [(one.kind, seconds)] * one.times
 
 
@@ -155,7 +192,8 @@ def gathered_by(stage: Stage, plan: Plan) -> list[Quantity]:
         return []
     weight = each_of(plan).weights
     return [
-        counted(weight * n * plan.data, "weights of a layer", "bytes") for n in masters_of(stage.layers, plan)
+        counted(weight * n * plan.shards, "weights of a layer", "bytes")
+        for n in masters_of(stage.layers, plan)
     ]
 
 
@@ -163,9 +201,7 @@ def summed_by(stage: Stage, plan: Plan) -> list[Quantity]:
     """The bytes of each sum of gradients over the data ranks: of a bucket, or in stage 3 of a layer."""
     gradient = each_of(plan).gradients
     if plan.zero == 3:
-        lengths = [n * plan.data for n in masters_of(stage.layers, plan)]
-    elif plan.tiles != (1, 1):
-        lengths = [size for layer in stage.layers for size in layer.sizes]
+        lengths = [n * plan.shards for n in masters_of(stage.layers, plan)]
     else:
         sizes = [size for layer in stage.layers for size in layer.sizes][::-1]
         lengths = [sum(sizes[part.start : part.stop]) for part in buckets_of(stage.layers, plan)]
@@ -175,102 +211,100 @@ def summed_by(stage: Stage, plan: Plan) -> list[Quantity]:
 # ---------------------------------------------------------------- a step
 
 
-def seconds_of(shape: Shape, batch: int, plan: Plan, machine: Machine) -> Quantity:
+def seconds_of(shape: TransformerShape, batch: int, plan: Plan, machine: Machine) -> Quantity:
     """Seconds of one step of training on a global batch of `batch` samples."""
     stages = stages_of(shape, batch, plan)
     each = [passes_of(stage, plan, machine) for stage in stages]
     crowd = derived(
-        "max(1, ranks / cores)", "", "ranks that share a core", ranks=plan.ranks, cores=machine.cores
+        "max(1, ranks / devices)", "", "ranks per device", ranks=plan.ranks, devices=machine.devices
     )
+    slowest = max(each, key=lambda both: both[0].seconds.value + both[1].seconds.value)
+
+    def in_all(name: str) -> Quantity:
+        forward, backward = (getattr(one, name) for one in slowest)
+        return derived(
+            "microbatches * (forward + backward)",
+            "s",
+            microbatches=given(plan.microbatches, "micro-batches"),
+            forward=forward,
+            backward=backward,
+        )
+
+    once = [
+        (f"stage_{stage.index}", _synchronizing(stage, both, plan, machine))
+        for stage, both in zip(stages, each, strict=True)
+    ]
     return derived(
-        "compute + synchronize + crowd * update",
+        "sharing * computing + tensor_messages + gathers + idle + synchronize + crowd * update",
         "s",
-        compute=_one_stage(each[0], plan, crowd)
-        if plan.pipeline == 1
-        else _pipeline(stages, each, plan, machine),
-        synchronize=largest("s", [(f"stage_{s.index}", _synchronizing(s, plan, machine)) for s in stages]),
+        sharing=crowd if plan.pipeline == 1 else given(1, "see idle"),
+        computing=in_all("computing"),
+        tensor_messages=in_all("waits"),
+        gathers=in_all("gathers"),
+        idle=NO_TIME if plan.pipeline == 1 else _idle(stages, each, plan, machine),
+        synchronize=largest("s", once),
         crowd=crowd,
         update=largest("s", [(f"stage_{s.index}", _updating(s, plan, machine)) for s in stages]),
     )
 
 
-def _one_stage(both: tuple[Pass, Pass], plan: Plan, crowd: Quantity) -> Quantity:
-    """Seconds of all forward and backward passes when every rank computes all layers."""
-    forward, backward = both
-    return derived(
-        "microbatches * (crowd * (forward + backward) + exchanging)",
-        "s",
-        microbatches=given(plan.microbatches, "micro-batches"),
-        crowd=crowd,
-        forward=forward.computing,
-        backward=backward.computing,
-        exchanging=total("s", [("forward", forward.exchanging), ("backward", backward.exchanging)]),
-    )
-
-
-def _pipeline(
+def _idle(
     stages: Sequence[Stage], each: Sequence[tuple[Pass, Pass]], plan: Plan, machine: Machine
 ) -> Quantity:
-    """Seconds of all passes: of the schedule, or of all work if there are not enough cores for it."""
+    """Seconds that the slowest stage waits: in the schedule, or for devices that do all ranks' work."""
     transfer = largest("s", [("message", _passing(stage.sent, plan, machine)) for stage in stages[:-1]])
     forward, backward = ([one[way].seconds.value for one in each] for way in (0, 1))
     timed = simulate(schedule_of(plan), forward, backward, transfer.value)
-    slowest = max(each, key=lambda one: one[0].seconds.value + one[1].seconds.value)
-    busy = plan.microbatches * (slowest[0].seconds.value + slowest[1].seconds.value)
-    microbatches = given(plan.microbatches, "micro-batches")
-    schedule = derived(
-        "microbatches * (forward + backward) + idle",
-        "s",
-        f"the slowest stage, and what the simulated {plan.schedule} schedule takes besides",
-        microbatches=microbatches,
-        forward=slowest[0].seconds,
-        backward=slowest[1].seconds,
-        idle=counted(
-            makespan(timed) - busy, "until the first micro-batch comes, after the last, messages", "s"
-        ),
-    )
+    busy = plan.microbatches * max(f + b for f, b in zip(forward, backward, strict=True))
     work = [
         (f"stage_{stage.index}_{name}", one.seconds)
         for stage, both in zip(stages, each, strict=True)
         for name, one in zip(DIRECTIONS, both, strict=True)
     ]
     return derived(
-        "max(schedule, microbatches * columns * (work + messages) / cores)",
+        "max(schedule, microbatches * columns * (work + 2 * boundaries * message) / devices) - busy",
         "s",
-        "when ranks share cores, the cores do the work of all ranks",
-        schedule=schedule,
-        microbatches=microbatches,
+        f"the simulated {plan.schedule} schedule; when ranks share devices, these do the work of all ranks",
+        schedule=counted(makespan(timed), "from the first forward pass to the last backward pass", "s"),
+        microbatches=given(plan.microbatches, "micro-batches"),
         columns=counted(plan.ranks // plan.pipeline, "ranks per stage"),
         work=total("s", work),
-        messages=derived("2 * boundaries * message", "s", boundaries=plan.pipeline - 1, message=transfer),
-        cores=machine.cores,
+        boundaries=plan.pipeline - 1,
+        message=transfer,
+        devices=machine.devices,
+        busy=counted(busy, "all passes of the slowest stage", "s"),
     )
 
 
 def _passing(nbytes: Quantity, plan: Plan, machine: Machine) -> Quantity:
     """Seconds of a micro-batch's way to the next stage."""
     link, sharing = machine.link(plan.pipeline, stride_of(plan, "pipeline"))
-    crowded = plan.ranks > machine.cores.value
+    crowded = plan.ranks > machine.devices.value
     call = machine.call("pipeline message", nbytes, crowded=crowded)
     return derived("call + numbers", "s", call=call, numbers=link.message(nbytes, sharing))
 
 
-def _synchronizing(stage: Stage, plan: Plan, machine: Machine) -> Quantity:
-    """Seconds of sums and gathers between the last backward pass and the next step."""
-    kinds: list[tuple[str, str, str]] = []
-    if plan.tiles != (1, 1):
-        kinds.append(("over_tiles", "all-reduce", "tiles"))
-    if plan.zero < 2:
-        kinds.append(("gradients", "reduce-scatter" if plan.zero else "all-reduce", "data"))
-    if plan.zero in (1, 2):
-        kinds.append(("weights", "all-gather", "data"))
-    return total(
+def _synchronizing(stage: Stage, both: tuple[Pass, Pass], plan: Plan, machine: Machine) -> Quantity:
+    """Seconds left of what is summed and gathered once per step.
+
+    Sums hide behind the last micro-batch's backward pass, gathers of updated weights behind the next step's
+    first forward pass.
+    """
+    forward, backward = both
+    sums: list[Named] = []
+    gathers: list[Named] = []
+    for nbytes in summed_by(stage, plan) if plan.data > 1 else ():
+        if plan.zero == 0:
+            sums.append(("gradients", exchange_seconds("all-reduce", nbytes, plan, "data", machine)))
+        elif plan.zero == 1 or plan.no_sync:
+            sums.append(("gradients", summed(nbytes, plan, machine)))
+        if plan.zero in (1, 2):
+            gathers.append(("weights", exchange_seconds("all-gather", nbytes, plan, "shards", machine)))
+    return derived(
+        "sums + gathers",
         "s",
-        [
-            (name, exchange_seconds(collective, nbytes, plan, axis, machine))
-            for name, collective, axis in kinds
-            for nbytes in summed_by(stage, plan)
-        ],
+        sums=left(sums, backward.computing, machine),
+        gathers=left(gathers, forward.computing, machine),
     )
 
 
@@ -290,7 +324,7 @@ def _updating(stage: Stage, plan: Plan, machine: Machine) -> Quantity:
 # ---------------------------------------------------------------- bytes
 
 
-def sent_by(shape: Shape, batch: int, plan: Plan) -> Quantity:
+def sent_by(shape: TransformerShape, batch: int, plan: Plan) -> Quantity:
     """Bytes that a rank sends per step, on the stage whose ranks send most."""
     found = [(f"stage_{stage.index}", _sent(stage, plan)) for stage in stages_of(shape, batch, plan)]
     return found[0][1] if len(found) == 1 else largest("bytes", found)
@@ -298,32 +332,31 @@ def sent_by(shape: Shape, batch: int, plan: Plan) -> Quantity:
 
 def _sent(stage: Stage, plan: Plan) -> Quantity:
     each: list[Named] = []
-    again = 2 if plan.recompute else 1
     for layer in stage.layers:
         for one in layer.messages:
-            recomputed = again if plan.pipeline > 1 or layer.name == "block" else 1
-            times = one.forward * recomputed + one.backward
-            each += [(one.axis, ring_bytes(one.collective, plan.ways(one.axis), one.nbytes))] * times
+            again = plan.recompute and (plan.pipeline > 1 or layer.name == "block")
+            times = one.forward * (1 + again) + one.backward
+            each += [
+                (one.collective.replace("-", "_"), ring_bytes(one.collective, plan.tensor, one.nbytes))
+            ] * times
     if plan.pipeline > 1:
         back = stage.received if stage.index else NOTHING
         each += [("activations", stage.sent), ("their_gradients", back)]
-    each += [("weights", ring_bytes("all-gather", plan.data, n)) for n in gathered_by(stage, plan)] * 2
-    sums = summed_by(stage, plan)
-    within = (
-        [("gradients", ring_bytes("reduce-scatter", plan.data, n)) for n in sums] if plan.zero >= 2 else []
-    )
+    each += [("weights", ring_bytes("all-gather", plan.shards, n)) for n in gathered_by(stage, plan)] * 2
     once: list[Named] = []
-    if plan.zero < 2:
+    for nbytes in summed_by(stage, plan):
         kind = "reduce-scatter" if plan.zero else "all-reduce"
-        once += [("gradients", ring_bytes(kind, plan.data, n)) for n in sums]
-    if plan.zero in (1, 2):
-        once += [("weights", ring_bytes("all-gather", plan.data, n)) for n in sums]
-    if plan.tiles != (1, 1):
-        once += [("over_tiles", ring_bytes("all-reduce", prod(plan.tiles), n)) for n in sums]
+        often = plan.zero >= 2 and not plan.no_sync
+        (each if often else once).append(("gradients", ring_bytes(kind, plan.shards, nbytes)))
+        if plan.zero and plan.groups > 1:
+            shard = derived("nbytes / shards", "bytes", nbytes=nbytes, shards=plan.shards)
+            (each if often else once).append(("between_groups", ring_bytes("all-reduce", plan.groups, shard)))
+        if plan.zero in (1, 2):
+            once.append(("weights", ring_bytes("all-gather", plan.shards, nbytes)))
     return derived(
         "microbatches * each + once",
         "bytes",
         microbatches=given(plan.microbatches, "micro-batches"),
-        each=total("bytes", [*each, *within]),
+        each=total("bytes", each),
         once=total("bytes", once),
     )

@@ -64,15 +64,17 @@ class Cluster:
         self.magics: GuardedMagics | None = None
         self.live: Dashboard | None = None
         self.opened = True  # by the last start_cluster(); False when it was running before
+        self._blocks: list[bool] = []  # of each `with` that it is in: whether it opened the cluster
 
     # ---------------------------------------------------------------- use
 
     def __enter__(self) -> "Cluster":
+        self._blocks.append(self.opened)
         return self
 
     def __exit__(self, *error: object) -> None:
         """Stop the cluster, unless it was running before the `with`."""
-        if self.opened:
+        if self._blocks.pop():
             self.stop()
 
     @overload

@@ -21,6 +21,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -58,6 +59,10 @@ _SURROUNDED = (
     *("PMIX_RANK", "PMI_RANK", "OMPI_COMM_", "PRTE_MCA_prte_default_hostfile"),
 )
 _PROGRAM = re.compile(r"(.*/)?python[0-9.]*|.*\.py")
+_FLAG = re.compile(  # options without a value, after which a program may come
+    r".*=.*|--?(oversubscribe|allow-run-as-root|use-hwthread-cpus|quiet|q|verbose|v|standalone|no[-_]python)"
+    r"|--?(report-bindings|tag-output|timestamp-output|prepend-rank|l|display-map|nolocal)"
+)
 _COUNT = re.compile(r"--?(n|np|c|nproc[-_]per[-_]node|num_gpus|num_accelerators)(?:=(.*))?")
 # Whatever of these is set already stays.
 _CHOSEN = re.compile(
@@ -166,16 +171,21 @@ def count(options: Sequence[str]) -> int:
 
 def own_options(arguments: Sequence[str]) -> list[str]:
     """The arguments that are for the command itself: without programs, and what is theirs."""
-    options, ours = list[str](), True
+    options, ours, before = list[str](), True, ""
     for word in arguments:
-        ours = word == ":" or (ours and not _is_program(word))
+        ours = word == ":" or (ours and not _is_program(word, before))
+        before = word
         if ours:
             options.append(word)
     return options
 
 
-def _is_program(word: str) -> bool:
-    return bool(_PROGRAM.fullmatch(word)) or (os.path.isfile(word) and os.access(word, os.X_OK))
+def _is_program(word: str, before: str) -> bool:
+    """Whether a word is a program; a name on PATH is one unless it is the value of the option `before` it."""
+    if _PROGRAM.fullmatch(word) or (os.path.isfile(word) and os.access(word, os.X_OK)):
+        return True
+    is_value = before.startswith("-") and not _FLAG.fullmatch(before)
+    return not is_value and shutil.which(word) is not None
 
 
 def job_environment(arguments: Sequence[str], base: Mapping[str, str] = os.environ) -> dict[str, str] | None:

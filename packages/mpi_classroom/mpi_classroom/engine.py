@@ -101,9 +101,9 @@ def log_of_calls() -> bytes:
 
 def note_order(on: bool, pauses: bool) -> None:
     """From here on note in which order messages from any source come; with `pauses` before each send."""
-    from mpi_classroom.recording import checks, record
+    from mpi_classroom.recording import checks, messages
 
-    checks.ordered, record.pauses = on, pauses
+    checks.ordered, messages.pauses = on, pauses
 
 
 def _repairer() -> Callable[..., None]:

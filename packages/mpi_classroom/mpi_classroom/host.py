@@ -22,6 +22,8 @@ import psutil
 from mpi_classroom.recording.calls import read_record, stack_file
 
 STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
+DUMPED_FRAMES = 100  # no more does Python write, whatever it says of the rest
+FRAME_LINE = re.compile(r"^  File .+\n", re.MULTILINE)
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
 FRESH_SECONDS = 2.0  # how long a fresh look may take; an older one does not count as fresh
 END_SECONDS = 1.0  # for processes to end when they are asked to
@@ -154,7 +156,7 @@ class LocalHost:
             for rank in missing:
                 path = stack_file(self.folder, rank)
                 text = path.read_bytes()[sizes[rank] :].decode(errors="replace") if path.exists() else ""
-                if "_run_module_as_main" in text or "\n  ...\n" in text:  # the last frame, or the hundredth
+                if "_run_module_as_main" in text or len(FRAME_LINE.findall(text)) >= DUMPED_FRAMES:
                     stacks[rank] = text
         return stacks
 

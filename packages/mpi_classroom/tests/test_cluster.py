@@ -489,6 +489,19 @@ def test_a_with_leaves_a_cluster_that_was_running_before(running):
     assert running.alive
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_of_two_withs_for_one_cluster_the_one_that_opened_it_stops_it(monkeypatch, opened):
+    cluster, stopped = Cluster(2), []
+    monkeypatch.setattr(cluster, "stop", lambda: stopped.append(True))
+    cluster.opened = opened
+    with cluster:
+        cluster.opened = False  # start_cluster() finds it running
+        with cluster:
+            pass
+        assert not stopped
+    assert len(stopped) == opened
+
+
 # The tests from here on replace the running cluster; they come last in this order.
 
 

@@ -107,3 +107,27 @@ def test_a_job_whose_node_is_gone_starts_again_on_another(slurm_lab, tmp_path):
     slurm_lab.power_off(first)
     until(lambda: "start 1" in out.read_text(), 90)
     assert out.read_text().split()[-1] != first
+
+
+CHECKED = """#!/bin/sh
+#SBATCH --nodes=2
+{python} -m mpi_classroom.launch --check 3 {program}
+echo exit status $?
+"""
+MISTAKE = """
+import numpy as np
+from mpi4py import MPI
+comm, b = MPI.COMM_WORLD, np.empty(4)
+if comm.rank == 0: comm.Send(np.arange(4), 1)
+if comm.rank == 1: comm.Recv(b, 0)
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_job_checks_the_calls_of_a_program(slurm_lab, tmp_path):
+    (tmp_path / "program.py").write_text(MISTAKE)
+    submit(slurm_lab, tmp_path, CHECKED.format(python=sys.executable, program=tmp_path / "program.py"))
+    out = tmp_path / "out"
+    until(lambda: out.exists() and "exit status" in out.read_text(), 60)
+    said = out.read_text()
+    assert "Mistake: rank 0 sent 4 int64 (program.py, line 5:" in said and "exit status 1" in said, said

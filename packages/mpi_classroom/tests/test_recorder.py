@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_classroom.recording import calls, recorder, requests
+from mpi_classroom.recording import calls, messages, recorder, requests
 from mpi_classroom.recording import record as note
 from mpi_classroom.recording.calls import (
     Call,
@@ -57,7 +57,8 @@ def during(folder, name, *args, **kwargs):
     def original(self, *args, **kwargs):
         seen.append(read_rank(folder, 0).call)
 
-    kind = note.collective if name in calls.COLLECTIVES else note.point_to_point
+    kinds = {"Probe": note.waiting_for_one, **dict.fromkeys(calls.COLLECTIVES, note.collective)}
+    kind = kinds.get(name, messages.blocking)
     kind(name, original)(RecordedComm(MPI.COMM_SELF), *args, **kwargs)
     return seen[0]
 
@@ -159,10 +160,10 @@ def test_a_collective_that_raised_is_not_noted_as_done(record):
 
 
 def test_an_interrupt_erases_the_note(record):
-    def interrupted(self, **status):
+    def interrupted(self, *args):
         raise KeyboardInterrupt
 
-    for kind, name in ((note.collective, "Barrier"), (note.point_to_point, "Recv")):
+    for kind, name in ((note.collective, "Barrier"), (messages.blocking, "recv")):
         with pytest.raises(KeyboardInterrupt):
             kind(name, interrupted)(RecordedComm(MPI.COMM_SELF))
         assert read_rank(record, 0).call is None

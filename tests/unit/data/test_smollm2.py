@@ -90,7 +90,7 @@ def test_a_download_that_does_not_end_is_given_up(
 
 def test_it_says_what_is_missing(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2, "free_memory", lambda: 3 * 10**9)
-    with pytest.raises(DataError, match=r"needs 6 GB of free memory, and here are 3\.0 GB; lesson 13 runs"):
+    with pytest.raises(DataError, match=r"needs 6 GB of free memory, and here are 3\.0 GB; free some"):
         smollm2.fetch_smollm2()
     monkeypatch.setenv("COURSE_OFFLINE", "1")
     with pytest.raises(DataError, match="COURSE_OFFLINE=1 forbids"):

@@ -74,6 +74,8 @@ def one_term(node: ast.AST) -> Iterator[Change]:
 
 def other_reduction(node: ast.AST) -> Iterator[Change]:
     """The mean or the largest in place of the sum, in one process and over all ranks."""
+    if isinstance(node, ast.keyword) and node.arg == "reduction" and ast.unparse(node.value) == "'sum'":
+        yield "reduction is mean", ast.keyword("reduction", ast.Constant("mean"))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return
     if node.func.attr == "sum":

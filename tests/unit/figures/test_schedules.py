@@ -6,10 +6,8 @@ from course.lessons.shared.figures.schedules import (
     boxes,
     idle,
     length,
-    live_activations,
     measured_seconds,
     measured_weights,
-    predicted_and_measured,
     schedule_grids,
 )
 from course_lib.comm.spans import Span
@@ -53,29 +51,6 @@ def test_grids_say_how_idle_each_schedule_is() -> None:
     check_legible(picture)
     assert title_of(picture) == "Idle share of the ranks' time: naive 75% and GPipe 43%"
     assert "GPipe, rank 1 F0 F1 F2 F3 B3 B2 B1 B0" in picture.alt
-
-
-@pytest.mark.parametrize("emulated", [False, True])
-def test_measured_stands_beside_predicted_and_says_how_it_was_measured(emulated: bool) -> None:
-    predicted, seen = simulate(gpipe(4, 8), 0.01, 0.02), recorded(gpipe(4, 8), 0.011, 0.022)
-    picture = predicted_and_measured(predicted, seen, cores=2, emulated=emulated)
-    check_legible(picture)
-    title = title_of(picture)
-    assert "predicted 330 ms, measured 363 ms (+10.0%)" in title
-    assert ("Emulated" in title) == emulated
-    assert ("sharing" in title) != emulated
-
-
-def test_what_ranks_hold_is_counted_from_the_spans() -> None:
-    picture = live_activations(
-        {"GPipe": recorded(gpipe(4, 8), 1, 2), "1F1B": recorded(one_f_one_b(4, 8), 1, 2)}
-    )
-    check_legible(picture)
-    assert title_of(picture) == (
-        "Micro-batches on ranks 0, 1, 2 and 3: GPipe holds at most 8, 8, 8 and 8; "
-        "1F1B holds at most 4, 3, 2 and 1"
-    )
-    assert "time in s" in {axes.get_xlabel() for axes in picture.figure.axes}
 
 
 def test_chunks_of_a_rank_differ_in_colour_and_every_pass_has_its_number() -> None:

@@ -10,13 +10,13 @@ from course_lib.theory.hockney import Hockney
 from course_lib.theory.planner.machine import POINTWISE, PRODUCTS, Machine, machine_on_paper
 from course_lib.theory.planner.measured import fit_product, machine_from_json
 from course_lib.theory.planner.models import Operation, Part, TransformerShape
-from course_lib.theory.planner.nets import ConvShape, MLPShape
 from course_lib.theory.planner.plan import Plan
-from course_lib.theory.planner.quantity import counted, leaves
+from course_lib.theory.planner.quantity import counted
 from course_lib.theory.planner.seconds import seconds_of
 from course_lib.training import operation_times
+from tests.formulas import leaves
 
-SHAPES = (TransformerShape(2, 32, 16, 32, 4), MLPShape((32, 32, 10)), ConvShape(8, (3, 4, 4)))
+SHAPE = TransformerShape(2, 32, 16, 32, 4)
 
 
 def products(start: float = 5e-6, flops: float = 1e9, numbers: float = 1e8) -> dict[str, list[float]]:
@@ -60,7 +60,7 @@ def found() -> dict[str, Any]:
 
 def calls(start: float) -> dict[str, Any]:
     """Each exchange of the library takes so long besides its messages."""
-    names = ("tensor all-reduce", "tensor all-gather", "tensor reduce-scatter", "tiles halo")
+    names = ("tensor all-reduce", "tensor all-gather", "tensor reduce-scatter")
     names += ("data reduce-scatter", "data all-gather", "pipeline message")
     nbytes = [256, 4096, 2**20]
     return {name: {"nbytes": nbytes, "seconds": [start + 3e-5 + 4e-9 * n for n in nbytes]} for name in names}
@@ -113,11 +113,10 @@ def test_an_operation_that_was_not_timed_is_named(machine: Machine) -> None:
         machine.operation(Operation("sorting", counted(1, "")), "forward", alone=True)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
-def test_every_operation_of_a_model_is_timed(machine: Machine, shape: Any) -> None:
-    kinds = {one.kind for layer in shape.layers(Part(4)) for one in layer.operations}
+def test_every_operation_of_a_model_is_timed(machine: Machine) -> None:
+    kinds = {one.kind for layer in SHAPE.layers(Part(4)) for one in layer.operations}
     assert kinds <= set(machine.alone)
-    seconds = seconds_of(shape, 8, Plan(data=2), machine)
+    seconds = seconds_of(SHAPE, 8, Plan(data=2), machine)
     assert {leaf.source for leaf in leaves(seconds)} == {
         "given",
         "counted",
@@ -127,7 +126,7 @@ def test_every_operation_of_a_model_is_timed(machine: Machine, shape: Any) -> No
 
 
 def test_four_ranks_on_two_cores_take_twice_as_long(machine: Machine) -> None:
-    both = [seconds_of(SHAPES[1], 64, Plan(data=n), machine) for n in (2, 4)]
+    both = [seconds_of(SHAPE, 64, Plan(data=n), machine) for n in (2, 4)]
     assert [each["crowd"].value for each in both] == [1, 2]
     assert both[1]["update"].value == both[0]["update"].value
 
@@ -150,6 +149,30 @@ def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
     assert paper.link(4, 2) == (paper.between, 2)
 
 
+def test_the_groups_of_a_node_share_its_ports_and_one_group_uses_all() -> None:
+    inside, between = Hockney(1e-6, 1e-10), Hockney(1e-6, 1e-9)
+    nodes = {
+        ports: machine_on_paper(
+            "nodes of 8",
+            "nobody",
+            memory_nbytes=1e9,
+            flop_per_second=1e12,
+            memory_bytes_per_second=1e11,
+            inside=inside,
+            between=between,
+            ranks_per_node=8,
+            ports=ports,
+            context_nbytes=1e9,
+            waste=0.1,
+        )
+        for ports in (1, 4, 16)
+    }
+    assert [nodes[ports].link(2, 8)[1] for ports in (1, 4)] == [8, 2]
+    assert nodes[4].link(16, 1) == (nodes[4].between, 1 / 4)
+    assert nodes[16].link(16, 1) == (nodes[16].inside, 1)  # more ports than the node's own link can feed
+    assert nodes[1].allocated(counted(2e9, "", "bytes")).value == 1e9 + 1.1 * 2e9
+
+
 def test_16_bit_numbers_need_half_the_time_to_read_and_write() -> None:
     line = Hockney(0.0, 0.0)
     paper = machine_on_paper(
@@ -166,9 +189,8 @@ def test_16_bit_numbers_need_half_the_time_to_read_and_write() -> None:
     for element in (4, 2):  # reads 10 and writes 10
         seconds = paper.operation(numbers, "forward", alone=True, element=element)
         assert seconds.value == 2 * 10 * element
-    shape = SHAPES[0]
-    full, mixed = (seconds_of(shape, 8, Plan(mixed=how), paper) for how in (False, True))
-    assert mixed["compute"].value == pytest.approx(full["compute"].value / 2)
+    full, mixed = (seconds_of(SHAPE, 8, Plan(mixed=how), paper) for how in (False, True))
+    assert mixed["computing"].value == pytest.approx(full["computing"].value / 2)
     assert mixed["update"].value == full["update"].value  # master weights and moments have 32 bits
 
 
@@ -192,7 +214,6 @@ def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(operation_times, "ROWS", (8,))
     monkeypatch.setattr(operation_times, "WIDTHS", (16,))
     monkeypatch.setattr(operation_times, "HEADS", ((16, 8),))
-    monkeypatch.setattr(operation_times, "MAPS", ((1, 2),))
     monkeypatch.setattr(operation_times, "MOST_COPIES", 2)
     monkeypatch.setattr(operation_times, "ENOUGH_SECONDS", 0.0)
     calls = []

@@ -9,11 +9,11 @@ from course_lib.theory.planner.quantity import (
     derived,
     given,
     largest,
-    leaves,
     measured,
     total,
     trace,
 )
+from tests.formulas import leaves
 
 
 def test_the_formula_that_is_shown_is_the_one_that_is_computed() -> None:

@@ -6,8 +6,6 @@ from course_lib.theory.hockney import Hockney
 from course_lib.theory.scale_out import (
     Claim,
     DataParallelStep,
-    efficiency_band,
-    repeated_doublings,
 )
 
 STEP = DataParallelStep(compute_seconds=0.1, gradient_nbytes=4e6, samples_per_rank=64)
@@ -31,18 +29,6 @@ def test_bandwidth_alone_hides_the_steps_of_many_ranks() -> None:
     no_latency = Hockney(0.0, LINK.beta_seconds_per_byte)
     assert STEP.efficiency(2, LINK) == pytest.approx(STEP.efficiency(2, no_latency), rel=0.02)
     assert STEP.efficiency(2048, LINK) < STEP.efficiency(2048, no_latency) / 20
-
-
-def test_the_band_is_from_the_slowest_link_to_the_fastest() -> None:
-    links = [Hockney(alpha, 1e-8) for alpha in (1e-3, 5e-4, 2e-3)]
-    low, high = efficiency_band(STEP, 64, links)
-    assert low == STEP.efficiency(64, links[2]) < STEP.efficiency(64, links[0]) < high
-    assert high == STEP.efficiency(64, links[1])
-
-
-def test_ten_doublings_lead_from_2_to_2048() -> None:
-    assert repeated_doublings(1.5, 2048) == pytest.approx(1.5**10)
-    assert repeated_doublings(1.5, 2) == 1
 
 
 def test_the_error_of_a_claim_has_a_sign() -> None:

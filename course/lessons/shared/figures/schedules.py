@@ -1,11 +1,11 @@
-"""Pipelines: who does what when, as predicted and as measured, and how many micro-batches a stage holds.
+"""Pipelines: who does what when, as predicted and as measured.
 
 A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. If a
 rank has several stages (chunks), each has its colour. White is time without work: the bubble.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -22,10 +22,6 @@ from mpi_classroom.figures import (
     listed,
     name_ranks,
     new_panels,
-    rank_colour,
-    say_ranks,
-    say_seconds,
-    time_unit,
 )
 
 # The looks of the passes through a rank's first stage; through its second stage, where it has one; and so on.
@@ -153,25 +149,6 @@ def schedule_grids(schedules: Mapping[str, Spans], *, unit: str = ONE_FORWARD) -
     return _panels(drawn, labels, title, unit, 1.0, f"{title}. {said}")
 
 
-def predicted_and_measured(
-    predicted: Spans, measured: Spans, *, cores: int, emulated: bool = False
-) -> Picture:
-    """What `simulate` says above what a recorder saw, on one scale of time.
-
-    `emulated`: the ranks slept for the time that computing would take; their messages were real.
-    """
-    drawn = {"predicted": boxes(predicted), "measured": boxes(measured)}
-    ranks = 1 + max(box.rank for box in drawn["measured"])
-    said, took = (length(drawn[name]) for name in ("predicted", "measured"))
-    who = f"Emulated, {ranks} ranks" if emulated else say_ranks(ranks, cores)
-    title = f"{who}: predicted {say_seconds(said)}, measured {say_seconds(took)} ({took / said - 1:+.1%})"
-    word = "measured, compute emulated by sleeping" if emulated else "measured"
-    labels = {"predicted": f"predicted, if messages took no time: {idle(drawn['predicted']):.0%} idle"}
-    labels["measured"] = f"{word}: {idle(drawn['measured']):.0%} idle"
-    factor, unit = time_unit(max(said, took))
-    return _panels(drawn, labels, title, f"time in {unit}", factor, title)
-
-
 def _panels(
     drawn: Mapping[str, Sequence[Box]],
     labels: Mapping[str, str],
@@ -229,50 +206,3 @@ def in_words(found: Sequence[Box]) -> list[str]:
         ]
         rows.append(f"rank {rank} " + ", ".join(runs))
     return rows
-
-
-# ---------------------------------------------------------------- how much a stage holds
-
-
-def live_activations(schedules: Mapping[str, Spans]) -> Picture:
-    """How many micro-batches each rank holds over time: forward begun, backward not yet ended."""
-    drawn = {name: boxes(spans) for name, spans in schedules.items()}
-    ranks = 1 + max(box.rank for found in drawn.values() for box in found)
-    curves = {name: [alive(found, rank) for rank in range(ranks)] for name, found in drawn.items()}
-    peaks = {name: [max(counts) for _, counts in mine] for name, mine in curves.items()}
-    most = max(max(found) for found in peaks.values())
-    who = f"ranks {listed([str(rank) for rank in range(ranks)])}" if ranks > 1 else "rank 0"
-    holds = [f"{name} holds at most {listed([str(n) for n in found])}" for name, found in peaks.items()]
-    title = f"Micro-batches on {who}: {'; '.join(holds)}"
-    longest = max(length(found) for found in drawn.values())
-    simulated = any(isinstance(one, TimedAction) for spans in schedules.values() for one in spans)
-    factor, unit = (1.0, ONE_FORWARD) if simulated else time_unit(longest)
-    figure, panels = new_panels(
-        title, rows=ranks, columns=len(drawn), height=1.3 + 0.75 * ranks, sharex=True, sharey=True
-    )
-    for column, (name, mine) in enumerate(curves.items()):
-        panels[column].set_title(name, fontsize=FONT_SIZE, color=INK, loc="left")
-        for rank, (times, counts) in enumerate(mine):
-            panel = panels[rank * len(drawn) + column]
-            moments = [factor * time for time in times]
-            panel.fill_between(moments, counts, step="post", color=rank_colour(rank), alpha=0.9, linewidth=0)
-            panel.set_ylim(0, most + 0.5)
-            panel.set_yticks(sorted({0, most // 2, most}))
-            if column == 0:
-                panel.set_ylabel(f"rank {rank}", rotation=0, ha="right", va="center")
-    figure.supylabel("micro-batches held", fontsize=FONT_SIZE, color=INK)
-    for panel in panels[-len(drawn) :]:
-        panel.set_xlabel(unit if simulated else f"time in {unit}")
-    words = f"Step curves: micro-batches that a rank holds, over time, {len(drawn)} schedules side by side"
-    return Picture(figure, f"{words}. {title}.")
-
-
-def alive(found: Iterable[Box], rank: int) -> tuple[list[float], list[int]]:
-    """When the number of micro-batches that `rank` holds changes, and the number from then on."""
-    moments = [(box.start, 1) for box in found if box.rank == rank and box.kind == "forward"]
-    moments += [(box.end, -1) for box in found if box.rank == rank and box.kind == "backward"]
-    times, counts = [0.0], [0]
-    for moment, change in sorted(moments):
-        times.append(moment)
-        counts.append(counts[-1] + change)
-    return times, counts

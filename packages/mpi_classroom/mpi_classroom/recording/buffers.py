@@ -16,6 +16,8 @@ Place = tuple[int, int]  # first address, and the one after the last
 
 def memory_of(buffer: Any) -> memoryview | None:
     """The bytes that a message is read from or written to, if they lie together; else None."""
+    if buffer is None:
+        return None
     try:
         data, nbytes = buffer, None
         if isinstance(buffer, list | tuple):
@@ -23,11 +25,18 @@ def memory_of(buffer: Any) -> memoryview | None:
             if data is MPI.BOTTOM or data is None or not _together(counts, datatype):
                 return None
             nbytes = signature(buffer)[1]
-        view = memoryview(getattr(data, "__array__", lambda: data)())
+        view = _view_of(data)
         view = view.cast("B") if view.c_contiguous else memoryview(view.obj.T).cast("B")  # type: ignore[attr-defined]
         return view if nbytes is None else view[:nbytes]
     except (TypeError, ValueError, AttributeError, BufferError, RuntimeError):
         return None
+
+
+def _view_of(data: Any) -> memoryview:
+    try:
+        return memoryview(data)
+    except TypeError:  # a tensor
+        return memoryview(data.__array__())
 
 
 def _together(counts: Any, datatype: Any) -> bool:

@@ -44,10 +44,11 @@ _BOTH = ((4, "source"), (1, "dest"), (5, "recvtag"), -1)
 _REPLACE = ((3, "source"), (1, "dest"), (4, "recvtag"), -1)
 _OF = ((0, "rank"), None, (9, ""), NOTHING)  # a window's part on another rank
 
+WAITING_PROBES = ("Probe", "probe", "Mprobe", "mprobe")
 POINT_TO_POINT: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("Send", "Ssend", "Rsend", "Bsend", "send", "ssend", "bsend"), _TO),
     **dict.fromkeys(("Recv", "recv"), _FROM),
-    **dict.fromkeys(("Probe", "probe", "Mprobe", "mprobe"), _PROBE),
+    **dict.fromkeys(WAITING_PROBES, _PROBE),
     **dict.fromkeys(("Sendrecv", "sendrecv"), _BOTH),
     "Sendrecv_replace": _REPLACE,
 }

@@ -7,7 +7,6 @@ and in which line. A receive is noted where it was posted, for MPI hands out mes
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from mpi4py import MPI
@@ -22,7 +21,7 @@ from mpi_classroom.recording.buffers import (
     overlap,
     place_of,
 )
-from mpi_classroom.recording.log import Line, _own, line_of, log, packed
+from mpi_classroom.recording.log import Line, is_own, line_of, log, packed
 from mpi_classroom.recording.signatures import (
     OBJECT,
     UNKNOWN,
@@ -35,7 +34,6 @@ from mpi_classroom.recording.signatures import (
 MOST_PENDING = 64  # requests that are compared with a new one; with more, overlaps are not looked for
 _IN_PLACE = MPI.IN_PLACE
 _getframe, _references = sys._getframe, sys.getrefcount
-Note = Callable[..., None]
 Partners = tuple[int, int, int]  # peer, other peer and tag, as the world numbers ranks
 _UNSEEN = UNSEEN + 1  # in a function that has found the argument itself
 
@@ -47,97 +45,29 @@ def _line(depth: int) -> Line:
 # -------------------------------------------------------------------- messages
 
 
-def message_note(name: str) -> Note:
-    """What notes a blocking call `name` once it has returned."""
-    both, replaced = "recv" in name and "end" in name, name.endswith("_replace")
-    receive_at, receive_name = (3, "recvbuf") if both and not replaced else (0, "buf")
-    send_name = "sendbuf" if both and not replaced else "buf"
-    buffered = name[0].isupper()
-    two_buffers = both and not replaced and buffered
-    line_in = _line_cache()
-
-    def note(
-        comm: Any, args: Any, kwargs: Any, partners: Partners, status: Any, asked: bool, arrived: int
-    ) -> None:
-        context = comm._checked
-        if context is None:
-            return
-        peer, other, tag = partners
-        line = line_in(_getframe(2))
-        sent = received = None
-        given: tuple[Any, ...] = ()  # to whom, the tag, and the types of what the same call has sent
-        if other >= 0 or status is None:
-            sent = args[0] if args else kwargs.get(send_name)
-            types = signature(sent) if buffered else OBJECT
-            if status is None:
-                log.add(("s", context, peer, tag, *types, name, line))
-            else:
-                given = (other, _send_tag(args, kwargs), *types)
-        if status is not None:
-            received = args[receive_at] if len(args) > receive_at else kwargs.get(receive_name)
-            into = signature(received) if buffered else OBJECT
-            if 0 <= arrived < into[1] and not (asked or replaced):
-                log.find("short", name, line, plain(*into), into[1], arrived)
-            if buffered and not replaced and _references(received) <= _UNSEEN and is_temporary(received):
-                log.find("temporary", name, line)
-            if peer < 0:
-                peer = comm._ranks.get(status.source, -1)
-                _note_order(line, peer)
-            if tag < 0:
-                tag = status.tag
-            log.add(("r", context, peer, tag, *into, arrived, name, line, *given))
-            if two_buffers and sent is not None and may_share(sent, received):
-                _share(name, line, sent, received)
-        if _pending:
-            _beside_pending(name, line, sent, None if replaced else received)
-
-    return note
-
-
-def _line_cache() -> Callable[[FrameType], Line]:
-    """A function that finds the user's line of a frame; in a loop it is the same call again."""
-    code: Any = None
-    at, line = 0, ("", 0)
-
-    def line_in(frame: FrameType) -> Line:
-        nonlocal code, at, line
-        if frame.f_code is not code or frame.f_lasti != at:
-            line, at, code = line_of(frame), frame.f_lasti, frame.f_code
-            if code.co_filename not in _own:
-                code = None  # who has called the library may be another the next time
-        return line
-
-    return line_in
-
-
 ordered = False  # whether it is noted in which order messages from any source came
 MOST_ORDERED = 1000  # messages of a line
 
 
-def _note_order(line: Line, source: int) -> None:
+def note_order(line: Line, source: int) -> bool:
+    """Note who sent a message to a receive from any source, and return True, if the order is noted."""
     if ordered and len(sources := log.order.setdefault(line, [])) < MOST_ORDERED:
         sources.append(source)
+    return ordered
 
 
 def _send_tag(args: Any, kwargs: Any) -> int:
     return args[2] if len(args) > 2 else kwargs.get("sendtag", 0)
 
 
-def probe_note(
-    comm: Any, args: Any, kwargs: Any, partners: Partners, status: Any, asked: bool, arrived: int
-) -> None:
-    """Note a blocking probe that has taken a message."""
-    matched(comm, status)
-
-
 def matched(comm: Any, status: Any) -> None:
     """Note a message that a probe took out of its order: whoever receives it, and into what, is not known."""
     if comm._checked is not None:
         source = comm._ranks.get(status.source, -1)
-        log.add(("r", comm._checked, source, status.tag, *UNKNOWN, -1, "Mprobe", _line(2)))
+        log.add(("r", comm._checked, source, status.tag, *UNKNOWN, -1, "Mprobe", _line(3)))
 
 
-def _share(name: str, line: Line, sent: Any, received: Any) -> None:
+def share(name: str, line: Line, sent: Any, received: Any) -> None:
     if overlap(place_of(memory_of(sent)), place_of(memory_of(received))):
         log.find("overlap", name, line)
 
@@ -158,16 +88,20 @@ def collective_note(name: str) -> Callable[..., tuple[Any, Any]]:
     It returns what was sent and what was received into.
     """
     base = _base(name)
-    sides, line_in = _sides(base), _line_cache()
+    sides = _sides(base)
+    code: Any = None  # of the last call: who has called, where, and what it said
     last: Any = None
-    number, table = 0, dict[Any, int]()
+    at, line, number, table = 0, ("", 0), 0, dict[Any, int]()
 
     def note(comm: Any, args: Any, kwargs: Any, root: int, operator: int) -> tuple[Any, Any]:
-        nonlocal last, number, table
-        context = comm._checked
+        nonlocal code, at, line, last, number, table
+        context, frame = comm._checked, _getframe(2)
         if context is None:
             return None, None
-        line = line_in(_getframe(2))
+        if frame.f_lasti != at or frame.f_code is not code:
+            line, at, code = line_of(frame), frame.f_lasti, frame.f_code
+            if not is_own(code.co_filename):
+                code = None  # who has called a library may be another the next time
         sent, received, given, taken = sides(args, kwargs, root)
         entry = ("c", context, comm._mask, name, root, operator, given, taken, line)
         if entry == last and table is log.table:
@@ -176,11 +110,11 @@ def collective_note(name: str) -> Callable[..., tuple[Any, Any]]:
             log.add(entry)
             last, table, number = entry, log.table, log.table.get(entry, 0)
         if sent is not None and received is not None and sent is not _IN_PLACE and may_share(sent, received):
-            _share(name, line, sent, received)
+            share(name, line, sent, received)
         if received is not None and _references(received) <= _UNSEEN and is_temporary(received):
             log.find("temporary", name, line)
-        if _pending:
-            _beside_pending(name, line, sent, received)
+        if pending:
+            beside_pending(name, line, sent, received)
         return sent, received
 
     return note
@@ -248,7 +182,7 @@ class Transfer:
         self.cancelled = self.told = self.wild = False
 
 
-_pending: dict[int, Transfer] = {}
+pending: dict[int, Transfer] = {}
 
 
 def started(request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners: Partners) -> None:
@@ -301,22 +235,22 @@ def _begin(request: Any, transfer: Transfer, context: Any, entry: list[Any] | No
         transfer.entry, transfer.wild = tuple(entry), wild
     if transfer.reads and overlap(transfer.reads, transfer.writes):
         log.find("overlap", transfer.name, transfer.line)
-    elif _pending:
+    elif pending:
         _compare(transfer.name, transfer.line, transfer.reads, transfer.writes)
     transfer.request = weakref.ref(request)
-    _pending[id(transfer)] = transfer
+    pending[id(transfer)] = transfer
     request._transfer = transfer
 
 
-def _beside_pending(name: str, line: Line, sent: Any, received: Any) -> None:
+def beside_pending(name: str, line: Line, sent: Any, received: Any) -> None:
     """Compare the memory of a blocking call with that of the requests that are not complete."""
     _compare(name, line, place_of(memory_of(sent)), place_of(memory_of(received)))
 
 
 def _compare(name: str, line: Line, reads: Place | None, writes: Place | None) -> None:
-    if len(_pending) > MOST_PENDING:
+    if len(pending) > MOST_PENDING:
         return
-    for other in _pending.values():
+    for other in pending.values():
         if overlap(other.writes, reads) or overlap(other.writes, writes) or overlap(other.reads, writes):
             log.find("in use", name, line, other.name, other.line)
 
@@ -324,7 +258,7 @@ def _compare(name: str, line: Line, reads: Place | None, writes: Place | None) -
 def completed(request: Any, status: Any, asked: bool) -> None:
     """Note that `request` is complete: look at its memory, and at what has arrived."""
     transfer: Transfer | None = request._transfer
-    if transfer is None or _pending.pop(id(transfer), None) is None:
+    if transfer is None or pending.pop(id(transfer), None) is None:
         return
     request._transfer = None
     memory = memory_of(transfer.sent)
@@ -346,7 +280,7 @@ def _received(transfer: Transfer, entry: tuple[Any, ...], status: Any, asked: bo
         arrived = status.Get_count(MPI.BYTE)
         if peer < 0:
             peer = transfer.ranks.get(status.source, -1)
-            _note_order(line, peer)
+            note_order(line, peer)
         entry = (kind, context, peer, status.tag, what, nbytes, arrived, name, line)
         if arrived < nbytes and not asked:
             log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
@@ -369,7 +303,7 @@ def distrust(comm: Any) -> None:
     """Another thread uses `comm`: the order of its calls is not known, and they are not compared any more."""
     if comm._checked is not None:
         log.add(("x", comm._checked))
-        comm._checked = None
+        comm._checked, comm._facts = None, object()
 
 
 # -------------------------------------------------------------------- communicators and windows
@@ -408,7 +342,7 @@ def _find_leaks() -> None:
 
 
 def _find_unfinished(last: bool) -> None:
-    for key, transfer in list(_pending.items()):
+    for key, transfer in list(pending.items()):
         request = transfer.request()
         if request is None:
             log.find("dropped", transfer.name, transfer.line)
@@ -426,7 +360,7 @@ def _find_unfinished(last: bool) -> None:
             transfer.told = True
             log.find("not waited", transfer.name, transfer.line)
             continue
-        del _pending[key]
+        del pending[key]
 
 
 def collect(last: bool = False) -> bytes:

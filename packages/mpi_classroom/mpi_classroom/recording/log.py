@@ -99,9 +99,14 @@ def line_of(frame: FrameType) -> Line:
     at: FrameType | None = frame
     while at is not None:
         file = at.f_code.co_filename
-        if file not in _own and file not in _others:
-            (_others if file.startswith(_LIBRARIES) else _own).add(file)
-        if file in _own:
+        if is_own(file):
             return file, at.f_lineno
         at = at.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def is_own(file: str) -> bool:
+    """Whether the lines of `file` are the user's."""
+    if file not in _own and file not in _others:
+        (_others if file.startswith(_LIBRARIES) else _own).add(file)
+    return file in _own

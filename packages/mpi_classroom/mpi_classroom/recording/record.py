@@ -7,7 +7,6 @@ Only the main thread is recorded.
 
 import mmap
 import pickle
-import random
 import struct
 import threading
 import time
@@ -51,7 +50,9 @@ from mpi_classroom.recording.calls import (
 
 _NO_CALL = bytes(4)
 _BYTE = MPI.BYTE
-_note_tally = TALLY.pack_into
+# The same as NOW, END and TALLY, with what stays the same in a loop as bytes.
+_NOW_AGAIN, _END_AGAIN = struct.Struct("=2i12si20s"), struct.Struct("=3i20s")
+_note_counts, _LAST_CALL = struct.Struct("=Q3I12s").pack_into, struct.Struct("=3i")
 MAIN = threading.main_thread().ident
 _PARTNERS = POINT_TO_POINT | STARTED | ON_WINDOWS | PROBES
 
@@ -92,6 +93,7 @@ class Recorded:
     _tally: "Tally | None" = None  # None: its collectives are not compared
     _context = 0
     _checked: int | None = None  # the context, if calls are compared with those of other ranks
+    _facts: object = None  # stands for all the above, from the first call on
     _turn = 0
     _repeated = 0  # of those: starts of persistent collectives
 
@@ -104,6 +106,7 @@ def learn_ranks(comm: Any) -> Mapping[int, int]:
     group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
     comm._ranks = dict(enumerate(group.Translate_ranks(None, world)))
     comm._mask = sum(1 << rank for rank in comm._ranks.values() if 0 <= rank < 64)
+    comm._facts = object()
     if not isinstance(comm, MPI.Win | MPI.File):
         comm._tally = _tally_of(comm._ranks.values(), comm._mask, world.size)
     group.Free()
@@ -133,12 +136,7 @@ def partners_of(name: str) -> Callable[..., Partners]:
 
 
 def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
-    """A function of peer and other peer: how many messages `name` sends and receives."""
-    if "probe" in name.lower():
-        taken = int(name in ("Mprobe", "mprobe"))
-        return lambda peer, other: (0, taken * (peer != MPI.PROC_NULL))
-    if name.startswith("Win."):
-        return lambda peer, other: (0, 0)
+    """A function of peer and other peer: how many messages the request of `name` sends and receives."""
     if "sendrecv" in name.lower():
         return lambda peer, other: (other >= 0, peer != MPI.PROC_NULL)
     if "send" in name.lower():
@@ -146,63 +144,42 @@ def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
     return lambda peer, other: (0, peer != MPI.PROC_NULL)
 
 
-def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """`original` with a note of whom it waits for."""
-    code, partners, counts = CODES[name], partners_of(name), messages_of(name)
-    original = of_objects(name, original)
-    note, note_traffic, thread = NOW.pack_into, TRAFFIC.pack_into, threading.get_ident
-    status_at = _PARTNERS[name][2][0] + 1  # in all these calls the status comes right after the tag
-    buffered, buffer_name = name[0].isupper(), BUFFER_NAMES.get(name, "buf")
-    check = checks.probe_note if "probe" in name else checks.message_note(name)
+def waiting_for_one(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, a probe or a call on a window, with a note of whom it waits for."""
+    code, partners, takes = CODES[name], partners_of(name), name in ("Mprobe", "mprobe")
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls, _sent, _received, _sent_bytes, _received_bytes
-        if thread() != MAIN:
+        global _calls
+        if threading.get_ident() != MAIN:
             checks.distrust(self)
             return original(self, *args, **kwargs)
         _calls += 1
-        if pauses:
-            time.sleep(PAUSE_SECONDS * random.random())
+        ranks, on = self._ranks or learn_ranks(self), (0, self._context, self._mask, 0, code)
         try:
-            peer, other, tag = found = partners(self._ranks or learn_ranks(self), args, kwargs)
-            sent, taken = counts(peer, other)
-            note(_record, 0, _calls, _sent + sent, peer, other, tag, 0, self._context, self._mask, 0, code)
+            NOW.pack_into(_record, 0, _calls, _sent, *partners(ranks, args, kwargs), *on)
         except (TypeError, struct.error):  # no integers: MPI will say so
-            found, sent, taken = _NOBODY, 0, 0
-            note(_record, 0, _calls, _sent, *_NOBODY, 0, self._context, self._mask, 0, code)
-        _sent += sent
-        status: Any = None
-        asked, pickled = True, _pickled
+            NOW.pack_into(_record, 0, _calls, _sent, *_NOBODY, *on)
+        if takes:
+            status = kwargs["status"] = (args[2] if len(args) > 2 else kwargs.get("status")) or _status
+            args = args[:2]
         try:
-            if taken:
-                status = args[status_at] if len(args) > status_at else kwargs.get("status")
-                if status is None:
-                    status, asked = _status, False
-                    kwargs["status"], args = status, args[:status_at]
             result = original(self, *args, **kwargs)
-        except MPI.Exception as error:
-            if taken and truncated(error):
-                check(self, args, kwargs, found, status, True, -1)  # which types led to it
-            raise
         finally:
             _record[CODE_BYTES] = _NO_CALL
-        arrived = -1
-        if taken:
-            arrived = status.Get_count(_BYTE)
-            _received, _received_bytes = _received + taken, _received_bytes + arrived
-        if sent:
-            buffer = args[0] if args else kwargs.get(buffer_name)
-            _sent_bytes += buffer_bytes(buffer) if buffered else _pickled - pickled
-        if sent or taken:
-            note_traffic(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
-            check(self, args, kwargs, found, status, asked, arrived)
+        if takes:
+            message_matched(self, status)
         return result
 
     return as_original(original, call)
 
 
-pauses = False  # before messages, so that they come in another order than without
-PAUSE_SECONDS = 0.01
+def message_matched(comm: Any, status: Any) -> None:
+    """Count a message that a probe has taken, and note it."""
+    global _received, _received_bytes
+    if status.source != MPI.PROC_NULL:
+        _received, _received_bytes = _received + 1, _received_bytes + status.Get_count(_BYTE)
+        TRAFFIC.pack_into(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
+        checks.matched(comm, status)
 
 
 def truncated(error: BaseException) -> bool:
@@ -213,7 +190,7 @@ def truncated(error: BaseException) -> bool:
 # -------------------------------------------------------------------- bytes
 
 _status = MPI.Status()  # where MPI says how much it received, when the caller does not want to know
-BUFFER_NAMES = {"Sendrecv": "sendbuf", "Isendrecv": "sendbuf"}  # others: buf
+BUFFER_NAMES = {"Isendrecv": "sendbuf"}  # others: buf
 
 
 def buffer_bytes(buffer: Any) -> int:
@@ -332,16 +309,19 @@ class Tally:
     def __init__(self, at: int, mask: int) -> None:
         self._at, self._mask = TALLIES_AT + at * TALLY.size, mask
         self._calls = self._digest = self._operators = 0
-        _note_tally(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
+        TALLY.pack_into(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
 
     def add(self, position: int, same_code: int, code: int, root: int, operator: int) -> None:
         """Count a call; `same_code` is the code of the name that stands for it in the digest."""
+        self.count(position, 4096 * same_code + root, operator, _LAST_CALL.pack(code, root, operator))
+
+    def count(self, position: int, digest: int, operator: int, last: bytes) -> None:
+        """The same with what stays the same in a loop: its part of the digest, and `last` in bytes."""
         self._calls += 1
-        self._digest = (self._digest + position * (4096 * same_code + root)) % 2**32
-        self._operators = (self._operators + position * operator) % 2**32
-        _note_tally(
-            _record, self._at, self._mask, self._calls, self._digest, self._operators, code, root, operator
-        )
+        self._digest = (self._digest + position * digest) & 0xFFFFFFFF
+        if operator:
+            self._operators = (self._operators + position * operator) & 0xFFFFFFFF
+        _note_counts(_record, self._at, self._mask, self._calls, self._digest, self._operators, last)
 
 
 _everyone = Tally(0, 0)
@@ -362,30 +342,41 @@ def _tally_of(ranks: Collection[int], mask: int, world: int) -> Tally | None:
     return _tallies.get(mask)
 
 
+_elsewhere = threading.Lock()  # of what other threads than the main one note
+
+
 def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note that all must make this call, and which of theirs it is."""
     code, root_at, operator_at = CODES[name], ROOTED.get(name), REDUCTIONS.get(name)
-    same_code, original = CODES[SAME_CALL.get(name, name)], of_objects(name, original)
-    note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
+    note, note_end, thread = _NOW_AGAIN.pack_into, _END_AGAIN.pack_into, threading.get_ident
     everyone = name != "Create_group"  # only the ranks of the group call that
-    check = checks.collective_note(name)
+    check, check_elsewhere = checks.collective_note(name), checks.collective_note(name)
+    original = of_objects(name, original)
+    last: tuple[Any, _SameCall] = None, _SameCall(name, NO_OPERATION, 0)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         global _calls
-        if thread() != MAIN:
-            checks.distrust(self)
-            return original(self, *args, **kwargs)
+        nonlocal last
         ranks, root, operator = self._ranks or learn_ranks(self), NOTHING, 0
-        _calls += 1
-        turn, context, mask = self._turn, self._context, self._mask
         if root_at:
             root = root_of(root_at, ranks, args, kwargs)
         if operator_at:
             operator = operator_of(operator_at, args, kwargs)
+        turn, saying = self._turn, (self._facts, root, operator)
+        said, same = last  # at once, as other threads may call too
+        if said != saying:
+            same = _SameCall(name, (root, NOTHING, NOTHING, turn, self._context, self._mask, 0), operator)
+            last = saying, same
         if everyone and self._tally is not None:
-            self._tally.add(turn - self._repeated + 1, same_code, code, root, operator)
-        note(_record, 0, _calls, _sent, root, NOTHING, NOTHING, turn, context, mask, 0, code)
+            self._tally.count(turn - self._repeated + 1, same.digest, operator, same.last)
         self._turn = turn + everyone
+        if thread() != MAIN:
+            result = original(self, *args, **kwargs)
+            with _elsewhere:
+                check_elsewhere(self, args, kwargs, root, operator)
+            return result
+        _calls += 1
+        note(_record, 0, _calls, _sent, same.who, turn, same.rest)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -393,12 +384,26 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             if everyone and truncated(error):
                 check(self, args, kwargs, root, operator)
             raise
-        note_end(_record, CODE_BYTES.start, 0, code, turn, context, mask, root, operator)
+        note_end(_record, CODE_BYTES.start, 0, code, turn, same.end)
         if everyone:
             check(self, args, kwargs, root, operator)
         return result
 
     return as_original(original, call)
+
+
+class _SameCall:
+    """What stays the same in the notes of a collective that is called again on its communicator."""
+
+    __slots__ = ("digest", "end", "last", "rest", "who")
+
+    def __init__(self, name: str, operation: Operation, operator: int) -> None:
+        root, _, _, _, context, mask, _ = operation
+        now = NOW.pack(0, 0, *operation, CODES[name])
+        self.who, self.rest = now[8:20], now[24:]
+        self.end = END.pack(0, 0, 0, context, mask, root, operator)[12:]
+        self.last = _LAST_CALL.pack(CODES[name], root, operator)
+        self.digest = 4096 * CODES[SAME_CALL.get(name, name)] + root
 
 
 def root_of(at: int, ranks: Mapping[int, int], args: Any, kwargs: Any) -> int:
@@ -413,9 +418,9 @@ _SUM = OPERATORS.index("SUM")
 
 def operator_of(at: int, args: Any, kwargs: Any) -> int:
     """The number of the operator among the arguments; 0 for one of one's own."""
-    if len(args) <= at and "op" not in kwargs:
+    operator = args[at] if len(args) > at else kwargs.get("op", MPI.SUM) if kwargs else MPI.SUM
+    if operator is MPI.SUM:
         return _SUM
-    operator = args[at] if len(args) > at else kwargs["op"]
     return _NUMBERS.get(operator.py2f(), 0) if isinstance(operator, MPI.Op) else 0
 
 
@@ -563,7 +568,7 @@ def prober(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             of = NO_OPERATION
         message = polled(name, of, original, self, *args, succeeded=found, **kwargs)
         if takes and message is not None:
-            checks.matched(self, status)
+            message_matched(self, status)
         return message
 
     return as_original(original, call)

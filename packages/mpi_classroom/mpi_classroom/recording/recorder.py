@@ -18,7 +18,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpi_classroom.recording import checks, record, windows
+from mpi_classroom.recording import checks, messages, record, windows
 from mpi_classroom.recording.calls import (
     ALIKE,
     MAKERS,
@@ -31,6 +31,7 @@ from mpi_classroom.recording.calls import (
     ROOTED,
     STARTED,
     STARTED_BY_ALL,
+    WAITING_PROBES,
     stack_file,
 )
 from mpi_classroom.recording.record import Recorded
@@ -136,7 +137,8 @@ def _without_self(original: Callable[..., Any]) -> Callable[..., Any]:
 
 _WRAPPERS = {
     **dict.fromkeys((*ROOTED, *ALIKE, *ON_GRIDS, *OF_FILES_AND_WINDOWS), record.collective),
-    **dict.fromkeys((*POINT_TO_POINT, *ON_WINDOWS), record.point_to_point),
+    **dict.fromkeys(POINT_TO_POINT, messages.blocking),
+    **dict.fromkeys((*WAITING_PROBES, *ON_WINDOWS), record.waiting_for_one),
     **dict.fromkeys(PROBES, record.prober),
     **dict.fromkeys(STARTED, starter),
     **dict.fromkeys(STARTED_BY_ALL, collective_starter),
