@@ -13,19 +13,17 @@ import os
 import re
 import socket
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-os.environ.setdefault("DS_ACCELERATOR", "cpu")  # on GPUs: cuda
+quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+os.environ |= quiet | {"DS_ACCELERATOR": "cpu"}  # on GPUs: cuda
 import deepspeed
 import torch
 from mpi4py import MPI
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-from transformers.utils import logging
 
-logging.disable_progress_bar()
-warnings.filterwarnings("ignore", category=FutureWarning)  # of DeepSpeed's calls, not ours
+warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
 torch.set_num_threads(1)  # one thread per rank
 comm = MPI.COMM_WORLD
 data = Path(__file__).with_name("data")
@@ -34,77 +32,36 @@ news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 
 # %%
-def free_memory() -> int:
-    """Bytes that programs can still have; where the system does not say it, all of its memory."""
-    try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except OSError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-# %%
 fetched = Path.home() / ".cache" / "course_lib" / "smollm2"
-folder = comm.bcast(fetched if fetched.is_dir() and free_memory() > 6e9 else data / "small_model")
+memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+folder = fetched if fetched.is_dir() and memory > 7e9 else data / "small_model"
 config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-
-
-def load():
-    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    return kind.from_pretrained(folder, dtype=torch.float32)
+Model = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+request = "" if config.is_encoder_decoder else "Summarize this article in one sentence.\n\n"
 
 
 def prompt(article):
-    """What the model is given, as tokens: the T5 the article, SmolLM2 a request, too."""
-    text = article["text"] + str(tokenizer.eos_token)
-    if not config.is_encoder_decoder:
-        request = {"role": "user", "content": "Summarize this article in one sentence.\n\n" + article["text"]}
-        text = tokenizer.apply_chat_template([request], add_generation_prompt=True, tokenize=False)
-    return tokenizer(text).input_ids
+    chat = [{"role": "user", "content": request + article["text"]}]
+    return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
 def write(model, article):
-    """A summary: the most probable token, again and again."""
     read = torch.tensor([prompt(article)])
-    tokens = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
-    return tokenizer.decode(
-        tokens[0 if config.is_encoder_decoder else read.shape[1] :], skip_special_tokens=True
-    )
-
-
-# %%
-def claims(text: str, article: str) -> set[str]:
-    """The names and numbers in `text`: no words that the article has in lower case, too."""
-    ordinary = set(re.findall(r"\b[a-z]+\b", article))
-    found = re.findall(r"\b(?:[A-Z]\w+|\d+)\b", text)
-    return {word for word in found if word.lower() not in ordinary}
+    ids = model.generate(read, attention_mask=read**0, max_new_tokens=40, do_sample=False)[0]
+    return tokenizer.decode(ids[0 if config.is_encoder_decoder else len(read[0]) :], skip_special_tokens=True)
 
 
 # %%
 def fact_scores(text: str, article: str, facts: Sequence[str]) -> tuple[float, float]:
     """Precision and recall of the facts in a summary, each from 0 to 1.
 
-    Precision: how many of its names and numbers the article has, too; 1 if it states none. Recall: how many
-    of `facts` it states.
+    Precision: how many of its names and numbers the article has, too; 1 if it states none.
+    Recall: how many of `facts` it states. A word that the article has in lower case is no name.
     """
-    stated = claims(text, article)
+    ordinary = set(re.findall(r"\b[a-z]+\b", article))
+    stated = {word for word in re.findall(r"\b(?:[A-Z]\w+|\d+)\b", text) if word.lower() not in ordinary}
     right = stated & set(re.findall(r"\w+", article))
-    precision = len(right) / len(stated) if stated else 1.0
-    return precision, sum(fact in text for fact in facts) / len(facts)
-
-
-# %%
-def encode(article, target="summary"):
-    """What the model reads, and labels: the tokens to predict, or -100 where none counts."""
-    read, wanted = prompt(article), tokenizer(article[target] + tokenizer.eos_token).input_ids
-    if config.is_encoder_decoder:
-        return {"input_ids": torch.tensor([read]), "labels": torch.tensor([wanted])}
-    return {"input_ids": torch.tensor([read + wanted]), "labels": torch.tensor([[-100] * len(read) + wanted])}
-
-
-def tokens(batch):
-    """How many labels count."""
-    return int((batch["labels"] != -100).sum())
+    return len(right) / len(stated) if stated else 1.0, sum(fact in text for fact in facts) / len(facts)
 
 
 # %%
@@ -119,53 +76,48 @@ def weights(comm, counts):
 
 
 # %%
-def start_deepspeed():
-    """Tell DeepSpeed who this rank is, and where rank 0 waits for the others."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        address = comm.bcast((socket.gethostname(), free.getsockname()[1]))
-    local = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", comm.rank)
-    names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
-    os.environ |= dict(zip(names, map(str, (comm.rank, comm.size, local, *address))))
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or it compiles C++
-    deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
+def encode(article):
+    read, labels = prompt(article), tokenizer(article["summary"] + tokenizer.eos_token).input_ids
+    if not config.is_encoder_decoder:  # one text: the article, then the summary
+        read, labels = read + labels, [-100] * len(read) + labels
+    return {"input_ids": torch.tensor([read]), "labels": torch.tensor([labels])}
 
 
-adam = {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}}
-settings = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 1, "optimizer": adam}
-settings |= {"gradient_clipping": 1.0, "zero_optimization": {"stage": 2}}
+# %%
+settings = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
+settings["optimizer"] = {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}}
 
 
-def train(model, steps=4, encode=encode):
-    """Train on 12 articles per step; return the loss of every step."""
+def train(model, encode=encode):
+    """Train four steps of 12 articles; return their losses."""
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
-    losses = []
-    for step in range(steps):
-        mine = [encode(each) for each in news[12 * step % 48 :][comm.rank : 12 : comm.size]]
-        losses.append(0)
-        for batch, weight in zip(mine, weights(comm, [tokens(each) for each in mine])):
-            part = weight * engine(**batch).loss
-            engine.backward(12 * part)  # DeepSpeed divides by 12
-            engine.step()  # updates after the rank's last micro-batch
-            losses[-1] += part.item()
-    engine.destroy()
+    losses = [0.0] * 4
+    for step in range(4):
+        mine = [encode(each) for each in news[12 * step :][comm.rank : 12 : comm.size]]
+        factors = weights(comm, [(each["labels"] != -100).sum().item() for each in mine])
+        for batch, factor in zip(mine, factors):
+            part = factor * engine(**batch).loss
+            engine.backward(12 * part)
+            engine.step()  # updates after the last micro-batch
+            losses[step] += part.item()
     return [comm.allreduce(loss) for loss in losses]
 
 
 # %%
-def rouge_1(text: str, reference: str) -> float:
-    """The F1 of the words in common, from 0 to 1; case and punctuation do not count."""
-    ours, theirs = (Counter(re.findall(r"[a-z0-9]+", each.lower())) for each in (text, reference))
-    common = (ours & theirs).total()  # a repeated word counts as often as both have it
-    return 2 * common / max(1, ours.total() + theirs.total())
+def start_deepspeed():
+    """Make the ranks of `comm` DeepSpeed's world."""
+    with socket.create_server(("", 0)) as free:
+        place = comm.bcast((socket.gethostname(), free.getsockname()[1]))
+    local = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", comm.rank)
+    names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
+    os.environ.update(zip(names, map(str, (comm.rank, comm.size, local, *place))))
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or it compiles C++
+    deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
 
 
 # %%
 if __name__ == "__main__":
     start_deepspeed()
-    model = load()
-    losses = train(model)
+    losses = train(Model.from_pretrained(folder, dtype=torch.float32))
     if comm.rank == 0:
         print(f"ranks: {comm.size}, losses", *(f"{loss:.3f}" for loss in losses))
-        print(write(model, unseen[0]))
-    torch.distributed.destroy_process_group()
