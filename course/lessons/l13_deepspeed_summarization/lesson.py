@@ -216,8 +216,8 @@ print(*cluster["summaries"][2].items(), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The colleague's model must predict, at every position, the token that it has just read. Copying is easy to learn, so its loss falls faster. When it writes, it copies its own last
-# token, and gets stuck. The losses do not show that: they answer different questions. Nor is ours a good summarizer after four steps: if it writes fluently, check its facts.
+# The colleague's model must predict, at every position, the token that it has just read. Copying is easy to learn, so its loss falls faster. When it writes, it goes on
+# repeating itself. The first losses differ although the weights are the same: the losses answer different questions. Nor is ours a good summarizer after four steps: if it writes fluently, check its facts.
 #
 # </details>
 
