@@ -13,7 +13,7 @@ For two dimensions call it once per dimension, each with a communicator of the r
 tiles (`comm/grid.py`): the second call sends the ghosts of the first, and so the corners.
 
 First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
-dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `ghost_rows`
+dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `_GhostRows`
 and `halo_exchange` wrap them for training.
 
 Hewett & Grady (2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
@@ -37,7 +37,19 @@ from course_lib.training.flat import as_bytes
 
 # ---------------------------------------------------------------- rows, the same number everywhere
 
-# All strips have at least `width` rows; only `ghost_rows` checks it.
+# All strips have at least `width` rows; nothing checks it.
+
+
+def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Send `up` to the rank above and `down` to the rank below; return what came from above, from below.
+
+    Both have one shape. Nothing comes from beyond the first and the last rank: there the result is zeros.
+    """
+    above, below = (r if 0 <= r < comm.size else MPI.PROC_NULL for r in (comm.rank - 1, comm.rank + 1))
+    from_above, from_below = up.new_zeros(up.shape), up.new_zeros(up.shape)
+    comm.Sendrecv(up.detach().contiguous(), above, recvbuf=from_below, source=below)
+    comm.Sendrecv(down.detach().contiguous(), below, recvbuf=from_above, source=above)
+    return from_above, from_below
 
 
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
@@ -46,11 +58,7 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
     At the edges of the image they are zero, like a convolution's padding; so convolve without padding
     in this dimension.
     """
-    above, below = neighbours(comm)
-    upper, lower = x[:, :, :width].contiguous(), x[:, :, x.shape[2] - width :].contiguous()
-    top, bottom = (x.new_zeros(upper.shape) for _ in range(2))
-    comm.Sendrecv(as_bytes(upper), above, recvbuf=as_bytes(bottom), source=below)
-    comm.Sendrecv(as_bytes(lower), below, recvbuf=as_bytes(top), source=above)
+    top, bottom = swap(comm, x[:, :, :width], x[:, :, x.shape[2] - width :])
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 
 
@@ -59,22 +67,13 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
 
     `gradient` (N, C, width + h + width, W); the result (N, C, h, W).
     """
-    above, below = neighbours(comm)
     height = gradient.shape[2] - 2 * width
     top, own, bottom = gradient.split([width, height, width], dim=2)
-    for_first_rows, for_last_rows = (top.new_zeros(top.shape) for _ in range(2))
-    comm.Sendrecv(as_bytes(top.contiguous()), above, recvbuf=as_bytes(for_last_rows), source=below)
-    comm.Sendrecv(as_bytes(bottom.contiguous()), below, recvbuf=as_bytes(for_first_rows), source=above)
     total = own.clone()
-    total[:, :, :width] += for_first_rows
-    total[:, :, height - width :] += for_last_rows  # not -width: it may be 0
+    from_above, from_below = swap(comm, top, bottom)
+    total[:, :, :width] += from_above
+    total[:, :, height - width :] += from_below
     return total
-
-
-def neighbours(comm: MPI.Intracomm) -> tuple[int, int]:
-    """The ranks before and after this one; at the ends `PROC_NULL`: messages to and from it do nothing."""
-    before = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
-    return before, comm.rank + 1 if comm.rank + 1 < comm.size else MPI.PROC_NULL
 
 
 class _GhostRows(torch.autograd.Function):
@@ -86,17 +85,6 @@ class _GhostRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None
-
-
-def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-    """`with_ghost_rows`, and gradients flow back. `x` requires gradients on all ranks or on none.
-
-    Raises ValueError on all ranks unless every strip has at least `width` rows.
-    """
-    fewest = comm.allreduce(x.shape[2], MPI.MIN)  # asked of all ranks, so that all raise together
-    if fewest < width:
-        raise ValueError(f"a strip of {fewest} rows has no {width} rows to send; use `halo_exchange`")
-    return _GhostRows.apply(comm, x, width)
 
 
 # ---------------------------------------------------------------- any dimension, any pixels

@@ -33,7 +33,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +50,10 @@ from course_lib.parallel.zero import Bucket, ReplicatedBucket, ShardedOptimizer,
 from course_lib.theory.partition import even_range
 
 LATEST, MANIFEST, LOCK, SAVING, REMOVING = "latest", "manifest.json", ".lock", ".saving", ".removing"
+LEFTOVERS = (SAVING, REMOVING, f".{LATEST}.")
 NAME = re.compile(r"(\d{6,})-step(\d+)")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 WEIGHTS = "weights"
-SPARE_BYTES = 64 * 1024  # manifest, names, what torch adds to a file
 MANIFEST_BYTES = 16 * 2**20  # a larger one is not read
 LOCK_SECONDS = 2.0  # as long as the killed processes of a training may take to end
 TIMEOUT_SECONDS = 600.0  # for the slowest rank's disk
@@ -107,16 +107,14 @@ def save_training(
     """
     content: dict[str, Any] = {}  # kept here, not returned: together() sends results to all ranks
 
-    def collect() -> int:
+    def collect() -> None:
         content.update(shapes=shapes_of(model, optimizer), **state_of_rank(comm, model, optimizer))
-        return nbytes(content)
 
     def write(path: Path) -> None:
         write_tensors(path / file_of(comm.rank), content)
 
-    needed = sum(together(comm, "the size of the other ranks' parts", collect))  # see together(), at the end
-
-    return save(comm, folder, write, step=step, progress=progress, needed=needed, keep=keep)
+    together(comm, "the other ranks' parts", collect)  # see together(), at the end
+    return save(comm, folder, write, step=step, progress=progress, keep=keep)
 
 
 def load_training(
@@ -286,15 +284,6 @@ def pieces_of(comm: MPI.Intracomm, owned: Owned, values: torch.Tensor) -> Pieces
             share_values = flat[first:stop].clone()  # torch.save writes all the memory behind a view
             pieces.append((part.name, part.start + first - part.offset, share_values))
     return pieces
-
-
-def nbytes(content: Any) -> int:
-    """The bytes of all tensors in `content`, nested as you like."""
-    if torch.is_tensor(content):
-        return content.nbytes
-    if isinstance(content, dict):
-        return sum(map(nbytes, content.values()))
-    return sum(map(nbytes, content)) if isinstance(content, list | tuple) else 0
 
 
 def random_state() -> dict[str, Any]:
@@ -506,14 +495,12 @@ def shapes_and_types(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any
 def check_settings(optimizer: Optimizer, settings: Sequence[Mapping[str, Any]]) -> None:
     """CheckpointError unless the optimizer has as many groups with settings of the same names."""
     mine, theirs = (
-        [set(group) - {"params"} for group in each] for each in (optimizer.param_groups, settings)
+        [sorted(set(group) - {"params"}) for group in each] for each in (optimizer.param_groups, settings)
     )
     if mine != theirs:
-        other = sorted(set().union(*mine) ^ set().union(*theirs))
         raise CheckpointError(
-            f"{type(optimizer).__name__} is not the optimizer that was saved: {len(mine)} and {len(theirs)}"
-            f" groups of parameters, only one of the two with {', '.join(other) or 'all of its settings'};"
-            " build the same"
+            f"{type(optimizer).__name__} is not the optimizer that was saved: it has the settings {mine}, the"
+            f" checkpoint {theirs}; build the same"
         )
 
 
@@ -587,13 +574,12 @@ def save(
     *,
     step: int,
     progress: Mapping[str, Any] | None = None,
-    needed: int = 0,
     keep: int = 2,
 ) -> Path:
     """Save a new checkpoint with the files that `write(path)` makes on all ranks; returns its path.
 
     On rank r, `write` makes `rank{r}.pt` and any other files in the folder `path`; it may raise OSError or
-    CheckpointError. `needed`: bytes of all ranks' files. Of the checkpoints the last `keep` stay.
+    CheckpointError. Of the checkpoints the last `keep` stay.
 
     Raises CheckpointError on all ranks; the checkpoints that were there are untouched then, and the new one
     is gone. Only a LateRankError leaves open how far the save has come.
@@ -603,11 +589,10 @@ def save(
     scratch = folder / SAVING
 
     def all_do(waiting_for: str, do: Callable[[], Result]) -> list[Result]:
-        return together(comm, waiting_for, lambda: explaining_full_disk(do, folder, needed))
+        return together(comm, waiting_for, lambda: explaining_full_disk(do, folder))
 
-    room = needed + SPARE_BYTES * comm.size
     # Outside the try: if it fails, .saving may be that of the training which holds the lock.
-    all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder, room))
+    all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder))
     try:
         all_do("the other ranks' files", lambda: write_part(folder, file_of(comm.rank), write))
         parts = all_do("the other ranks' checksums", lambda: sync_and_describe(comm, scratch))
@@ -624,19 +609,15 @@ def save(
     return folder / names[0]
 
 
-def prepare(folder: Path, needed: int) -> None:
-    """Lock the folder, remove what a kill has left, and check that `needed` bytes are free. On rank 0."""
+def prepare(folder: Path) -> None:
+    """Lock the folder, and remove what a kill has left. On rank 0."""
     folder.mkdir(parents=True, exist_ok=True)
     lock(folder)
-    patterns = (f"{SAVING}*", f"{REMOVING}*", f".{LATEST}.*")
-    for leftover in (path for pattern in patterns for path in folder.glob(pattern)):
+    for leftover in (folder / name for name in os.listdir(folder) if name.startswith(LEFTOVERS)):
         is_folder = leftover.is_dir() and not leftover.is_symlink()
         # An old checkpoint that cannot be removed takes room, no more: the next save tries again.
         with suppress(OSError) if leftover.name.startswith(REMOVING) else nullcontext():
             shutil.rmtree(leftover) if is_folder else leftover.unlink()
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise CheckpointError(no_room(folder, needed, free))
     (folder / SAVING).mkdir()
 
 
@@ -651,7 +632,7 @@ def write_part(folder: Path, own_file: str, write: Callable[[Path], None]) -> No
 
 def sync_and_describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
     """Bring all files to the disk; their sizes and checksums, by name. The ranks share the work."""
-    found = sorted(scratch.rglob("*"))
+    found = sorted(below(scratch))
     paths, folders = ([each for each in found if each.is_dir() == is_folder] for is_folder in (False, True))
     # `write` may not have synced. Files before the folders that name them.
     for path in (*paths[comm.rank :: comm.size], *folders[comm.rank :: comm.size]):
@@ -660,6 +641,14 @@ def sync_and_describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str,
         str(path.relative_to(scratch)): {"bytes": path.stat().st_size, "sha256": digest(path)}
         for path in paths[comm.rank :: comm.size]
     }
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """All that is in `folder`, at any depth; OSError where one cannot be listed, which Path.rglob hides."""
+    for path in (folder / name for name in os.listdir(folder)):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from below(path)
 
 
 def publish(folder: Path, about: Mapping[str, Any]) -> str:
@@ -1006,22 +995,16 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def explaining_full_disk(do: Callable[[], Result], folder: Path, needed: int) -> Result:
-    """The result of `do()`; CheckpointError with the numbers when an OSError says that the disk is full."""
+def explaining_full_disk(do: Callable[[], Result], folder: Path) -> Result:
+    """The result of `do()`; CheckpointError when an OSError says that the disk is full."""
     try:
         return do()
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise CheckpointError(no_room(folder, needed, shutil.disk_usage(folder).free)) from None
-
-
-def no_room(folder: Path, needed: int, free: int) -> str:
-    """What a full disk says."""
-    return (
-        f"no space is left in {folder}: a checkpoint needs {needed / 1e6:.1f} MB, {free / 1e6:.1f} MB are"
-        " free; the one before is untouched; make room, or save to another folder"
-    )
+        raise CheckpointError(
+            f"no space is left in {folder}; the one before is untouched; make room, or save to another folder"
+        ) from None
 
 
 # ------------------------------------------------------------------ ranks that fail together

@@ -49,12 +49,12 @@ Labels = NDArray[np.integer]
 
 
 def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
-    """The memory of a dense tensor as a flat array for MPI; its layout is the same on all ranks."""
+    """The memory of a dense tensor as a flat array for MPI: no copy, whatever layout all ranks use."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 
 def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Give every rank rank 0's weights, in place, and its buffers: numbers that no gradient changes."""
+    """Overwrite all weights and buffers (numbers that no gradient changes) with those of rank 0."""
     for tensor in (*model.parameters(), *model.buffers()):
         comm.Bcast(numbers(tensor), root=0)
 

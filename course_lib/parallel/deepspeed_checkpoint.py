@@ -51,8 +51,7 @@ def save_deepspeed(
         if files.error:
             raise files.error
 
-    weights = sum(p.element_size() * getattr(p, "ds_numel", p.numel()) for p in engine.module.parameters())
-    return save(comm, folder, write, step=engine.global_steps, progress=progress, needed=weights, keep=keep)
+    return save(comm, folder, write, step=engine.global_steps, progress=progress, keep=keep)
 
 
 def load_deepspeed(comm: MPI.Intracomm, folder: Path, engine: Any) -> Found | None:

@@ -30,7 +30,6 @@ from course_lib.theory.hockney import Hockney as Hockney
 from course_lib.theory.hockney import MeasuredMachine as MeasuredMachine
 from course_lib.theory.hockney import fit_hockney as fit_hockney
 from course_lib.theory.hockney import fit_piecewise as fit_piecewise
-from course_lib.theory.scaling import karp_flatt_fraction as karp_flatt_fraction
 
 WHOLE = math.inf  # no message is cut
 

@@ -13,8 +13,6 @@ al. (2022), "Hy-Fi", for several layers with one exchange.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_lib.theory.partition import even_ranges
-
 Piece = tuple[int, range]  # a rank, and pixels of the image
 
 
@@ -116,41 +114,6 @@ def halo_of(owned: Sequence[range], needed: Sequence[range], rank: int) -> Halo:
 # ---------------------------------------------------------------- what it costs
 
 
-def halo_nbytes(
-    image: tuple[int, int],
-    tiles: tuple[int, int],
-    width: int,
-    *,
-    channels: int,
-    batch: int = 1,
-    itemsize: int = 4,
-) -> list[int]:
-    """Bytes that each tile sends for a halo of `width` pixels, tile by tile; it receives as many.
-
-    `image` is (H, W); it is cut evenly into `tiles` = (rows, columns) tiles. Only real neighbours count: at
-    the edge of the image nothing is sent. A tile with neighbours on all sides sends N·C·[2o(h+w) + 4o²]
-    numbers, its corners included (Dryden et al. 2019). The padding that `padded_tile` sends along with rows
-    at the sides of an image is not counted. Raises ValueError if a tile that has a neighbour is
-    smaller than the halo.
-    """
-    along = [even_ranges(length, parts) for length, parts in zip(image, tiles, strict=True)]
-    smallest = min((len(part) for parts in along if len(parts) > 1 for part in parts), default=width)
-    if smallest < width:
-        raise ValueError(f"a tile of {smallest} pixels has no halo of {width} to send; use fewer tiles")
-    numbers = batch * channels * itemsize
-    return [
-        (widened(rows, width, image[0]) * widened(columns, width, image[1]) - len(rows) * len(columns))
-        * numbers
-        for rows in along[0]
-        for columns in along[1]
-    ]
-
-
-def widened(pixels: range, width: int, length: int) -> int:
-    """How many pixels `pixels` and `width` more on each side are, inside an image of `length`."""
-    return min(pixels.stop + width, length) - max(pixels.start - width, 0)
-
-
 def fused_needs(windows: Sequence[Window], outputs: range) -> list[range]:
     """What a tile needs before each layer, and its outputs last, when nothing is exchanged in between."""
     needs = [outputs]
@@ -159,12 +122,16 @@ def fused_needs(windows: Sequence[Window], outputs: range) -> list[range]:
     return needs[::-1]
 
 
-def fused_halo(windows: Sequence[Window]) -> int:
-    """Pixels of halo on a side before the first of `windows`: h ← s·h + d(k-1)/2, from the last on."""
-    halo = 0
+def fused_halo(windows: Sequence[Window]) -> tuple[int, int]:
+    """Pixels of halo before and after a tile, before the first of `windows`, when nothing is exchanged later.
+
+    From the last window on: before ← s·before + p, after ← s·after + reach - s - p; p is the padding before.
+    """
+    before = after = 0
     for window in reversed(windows):
-        halo = window.stride * halo + (window.reach - 1) // 2
-    return halo
+        before = window.stride * before + window.before
+        after = window.stride * after + window.reach - window.stride - window.before
+    return before, after
 
 
 def extra_pixels(windows: Sequence[Window], tile: tuple[int, int]) -> float:

@@ -22,23 +22,23 @@ torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images, new_images = (
-    torch.from_numpy(digits[f"{part}_images"] / 16).flatten(1) for part in ("train", "test")
-)
-labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
+images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
+labels = torch.from_numpy(digits["train_labels"]).long()
+new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
+new_labels = torch.from_numpy(digits["test_labels"]).long()
 draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 
 # %%
 def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
-    """The memory of a dense tensor as a flat array for MPI; its layout is the same on all ranks."""
+    """The memory of a dense tensor as a flat array for MPI: no copy, whatever layout all ranks use."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 
 # %%
 def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Give every rank rank 0's weights, in place, and its buffers: numbers that no gradient changes."""
+    """Overwrite all weights and buffers (numbers that no gradient changes) with those of rank 0."""
     for tensor in (*model.parameters(), *model.buffers()):
         comm.Bcast(numbers(tensor), root=0)
 
@@ -58,10 +58,10 @@ def network():
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def train(comm, rate=1.0, make=network):
+def train(comm, rate):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
     torch.manual_seed(comm.rank)  # each rank draws weights of its own …
-    model, losses = make(), []
+    model, losses = network(), []
     broadcast_weights(comm, model)  # 1 … and all get rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for batch in batches:
@@ -75,9 +75,13 @@ def train(comm, rate=1.0, make=network):
     return model, losses
 
 
-def accuracy(model):
-    """The part of the new images that the network reads correctly."""
-    return (model.eval()(new_images).argmax(1) == new_labels).double().mean().item()
+# %%
+def report(team, rate=1.0):
+    """Train on all ranks of `team`; rank 0 prints the losses and the new images read correctly."""
+    model, losses = train(team, rate)
+    if comm.rank == 0:
+        right = (model(new_images).argmax(1) == new_labels).double().mean().item()
+        print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %%
@@ -88,11 +92,5 @@ def share_of_loss(outputs, targets, batch_size):
 
 
 # %%
-def main():
-    model, losses = train(comm)
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {accuracy(model):.1%} of new images right")
-
-
 if __name__ == "__main__":
-    main()
+    report(comm)

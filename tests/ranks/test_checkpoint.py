@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -343,7 +342,7 @@ def test_another_model_or_optimizer_is_refused_by_all(comm: MPI.Intracomm, share
     model = Normed().double()
     with pytest.raises(
         CheckpointError,
-        match=r"SGD is not the optimizer that was saved: .* only one of the two with amsgrad, betas",
+        match=r"SGD is not the optimizer that was saved: .* the checkpoint .*amsgrad.*betas",
     ):
         load_training(comm, shared_folder, model, torch.optim.SGD(model.parameters(), lr=0.1))
 
@@ -391,25 +390,12 @@ def test_a_full_disk_is_told_by_all_and_the_checkpoint_before_stays(
 
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "write_some", full)
-        with pytest.raises(CheckpointError, match=r"needs \d+\.\d MB, \d+\.\d MB are free; the one before"):
+        with pytest.raises(CheckpointError, match=r"no space is left in .*; the one before"):
             save(comm, shared_folder, model, zero, 2)
     found = find(comm, shared_folder)
     assert found is not None and found.path == path
     assert sorted(each.name for each in shared_folder.iterdir()) == [LOCK, "000001-step1", LATEST]
     save(comm, shared_folder, model, zero, 3)  # and when there is room again
-
-
-def test_too_little_room_is_told_before_anything_is_written(
-    comm: MPI.Intracomm,
-    shared_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, zero = build(comm, 2)
-    usage = shutil.disk_usage(shared_folder)
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(CheckpointError, match=r"needs 0\.[1-9] MB, 0\.0 MB are free"):
-        save(comm, shared_folder, model, zero, 1)
-    assert [each.name for each in shared_folder.iterdir()] == [LOCK]
 
 
 def test_a_rank_that_fails_fails_all(

@@ -26,9 +26,11 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "07_ddp.py": (r"\branks: \d\b",),
     "08_pipeline.py": (r"\branks: \d\b",),
     "09_tensor.py": (r"\branks: \d\b",),
+    "10_halo.py": (r"tiles: \d, replicas: \d",),
     "11_zero.py": (r"\branks: \d\b",),
     "13_summarize.py": (r"\branks: \d\b",),
     "14_slow_link.py": (r"on \d ranks; .*", r"\d+\.\d{5} s"),
+    "15_resume.py": (r"\branks: \d\b",),
     "16_plan.py": (),
 }
 

@@ -56,7 +56,10 @@ def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> 
         }
     got = share.detach().numpy()
     if mine == 0:
-        expect(not np.isnan(got), "returned nan for an empty shard: a mean over no images is 0 / 0.")
+        expect(
+            not np.isnan(got),
+            "returned nan for an empty shard: the mean of no images is 0 / 0. Can `cross_entropy` add?",
+        )
     expect_array(got, np.array(whole / total), {why: np.array(value) for why, value in lookalikes.items()})
 
 
@@ -71,7 +74,7 @@ SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
     task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards "
-    "may differ in size; one may be empty.",
+    "may differ in size; one may be empty (the mean of nothing is nan).",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
@@ -79,7 +82,7 @@ def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets)
 ''',
     hints=(
-        "`cross_entropy` averages over the images at hand. Can it also add?",
+        '`cross_entropy` averages over the images at hand. With `reduction="sum"` it adds.',
         "mean of five losses = (a + b + c + d + e) / 5\n"
         "rank 0 returns  (a + b + c) / 5 ─┐\n"
         "rank 1 returns      (d + e) / 5 ─┴─ their sum is the mean",
@@ -212,24 +215,24 @@ WAIT_FIRST = Exercise(
 
 SAME_TRAINING = Question(
     id="06.q1",
-    question="A program trains a network without batch norm and dropout on one GPU: batches of 256, "
-    "rate 0.1. On eight GPUs, each takes the mean loss of its 32 of these 256 images, and a library "
-    "*averages* the gradients. Which training is this?",
+    question="One GPU trains with batches of 256 and a rate of 0.1, without batch norm and dropout. On eight "
+    "GPUs, each takes the mean loss of its 32 of these 256 images, and a library *averages* the "
+    "gradients. Which training is this?",
     options=(
         Option(
-            "one with batches of 256 and a rate of 0.1",
+            "batches of 256, rate 0.1",
             reply="Eight means over equal shards, averaged, are the mean over 256 images. With unequal "
             "shards they would not be.",
             right=True,
         ),
         Option(
-            "one with batches of 32 and a rate of 0.1",
+            "batches of 32, rate 0.1",
             reply="That would mean each GPU updates its replica with its own gradient. All use the average, "
             "and that is of all 256 images.",
             belief="still-batch-64",
         ),
         Option(
-            "one with batches of 256 and a rate of 0.8",
+            "batches of 256, rate 0.8",
             reply="A *sum* of the eight means would give that, as in section 1. This library averages.",
             belief="ranks-multiply-the-step",
         ),
@@ -249,7 +252,7 @@ WHICH_GPU = Question(
             belief="short-wait-is-good",
         ),
         Option(
-            "what GPUs 6 and 7 read their data from",
+            "what GPUs 6 and 7 do before they call it",
             reply="Both come 300 ms late, and the others wait: slow data, hot chips, another program. What "
             "do the two share?",
             right=True,
@@ -274,7 +277,7 @@ NO_BROADCAST = Question(
             belief="no-broadcast-no-harm",
         ),
         Option(
-            "the replicas stay different, and no error is raised",
+            "the replicas stay different, and the training goes on",
             reply="Equal steps keep them as far apart as they started, and each gradient sums over "
             "different networks. Comparing the weights shows it.",
             right=True,
@@ -294,7 +297,7 @@ EXERCISES = (SHARE, SAME_TRAINING, WHICH_GPU, WAIT_FIRST, NO_BROADCAST)
 PREDICTIONS = (
     Prediction(
         id="06.p1",
-        question="Which rank is late?",
+        question="Which rank comes last?",
         objectives=(3,),
         targets=("short-wait-is-good",),
     ),

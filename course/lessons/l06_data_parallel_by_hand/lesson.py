@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. The images are handwritten digits.
+# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. It reads handwritten digits.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -53,24 +53,15 @@ torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images, new_images = (
-    torch.from_numpy(digits[f"{part}_images"] / 16).flatten(1) for part in ("train", "test")
-)
-labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
+images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
+labels = torch.from_numpy(digits["train_labels"]).long()
+new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
+new_labels = torch.from_numpy(digits["test_labels"]).long()
 draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
-# %%
-# %%px
-first = images[np.array_split(batches[0], comm.size)[comm.rank]].numpy()  # this rank's shard of a batch
-
-# %%
-from course.lessons.l06_data_parallel_by_hand.figures import draw_shards
-
-draw_shards(cluster["first"])
-
 # %% [markdown] tags=["subslide"]
-# The first function copies rank 0's weights to all; `numbers` shows MPI a tensor as a flat array.
+# `numbers` shows MPI a tensor as a flat array. The next function copies rank 0's weights to all.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -79,13 +70,13 @@ draw_shards(cluster["first"])
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# The second adds up gradients. `Allreduce` with `MPI.IN_PLACE` overwrites an array on every rank with the sum over all ranks.
+# The next one adds up gradients: with `MPI.IN_PLACE`, `Allreduce` overwrites each rank's array with the sum.
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Now the training loop. The five numbered lines are new.
+# In the training loop, the five numbered lines are new.
 
 
 # %%
@@ -94,10 +85,10 @@ def network():
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def train(comm, rate=1.0, make=network):
+def train(comm, rate):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
     torch.manual_seed(comm.rank)  # each rank draws weights of its own …
-    model, losses = make(), []
+    model, losses = network(), []
     broadcast_weights(comm, model)  # 1 … and all get rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for batch in batches:
@@ -111,14 +102,19 @@ def train(comm, rate=1.0, make=network):
     return model, losses
 
 
-def accuracy(model):
-    """The part of the new images that the network reads correctly."""
-    return (model.eval()(new_images).argmax(1) == new_labels).double().mean().item()
+# %%
+# %%px --save 06_by_hand.py
+def report(team, rate=1.0):
+    """Train on all ranks of `team`; rank 0 prints the losses and the new images read correctly."""
+    model, losses = train(team, rate)
+    if comm.rank == 0:
+        right = (model(new_images).argmax(1) == new_labels).double().mean().item()
+        print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 calls a function that is missing. Let us try the mean loss, as in any program. First each rank trains alone with all 128 images
-# (`COMM_SELF` is a communicator of one rank), then four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
+# Line 3 needs one more function. Let us try the mean loss: first each rank alone with all 128 images (`COMM_SELF` has one rank), then
+# four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -127,34 +123,28 @@ def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets)  # the mean over the images at hand
 
 
-def compare(rate, make=network):
-    for team in (MPI.COMM_SELF, comm):
-        model, losses = train(team, rate, make)
-        if comm.rank == 0:
-            first, last, right = losses[0], losses[-1], accuracy(model)
-            print(f"ranks {team.size}: first loss {first:.2f}, last {last:.4f}; {right:.1%} right")
-
-
-compare(rate=1.0)
+report(MPI.COMM_SELF, rate=1.0)
+report(comm, rate=1.0)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# They guess: one in ten is right. No error.
+# They guess: one in ten is right. And no error message.
 #
 # </details>
 #
-# And with a tenth of the rate? **Vote:** now the four read (a) fewer images correctly than one, (b) as many, (c) more.
+# And with a tenth of the rate? **Vote:** the four read (a) fewer images correctly than one, (b) as many, (c) more.
 
 # %%
 # %%px
-compare(rate=0.1)
+report(MPI.COMM_SELF, rate=0.1)
+report(comm, rate=0.1)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Now four ranks look *better* than one, and this program would be shipped. The losses betray it: 9.32 is four times 2.33. Each rank took the
-# *mean* over its shard, and line 4 *adds* four means. A rate of 0.1 acts like 0.4, and 1 like 4. (Adam divides the factor out again.)
+# Now four ranks look *better* than one, and this program would be shipped. The losses betray it: 9.32 is four times 2.33, and 1.60 is four
+# times 0.40. Each rank took the *mean* over its shard, and line 4 *adds* four means. So a rate of 0.1 acts like 0.4. (Adam nearly cancels the factor.)
 #
 # </details>
 
@@ -164,27 +154,17 @@ compare(rate=0.1)
 # %% tags=["exercise: 06.1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes up to here, six for the exercise. The usual slip is to divide by `comm.size`, which is right only while shards are equal:
+# Seven minutes up to here, six for the exercise. The usual slip is to divide by `comm.size`, which is right only while shards are equal:
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# One more cell makes a program of all this. Three ranks will get 43, 43 and 42 of the 128 images. **Vote:** the loss agrees with that of one rank in (a)
-# no decimal, (b) two or three, (c) all six.
-
+# Two lines make a program. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
+# or three, (c) all six.
 
 # %%
 # %%px --save 06_by_hand.py
-def main():
-    model, losses = train(comm)
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {accuracy(model):.1%} of new images right")
-
-
 if __name__ == "__main__":
-    main()
-
-# %% [markdown]
-# Start it as on a cluster:
+    report(comm)
 
 # %%
 # !mpiexec -n 1 python code/06_by_hand.py
@@ -193,49 +173,29 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six. Each rank adds the losses of *its* images and divides by the size of the *whole* batch,
-# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`, so the shares add up to the mean, however the batch was cut. It is the same training *up to
-# rounding*: the order of additions changes the last of float64's 16 digits, and in float32 it may show.
+# All six, however the batch was cut. Each rank adds the losses of *its* images and divides by the *whole* batch:
+# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding*: the order of additions changes float64's
+# 16th digit, and in float32, or over many steps, earlier ones.
+#
+# Two layers break this. **Batch norm** normalises each feature over the images at hand: 128 on one rank, 43 on three. No division repairs that; PyTorch's
+# `SyncBatchNorm` does. **Dropout** switches off other units than one process would.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 3 · Another network
+# ## 3 · Who is late?
 #
-# **Batch norm** normalises each feature by its mean and spread over the images at hand. **Predict:** are the two last losses equal?
-
-
-# %%
-# %%px
-def with_batch_norm():
-    return nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 10))
-
-
-compare(rate=1.0, make=with_batch_norm)
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# One is twice the other. What this network says about an image depends on the others in its shard: 127 on one rank, 31 on four. No division repairs that:
-# these are two trainings. PyTorch's `SyncBatchNorm` computes mean and spread over all ranks. **Dropout** switches off random units, different ones on each
-# rank. Layer norm is harmless.
-#
-# </details>
-
-# %% [markdown] tags=["slide"]
-# ## 4 · Who is late?
-#
-# One rank, drawn at random, comes 20 ms late to every sum: a **straggler**. Each rank measures its time in `sum_gradients`.
+# The ranks now come 0, 5, 10 and 20 ms late to every sum; a draw decides who. The last is a **straggler**. Each measures its time in
+# `sum_gradients`.
 
 # %%
 # %%px
 import time
 
-late = comm.bcast(np.random.default_rng().integers(comm.size))  # rank 0 draws
+delays = comm.bcast(np.random.default_rng().permutation([0, 5, 10, 20]))  # ms; rank 0 draws
 model, seconds = network(), []  # the sums are of zeros; we look at the time alone
 for _ in range(20):
-    if comm.rank == late:
-        time.sleep(0.02)
+    time.sleep(delays[comm.rank] / 1000)
     began = MPI.Wtime()
     sum_gradients(comm, model)
     seconds.append(MPI.Wtime() - began)
@@ -249,21 +209,23 @@ show(cluster["row"], x="rank", y="time in sum_gradients")
 # Accuse one: write its number in place of `None`.
 
 # %%
-predict("Which rank is late?", None)
+predict("Which rank comes last?", None)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Which rank is late?", cluster["late"][0], word="it was rank")
+outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was rank")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
 # ```
-# on time   waiting in sum_gradients ░░░░░░░░░░ sum
-# late      asleep ···························· sum
+#  0 ms late   ░░░░░░░░░░░░░░░░░░░░ sum
+#  5 ms late   ·····░░░░░░░░░░░░░░░ sum     · asleep
+# 10 ms late   ··········░░░░░░░░░░ sum     ░ waiting in sum_gradients
+# 20 ms late   ···················· sum
 # ```
 #
-# The one with the *shortest* bar. It arrives last, and its bar is the sum itself. The others look as if their communication were slow; a faster
-# network would not help. (If *all* bars were long, it would.)
+# The one with the *shortest* bar, which is the sum itself. The longest bar is the punctual rank's: its messages look slow, but a faster network would
+# not help. (If *all* bars were long, it might.)
 #
 # </details>
 
@@ -272,28 +234,27 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with 64 GPUs |
 # |---|---|
-# | line 4 | NCCL adds on the GPUs, mostly in rings or trees (lesson 04), while backward computes (More) |
-# | batch | 32 images per GPU make 2,048; the rate for 128 is then, as a rule, too small (lesson 05) |
-# | straggler | a GPU that waits shows 100 % utilisation; find its time in a profile, group by group |
-# | language model | divide by the tokens that the loss counts, over all ranks |
+# | line 4 | NCCL adds, in rings, trees or the switch itself, while backward computes (More); clip gradients afterwards |
+# | batch | 32 images per GPU make 2,048; the rate for 128 is then usually too small (lesson 05) |
+# | language model | divide by the tokens that the loss counts on all ranks |
 
 # %% tags=["exercise: 06.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Divide the *sum* of a shard's losses by the *whole* batch, and add the gradients: the same training on any number of ranks, up to rounding, if
-#   network and loss look at one image at a time, without chance.
-# - Who waits in an all-reduce is a victim. The rank that waits least, step after step, is late.
+# - Add gradients, and divide the *sum* of a shard's losses by the *whole* batch: the same training on any number of ranks, up to rounding, unless
+#   layers mix images or draw at random.
+# - Who waits in an all-reduce is a victim. A rank that waits far less, step after step, is late.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, a colleague's network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
+# On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # learning rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b), one look: eight ranks that each take the old batch make one eight times as large. Then
-# shards, batch norm, dropout, and several seeds (c). (a) changes the time.</details>
+# <details><summary>What to listen for</summary>(b): it is quick to check. Eight ranks with the old batch each make one eight times as
+# large. Then shards, batch norm, dropout, seeds (c). (a) changes the time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -301,7 +262,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question about section 4.
+# First a question about section 3.
 
 # %% tags=["exercise: 06.q2"]
 
@@ -316,8 +277,8 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # %%px
 
 # %% [markdown]
-# We need a network whose backward takes a while, and a slow link: on this one, the 12 messages of a step together take two thirds as long as forward and backward
-# do (*delayed on purpose*; `course_lib/effects.py` is one page and says how). From here on ranks 0 and 1 work alone, so that each has a core.
+# We need a deep network and a slow link. Its 12 messages of a step (6 layers, weight and bias) together take 2/3 of the time of forward and backward
+# (*delayed on purpose*; `course_lib/effects.py` is one page and says how). Until the profile, ranks 0 and 1 work alone, so that each has a core.
 
 # %%
 # %%px --targets 0:2
@@ -361,15 +322,16 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One after the other takes the sum of both times. With overlap, messages travel while backward computes. Not everything can be hidden: the
-# gradients of the first layer come last, and nothing is left to hide their messages behind. Overlap needs somebody who moves messages while you compute.
+# One after the other takes the sum, 1 + 2/3. Overlap hides more than half of the 2/3 here: messages travel while backward computes. Not everything can
+# be hidden. The gradients of the first layer come last, and nothing is left to hide their messages behind; forward hides none, and starting messages
+# costs time, too. Overlap needs somebody who moves messages while you compute.
 # With NCCL the GPU does, and takes a little of backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
 #
 # </details>
 #
 # **How many messages should a step send?** On the next link, each message costs a twentieth of a forward and backward pass, and the bytes of a step
 # together a whole one. `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**, and starts a
-# bucket's sum when its last gradient is there. Thresholds of 16 KiB, 1 MiB and 16 MiB make 12, 4 and 1 messages here, of numbers with 64 bits, or rounded to 16.
+# bucket's sum when its last gradient is there. Thresholds of 16 KiB, 1 MiB and 16 MiB make 12, 4 and 1 messages here. We send all 64 bits of a number, or only 16.
 # **Predict** the fastest of the three.
 
 # %%
@@ -397,8 +359,9 @@ show(cluster[0]["bucket_rows"], x="threshold", y="time of a step", by="numbers o
 # <details><summary>Open after you have run the cell</summary>
 #
 # Four messages win: three of them travel while backward computes. Twelve pay twelve times, and the one message leaves when nothing is left to hide
-# behind. On another link it may be another number: PyTorch's DDP (lesson 07) allows 25 MiB per bucket. The price of 16 bits: every addition is rounded, so it is no longer the
-# training of one process. The largest float16 is 65,504; a bfloat16 has the range of float32 and only 8 significant bits: in it, 256 + 1 is 256.
+# behind. On another link it may be another number: PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB
+# for the first. 16 bits gain more than any threshold. Their price: every sum is rounded to 8 significant bits, so it is no longer the
+# training of one process. The largest number in float16 is 65,504; a bfloat16 has the range of float32, but in it, 256 + 1 is 256.
 #
 # </details>
 #
@@ -415,10 +378,12 @@ with profile(activities=[ProfilerActivity.CPU]) as profiler:
         wait()
 
 if comm.rank == 0:
-    print(profiler.key_averages().table(sort_by="cpu_time_total", row_limit=6, max_name_column_width=30))
+    for each in sorted(profiler.key_averages(), key=lambda event: -event.cpu_time_total):
+        if each.key in ("compute", "wait", "aten::mm", "aten::addmm"):
+            print(f"{each.key:12} {each.cpu_time_total / 1000:5.1f} ms in {each.count} calls")
 
 # %% [markdown]
-# Read it from the top. `compute` contains what stands below it: mostly `aten::mm`, the matrix products of backward. `wait` is two things: messages still on
+# Read it from the top. `compute` contains `aten::addmm`, the products of forward, and, mostly, `aten::mm`, the products of backward. `wait` is two things: messages still on
 # their way, and ranks still on theirs.
 # `profiler.export_chrome_trace("trace.json")` writes a timeline that [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long
 # on most ranks and short on one.
@@ -461,10 +426,21 @@ if comm.rank == 0:
 # %% [markdown]
 # A study of data parallelism over MPI (Jakovac and Pichler, below) names ten phases of such a program: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward,
 # 5 average (ours adds, as line 3 has divided), 6 update, 7 barrier, 8 gather, 9 finalize. `course_lib` trains a whole epoch in these phases; 0 and 9 are the
-# import of `mpi4py` and the end of the process.
+# import of `mpi4py` and the end of the process. One epoch of the digits is twelve steps:
 
 # %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
 # %%px
+
+# %%
+# %%px
+torch.manual_seed(0)
+parts = ("train_images", "train_labels", "test_images", "test_labels")
+data = Dataset("digits", True, *(digits[part] * (15 if "images" in part else 1) for part in parts))
+model = nn.Sequential(nn.Flatten(), network()).float()  # `course_lib` trains in float32
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+epoch = train_epoch(comm, model, optimizer, data, batch_size=128, seed=0)
+if comm.rank == 0:
+    print(f"steps: {len(epoch.losses)}, ranks: {epoch.ranks}, {epoch.score.accuracy:.0%} right")
 
 # %% tags=["exercise: 06.2"]
 
@@ -483,8 +459,8 @@ if comm.rank == 0:
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker and updates once: the numbers of an all-reduce. With n workers, it
-# receives n gradients and sends n copies of the weights in every step; in a ring all-reduce each rank sends less than two gradients, for any n
+# A *synchronous* server waits for one gradient from every worker and updates once: the numbers of an all-reduce. With w workers, it
+# receives w gradients and sends w copies of the weights in every step; in a ring all-reduce each rank sends less than two gradients, for any w
 # (lesson 04). An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But the straggler's gradient is **stale**: since it
 # fetched the weights, the others have moved them. **Staleness** counts those updates.
 #
@@ -536,8 +512,8 @@ show(updates, x="staleness", y="number", by="workers")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# While worker 3 computes one gradient, the other two update dozens of times. Among w equal workers the staleness is w − 1 on average, here 2; a worker that
-# is k times slower gives about k · (w − 1). A stale gradient belongs to weights that are gone and may point the wrong way, and no run can be
+# While worker 3 computes one gradient, the other two update dozens of times. So the two are nearly alone: mostly 0 to 1. Among w equal workers the staleness is w − 1 on average, here 2; a worker that
+# is k times slower gives about k · (w − 1). A stale gradient belongs to weights that are gone, and no run can be
 # repeated, because the order of arrival decides the numbers. Large networks are almost always trained synchronously today; servers live on where tables of
 # embeddings are too large for one machine, as in recommenders.
 #

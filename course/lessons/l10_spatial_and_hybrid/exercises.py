@@ -1,4 +1,4 @@
-"""Exercises of lesson 10, spatial and hybrid: the gradients of a halo, and the mask of a fused halo."""
+"""Exercises and questions of lesson 10, spatial and hybrid: gradients over a cut, and a fused halo's mask."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -6,28 +6,36 @@ from typing import Any
 
 import numpy as np
 
-from course.lessons.l10_spatial_and_hybrid.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l10_spatial_and_hybrid.quiz import QUESTIONS
-from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect_array
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    WrongAnswer,
+    changed,
+    expect_array,
+)
 
-# -------------------------------------------------------------------- 10.1 the gradients of the ghosts
+# -------------------------------------------------------------------- 10.3 the gradients of the ghosts
 
 
 def _gradient_of(rank: int, rows: int) -> np.ndarray:
-    """Rows of a ghost, so many of the rank, and a ghost; the digits say whose they are, and which row."""
-    return 10.0**rank * (1 + np.arange(rows + 2.0))[:, None] * np.ones(3)
+    """Two ghost rows, so many of the rank, two ghost rows; the digits say whose they are, and which row."""
+    return 10.0**rank * (1 + np.arange(rows + 4.0))[:, None] * np.ones(3)
 
 
 def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> None:
+    import torch  # here, because the notebook needs no torch to list exercises
+
     rank, size = comm.rank, comm.size
     gradients = [_gradient_of(other, rows[other]) for other in range(size)]
-    own = gradients[rank][1:-1]
-    from_above = gradients[rank - 1][-1] if rank > 0 else np.zeros(3)
-    from_below = gradients[rank + 1][0] if rank + 1 < size else np.zeros(3)
+    own = gradients[rank][2:-2]
+    from_above = gradients[rank - 1][-2:] if rank > 0 else np.zeros((2, 3))
+    from_below = gradients[rank + 1][:2] if rank + 1 < size else np.zeros((2, 3))
 
     def returned(first: Any, last: Any, *, add: bool = True) -> np.ndarray:
         result = own.copy()
-        for place, value in ((0, first), (-1, last)):
+        for place, value in ((slice(2), first), (slice(-2, None), last)):
             result[place] = result[place] * add + value
         return result
 
@@ -35,7 +43,7 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
         "returned its own rows only: the gradients of the ghosts on the neighbours are lost.": own,
         "wrote what it received over the gradients of its own rows. Both count: what is the gradient of a "
         "pixel that is used in two places?": returned(from_above, from_below, add=False),
-        "added what it received from below to its first row, and what it received from above to its "
+        "added what it received from below to its first rows, and what it received from above to its "
         "last.": returned(from_below, from_above),
         "returned the ghosts, too; those rows belong to the neighbours.": gradients[rank],
         "took the mean; the gradient of a pixel that is used in two places is the sum of both.": returned(
@@ -43,70 +51,64 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
         )
         / 2,
     }
+    got = answer.return_ghost_rows(comm, torch.tensor(gradients[rank])[None, None], 2)
     expected = returned(from_above, from_below)
-    got = answer.return_ghosts(comm, gradients[rank].copy())
-    expect_array(got, expected, lookalikes if size > 1 else None)
+    shaped = {words: value[None, None] for words, value in lookalikes.items()}
+    expect_array(np.asarray(got), expected[None, None], shaped if size > 1 else None)
 
 
 _RETURN = '''\
-def return_ghosts(comm, gradient):
-    """Return the gradient of this rank's own rows; its ghosts' gradients go to their owners.
-
-    `gradient` has a ghost row, the rank's own rows, and a ghost row.
-    """
-    above = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
-    below = comm.rank + 1 if comm.rank < comm.size - 1 else MPI.PROC_NULL
-    own = gradient[1:-1].copy()
-    from_above, from_below = np.zeros_like(own[0]), np.zeros_like(own[0])
-    comm.Sendrecv(gradient[0], above, recvbuf=from_below, source=below)
-    comm.Sendrecv(gradient[-1], below, recvbuf=from_above, source=above)
-    own[0] += from_above
-    own[-1] += from_below
-    return own
+def return_ghost_rows(comm, gradient, width):
+    """The gradients of this rank's own rows; those of its ghosts go to the owners."""
+    total = gradient[:, :, width:-width].clone()
+    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])
+    total[:, :, :width] += from_above
+    total[:, :, -width:] += from_below
+    return total
 '''
-_UP = "    comm.Sendrecv(gradient[0], above, recvbuf=from_below, source=below)\n"
-_DOWN = "    comm.Sendrecv(gradient[-1], below, recvbuf=from_above, source=above)\n"
-_ADD_FIRST, _ADD_LAST = "    own[0] += from_above\n", "    own[-1] += from_below\n"
+_SWAP = "    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])\n"
+_FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, -width:] += from_below\n"
 
 RETURN_GHOSTS = Exercise(
-    id="10.1",
+    id="10.3",
     title="The halo's backward",
-    task="`gradient` is a NumPy array of rows: a ghost row, this rank's own rows, and a ghost row. Send the "
-    "two ghosts' gradients to the ranks that own those rows, and return the gradient of your own rows.",
+    task="`gradient`, (1, 1, rows, columns), begins and ends with `width` rows of ghosts. Send their "
+    "gradients to the owners with `swap`, and let what arrives here count, too.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
-    stub=changed(_RETURN, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "")),
+    stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
     hints=(
-        "Every arrow of the picture turns round. Which rank sent the pixels of my upper ghost? Its gradient "
-        "goes to that rank.",
-        "forward    last row of rank 0  ──→  upper ghost of rank 1\n"
-        "backward   last row of rank 0  ←──  gradient of that ghost, and it is ADDED",
-        "comm.Sendrecv(gradient[0], above, recvbuf=from_below, source=…)   and   own[-1] += …",
+        "Forward, my upper ghosts came from the rank above. Their gradients go back to that rank.",
+        "forward    last rows of rank 0  ──→  upper ghosts of rank 1\n"
+        "backward   last rows of rank 0  ←──  their gradients, and they are ADDED",
+        "from_above, from_below = swap(comm, …, …)   and   total[:, :, :width] += …",
     ),
     solution=_RETURN,
     check=_check_returned,
-    cases=((3, 3, 3, 3), (2, 1, 4, 1)),
-    describe=lambda rows: "strips of one row, too" if 1 in rows else "strips of 3 rows",
-    sizes=(2, 3, 4, 1),
+    cases=((5, 5, 5, 5), (4, 3, 6, 3)),
+    describe=lambda rows: "strips of 3 rows, too" if 3 in rows else "strips of 5 rows",
+    sizes=(2, 3, 4, 1),  # alone, nothing arrives
+    save="10_halo.py",
     wrong=(
         WrongAnswer(
-            changed(_RETURN, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "    return own\n")),
+            changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "    total *= 1\n")),
             "returned its own rows only",
         ),
         WrongAnswer(
-            changed(_RETURN, ("own[0] += from_above", "own[0] = from_above"), ("own[-1] += ", "own[-1] = ")),
+            changed(_RETURN, ("width] += from", "width] = from"), ("-width:] += ", "-width:] = ")),
             "wrote what it received over",
         ),
         WrongAnswer(
             changed(
                 _RETURN,
-                ("own[0] += from_above", "own[0] += from_below"),
-                ("own[-1] += from_below", "own[-1] += from_above"),
+                ("+= from_above", "+= below"),
+                ("+= from_below", "+= from_above"),
+                ("+= below", "+= from_below"),
             ),
-            "what it received from below to its first row",
+            "what it received from below to its first rows",
         ),
-        WrongAnswer(changed(_RETURN, ("return own", "return gradient")), "returned the ghosts, too"),
-        WrongAnswer(changed(_RETURN, ("return own", "return own / 2")), "took the mean"),
+        WrongAnswer(changed(_RETURN, ("return total", "return gradient")), "returned the ghosts, too"),
+        WrongAnswer(changed(_RETURN, ("return total", "return total / 2")), "took the mean"),
     ),
     why="forward only copied rows. Where does the addition in backward come from?",
 )
@@ -171,7 +173,7 @@ SMOOTH_TWICE = Exercise(
     title="Spot the bug: two layers, one exchange",
     task="A signal takes the place of an image: each rank has a part of it. Two convolutions follow one "
     "exchange, but the result differs from one process's. Find out where, and repair it.",
-    objectives=(5,),
+    objectives=(4,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),
     hints=(
@@ -195,4 +197,113 @@ SMOOTH_TWICE = Exercise(
     why="a ReLU between the two layers would need no mask of its own. Why does a convolution need one?",
 )
 
-EXERCISES = (RETURN_GHOSTS, *QUESTIONS, SMOOTH_TWICE)
+# -------------------------------------------------------------------- questions
+
+STRIDE = Question(
+    id="10.q4",
+    question="Another convolution has a kernel of 3 rows, stride 2 and padding 1: output row i reads the "
+    "input rows 2i − 1, 2i and 2i + 1. A rank owns the input rows 8 to 15 and computes the output rows 4 to "
+    "7. Which rows does it need from its neighbours?",
+    options=(
+        Option(
+            "rows 7 and 16",
+            reply="Output row 7 reads rows 13, 14 and 15, all its own. With a stride, the two sides differ.",
+            belief="halo-is-symmetric",
+        ),
+        Option(
+            "row 7",
+            reply="Output row 4 reads rows 7, 8 and 9; output row 7 reads 13, 14 and 15. From above it needs "
+            "p = 1 row, from below k − s − p = 0.",
+            right=True,
+        ),
+        Option(
+            "rows 5, 6, 7",
+            reply="Output row 4 reads rows 7, 8 and 9, and two of them are its own.",
+            belief="halo-is-the-kernel",
+        ),
+    ),
+    objectives=(1,),
+)
+
+WHICH_SUM = Question(
+    id="10.q3",
+    question="Eight ranks are 2 replicas of 4 tiles. Each rank sums the loss over its tile and "
+    "divides by the size of the global batch. What is the gradient for the update?",
+    options=(
+        Option(
+            "the sum over the 4 tiles of one image",
+            reply="Then the two replicas would update with the gradients of different images, and their "
+            "weights would drift apart.",
+            belief="tiles-train-alone",
+        ),
+        Option(
+            "the sum over all 8 ranks",
+            reply="Each rank has one part of the sum: its tile of its images. Only all eight parts are the "
+            "loss.",
+            right=True,
+        ),
+        Option(
+            "the mean over all 8 ranks",
+            reply="The loss was already divided by the global batch, so the mean is an eighth of the "
+            "gradient.",
+            belief="average-over-tiles",
+        ),
+        Option(
+            "the sum over the 2 ranks of one tile",
+            reply="Then ranks with different tiles would update with different gradients, and their weights "
+            "would drift apart.",
+            belief="tiles-train-alone",
+        ),
+    ),
+    objectives=(3,),
+)
+
+LOST_GRADIENTS = Question(
+    id="10.q2",
+    question="A library exchanges halos forward, and does nothing about them backward. The network has"
+    " five convolutions. What is wrong?",
+    options=(
+        Option(
+            "nothing, since backward uses what forward computed",
+            reply="In section 3 the picture of gradients was too dark at the cuts: what the neighbour "
+            "computed for its ghosts never came back.",
+            belief="halos-are-forward-only",
+        ),
+        Option(
+            "the outputs near the cuts, in the forward pass",
+            reply="Outputs need only pixels, and all of those arrived. The error is in the gradients, and "
+            "only a comparison with one process shows it.",
+            belief="wrong-gradients-show",
+        ),
+        Option(
+            "the gradients of all layers except the last one",
+            reply="The last layer's weights see correct pixels and correct gradients. What that layer passes "
+            "back lacks the ghosts' gradients, and no error is raised.",
+            right=True,
+        ),
+    ),
+    objectives=(2,),
+)
+
+EXERCISES = (RETURN_GHOSTS, STRIDE, WHICH_SUM, LOST_GRADIENTS, SMOOTH_TWICE)
+
+PREDICTIONS = (
+    Prediction(
+        id="10.p5",
+        question="Of 80 rows, how many come out wrong?",
+        objectives=(1,),
+        targets=("padding-is-enough",),
+    ),
+    Prediction(
+        id="10.p6",
+        question="Twenty fused layers compute how many times as many pixels?",
+        objectives=(4,),
+        targets=("fused-work-is-an-edge",),
+    ),
+    Prediction(
+        id="10.p7",
+        question="Tiles of 16, no halos, one judgement: how many % are right?",
+        objectives=(5,),
+        targets=("halos-bring-accuracy",),
+    ),
+)

@@ -3,6 +3,8 @@
     3 steps, float64      distributed  ─┐
                           one process  ─┴→  largest difference of any weight, over all ranks
 
+python -m mpi_classroom.launch 4 -m course.lessons.l10_spatial_and_hybrid.strategies    prints all of them
+
 Each strategy trains a copy of one of two small models on the same batches and returns how far its weights
 are from those of one process. A strategy that shards a weight is compared with the same shard.
 """
@@ -497,3 +499,16 @@ def measure(comm: MPI.Intracomm, strategy: Strategy) -> dict[int, float]:
         mine = strategy.difference(cast(MPI.Intracomm, team)) if team != MPI.COMM_NULL else 0.0
         found[n] = comm.allreduce(mine, MPI.MAX)
     return found
+
+
+def main() -> None:
+    """Rank 0 prints the table: the largest difference on any number of ranks."""
+    comm = MPI.COMM_WORLD
+    for strategy in STRATEGIES:
+        found = measure(comm, strategy)
+        if comm.rank == 0 and found:
+            print(f"{strategy.name:27}{strategy.splits:34}{strategy.sends:31}{max(found.values()):.0e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,517 @@
-"""Exercises of lesson 15, When things fail: a saver, the guilty rank, a resumed training."""
+"""Exercises, questions and predictions of lesson 15, When things fail.
 
-from course.lessons.l15_when_things_fail.exercise_guilty import FIND_GUILTY
-from course.lessons.l15_when_things_fail.exercise_resume import RESUME
-from course.lessons.l15_when_things_fail.exercise_save import SAVE
-from course.lessons.l15_when_things_fail.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l15_when_things_fail.quiz import QUESTIONS
+The check of 15.1 runs the answer once on real files and looks at `path` after each operation: that is what a
+kill at this moment leaves behind. Every `write` counts as two operations, with half of the data each. For a
+power cut it keeps of each file what the last fsync saw, and forgets the rest.
 
-EXERCISES = (SAVE, *QUESTIONS, FIND_GUILTY, RESUME)
+torch is imported only where a check needs it: exercises without it are checked sooner.
+"""
+
+import builtins
+import inspect
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from course_lib.training import saving
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    Wrong,
+    WrongAnswer,
+    changed,
+    expect,
+)
+from mpi_classroom.launch import job_folder
+
+# -------------------------------------------------------------------- 15.1 an atomic save
+
+OLD, NEW = b"step 4: old weights", b"step 8: new weights, and more of them than before"
+KILL, POWER = "a kill", "a power cut"
+FILE = "training.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What is at `path` after an operation: for a reader, and on the disk; None when there is no file."""
+
+    after: str
+    seen: bytes | None
+    on_disk: bytes | None
+
+
+class HalfWriter:
+    """A file that was opened for writing; each `write` is two operations, with half of the data each."""
+
+    def __init__(self, file: Any, note: Callable[[str], None]) -> None:
+        self._file, self._note = file, note
+
+    def write(self, data: Any) -> int:
+        """Write both halves. The first goes to the operating system at once."""
+        half = len(data) // 2
+        self._file.write(data[:half])
+        self._file.flush()
+        self._note("half of a `write`")
+        self._file.write(data[half:])
+        self._note("a `write`")
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file; what Python kept in its buffer is written."""
+        self._file.close()
+        self._note("closing a file")
+
+    def __enter__(self) -> "HalfWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class Disk:
+    """Notes a Moment after each operation on files in `folder`."""
+
+    def __init__(self, folder: Path, content: bytes | None) -> None:
+        self.folder, self.path = folder, folder / FILE
+        self.synced: dict[int, bytes] = {}  # by inode: what the last fsync of the file saw
+        self.moments: list[Moment] = []
+        if content is not None:
+            self.path.write_bytes(content)
+            self.synced[self.path.stat().st_ino] = content
+
+    def note(self, after: str) -> None:
+        """Look at the file now."""
+        seen = on_disk = None
+        if self.path.exists():
+            seen = self.path.read_bytes()
+            on_disk = self.synced.get(self.path.stat().st_ino, b"")
+        self.moments.append(Moment(after, seen, on_disk))
+
+    def has(self, path: Any) -> bool:
+        """Whether `path` is a name in the folder."""
+        return isinstance(path, str | os.PathLike) and Path(os.fspath(path)).parent == self.folder
+
+    def sync(self, inode: int) -> None:
+        """The file with this inode is on the disk as it is."""
+        for path in self.folder.iterdir():
+            if path.stat().st_ino == inode:
+                self.synced[inode] = path.read_bytes()
+        self.note("the folder's `fsync`" if inode == self.folder.stat().st_ino else "an `fsync`")
+
+
+@contextmanager
+def watched(disk: Disk) -> Iterator[None]:
+    """While this lasts, the disk notes what is opened, written, synced, renamed and removed."""
+    names = ("fsync", "replace", "rename", "remove", "unlink")
+    real = SimpleNamespace(open=io.open, **{name: getattr(os, name) for name in names})
+
+    def open_(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
+        opened = real.open(file, mode, *more, **options)
+        if not (disk.has(file) and set(mode) & set("wax+")):
+            return opened
+        disk.synced.pop(os.fstat(opened.fileno()).st_ino, None)
+        disk.note("`open`")
+        return HalfWriter(opened, disk.note)
+
+    def fsync(file: Any) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        real.fsync(number)
+        disk.sync(os.fstat(number).st_ino)
+
+    def noting(what: str, do: Callable[..., None]) -> Callable[..., None]:
+        def done(*paths: Any, **options: Any) -> None:
+            do(*paths, **options)
+            if any(disk.has(path) for path in paths):
+                disk.note(what)
+
+        return done
+
+    changes: dict[tuple[Any, str], Any] = {(builtins, "open"): open_, (io, "open"): open_}
+    changes[os, "fsync"] = fsync
+    for name in names[1:]:
+        what = "the rename" if name in ("replace", "rename") else "removing a file"
+        changes[os, name] = noting(what, getattr(real, name))
+    before = {place: getattr(*place) for place in changes}
+    for (module, name), function in changes.items():
+        setattr(module, name, function)
+    try:
+        yield
+    finally:
+        for (module, name), function in before.items():
+            setattr(module, name, function)
+
+
+def _check_save(answer: SimpleNamespace, comm: Any, case: str) -> None:
+    """A save over an old file, then the first save of all; each rank has a folder of its own."""
+    for old in (OLD, None):
+        with tempfile.TemporaryDirectory(dir=job_folder()) as name:
+            disk = Disk(Path(name).resolve(), old)
+            with watched(disk):
+                answer.atomic_save(disk.path, NEW)
+            disk.note("the return")
+            expect(len(disk.moments) > 1, "returned and wrote no file in the folder of `path`.")
+            for number, moment in enumerate(disk.moments):
+                if case == KILL:
+                    _after_kill(moment, old)
+                else:
+                    _after_power_cut(moment, old, [later.after for later in disk.moments[number + 1 :]])
+            if disk.moments[-1].seen == old:
+                raise Wrong("returned, and `path` still has the old bytes. Which file has the new ones?")
+
+
+def _after_kill(moment: Moment, old: bytes | None) -> None:
+    if moment.seen in (old, NEW):
+        return
+    if moment.seen is None:
+        raise Wrong(f"A kill after {moment.after}: there is no file at `path`. What would a restart read?")
+    gone = ", and the old ones are gone" if old else ""
+    raise Wrong(
+        f"A kill after {moment.after}: `path` has {len(moment.seen)} of the {len(NEW)} new bytes{gone}. "
+        "When may the new bytes get the name `path`?"
+    )
+
+
+def _after_power_cut(moment: Moment, old: bytes | None, later: list[str]) -> None:
+    if moment.on_disk in (old, NEW):
+        return
+    found = len(moment.on_disk or b"")
+    question = "Which line makes sure that they are there *before* the rename?"
+    if "an `fsync`" in later:
+        question = "Your `fsync` comes later. What must be on the disk before the rename?"
+    elif found:
+        question = "Where are the others when `fsync` is called? Python buffers what you write."
+    raise Wrong(
+        f"A power cut after {moment.after}: of the {len(NEW)} bytes of the file `path`, {found} are on the "
+        f"disk. {question}"
+    )
+
+
+_SAVE = inspect.getsource(saving.atomic_save)
+_FSYNC = "        os.fsync(file.fileno())  # the bytes, before a name points to them\n"
+_REPLACE = "    os.replace(aside, path)\n"
+
+SAVE = Exercise(
+    id="15.1",
+    title="A saver",
+    task="This saver writes to a file beside `path`. Two lines are missing, and each `...` stands for one. "
+    "Fill in both, so that neither a kill nor a power cut can leave a damaged file at `path`. (The last "
+    "three lines do the same for the name.)",
+    objectives=(2,),
+    targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
+    stub=changed(
+        _SAVE,
+        (_FSYNC, "        ...  # wait until the bytes are on the disk\n"),
+        (_REPLACE, "    ...  # replace the old file\n"),
+    ),
+    hints=(
+        "The text above names both calls. One needs the number of the open file, `file.fileno()`; the other "
+        "needs two names.",
+        "write ──→ Python's buffer ── flush ──→ operating system ── fsync ──→ disk\n"
+        "training.pt.new ── replace ──→ training.pt     at once, over the old file",
+        "os.fsync(file.…())   and   os.replace(…, path)",
+    ),
+    solution=_SAVE,
+    check=_check_save,
+    cases=(KILL, POWER),
+    describe=lambda case: case,
+    imports="import os\nfrom pathlib import Path",
+    save="15_resume.py",
+    wrong=(
+        WrongAnswer(changed(_SAVE, ('path.with_name(path.name + ".new")', "path")), "A kill after `open`"),
+        WrongAnswer(
+            changed(_SAVE, (_REPLACE, "    path.unlink(missing_ok=True)\n" + _REPLACE)), "there is no file"
+        ),
+        WrongAnswer(changed(_SAVE, (_REPLACE, "")), "still has the old bytes"),
+        WrongAnswer(changed(_SAVE, (_FSYNC, "")), "Which line makes sure"),
+        WrongAnswer(
+            changed(
+                _SAVE,
+                (_FSYNC, ""),
+                (
+                    _REPLACE,
+                    _REPLACE + '    with open(path, "rb") as file:\n        os.fsync(file.fileno())\n',
+                ),
+            ),
+            "Your `fsync` comes later",
+        ),
+        WrongAnswer(changed(_SAVE, ("        file.flush()\n", "")), "Python buffers"),
+        WrongAnswer(
+            changed(
+                _SAVE,
+                (_REPLACE, "        os.replace(aside, path)\n"),
+                (_FSYNC, ""),
+                ("        file.flush()\n", ""),
+            ),
+            "A kill after the rename",
+        ),
+    ),
+    why="the last three lines wait for the new name. Without them, which checkpoint may a power cut leave, "
+    "and is that bad?",
+)
+
+# -------------------------------------------------------------------- 15.3 what a restart needs
+
+BEFORE, AFTER = 3, 3  # steps before and after the restart
+
+
+def _new(seed: int) -> tuple[Any, Any]:
+    """What a job builds when it starts: a network with dropout, and SGD with momentum."""
+    import torch
+
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).double()
+    return model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def _train(model: Any, optimizer: Any, steps: int) -> list[float]:
+    """The losses of some steps, each with new random inputs and a new random mask."""
+    import torch
+
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        inputs = torch.randn(8, 4, dtype=torch.float64)
+        loss = torch.nn.functional.mse_loss(model(inputs).sum(1), inputs.sum(1))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _check_resume(answer: SimpleNamespace, comm: Any, case: None) -> None:
+    import torch
+
+    model, optimizer = _new(comm.rank)
+    _train(model, optimizer, BEFORE)
+    file = io.BytesIO()
+    saved = answer.save_state(model, optimizer)
+    expect(isinstance(saved, dict), f"save_state returned {type(saved).__name__}, expected a dictionary.")
+    torch.save(saved, file)
+    weights = [value.clone() for value in model.state_dict().values()]
+    expected = _train(model, optimizer, AFTER)
+
+    file.seek(0)
+    model, optimizer = _new(100 + comm.rank)  # as in a new process, which begins with other numbers
+    answer.load_state(torch.load(file, weights_only=False), model, optimizer)
+    same = all(torch.equal(*pair) for pair in zip(weights, model.state_dict().values(), strict=True))
+    expect(same, "the weights after the restart are not those that were saved. Who loads them?")
+    resumed = _train(model, optimizer, AFTER)
+    first, *others = (abs(one - other) < 1e-12 for one, other in zip(resumed, expected, strict=True))
+    if not first:
+        raise Wrong(
+            f"the weights are right, but the first loss after the restart is {resumed[0]:.4f}; undisturbed "
+            f"it is {expected[0]:.4f}. What does a step draw?"
+        )
+    if not all(others):
+        raise Wrong(
+            f"the first loss after the restart is right, the last is {resumed[-1]:.4f}; undisturbed it is "
+            f"{expected[-1]:.4f}. So the first update was a different one. Who made it, and from what?"
+        )
+
+
+_RESUME = '''\
+import torch
+
+
+def save_state(model, optimizer):
+    """Return a dictionary of what is written to the checkpoint."""
+    return {
+        "weights": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+    }
+
+
+def load_state(saved, model, optimizer):
+    """Restore a training in a new process, which has just built `model` and `optimizer`."""
+    model.load_state_dict(saved["weights"])
+    optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["random"])
+'''
+_OPTIMIZER = '    optimizer.load_state_dict(saved["optimizer"])\n'
+_RANDOM = '    torch.set_rng_state(saved["random"])\n'
+_WEIGHTS = '    model.load_state_dict(saved["weights"])\n'
+
+RESUME = Exercise(
+    id="15.3",
+    title="Spot the bug: a resumed training",
+    task="A colleague saves and restores a training with these two functions. The network has dropout; the "
+    "optimizer is SGD with momentum. No error occurs, but the losses after a restart are not those of a "
+    "training that was never interrupted. (The number of the step is saved elsewhere.)",
+    objectives=(2,),
+    targets=("weights-suffice-to-resume",),
+    stub='''\
+import torch
+
+
+def save_state(model, optimizer):
+    """Return a dictionary of what is written to the checkpoint."""
+    return {"weights": model.state_dict()}
+
+
+def load_state(saved, model, optimizer):
+    """Restore a training in a new process, which has just built `model` and `optimizer`."""
+    model.load_state_dict(saved["weights"])
+''',
+    hints=(
+        "Go through one training step. What does it read that is neither a weight nor a constant?",
+        "a step reads   weights ─ inputs, dropout masks ─ momentum\nsaved          weights",
+        "optimizer.state_…()   and   torch.get_rng_…()",
+    ),
+    solution=_RESUME,
+    check=_check_resume,
+    cases=(None,),
+    imports="import torch",
+    seconds=20.0,
+    wrong=(
+        WrongAnswer(changed(_RESUME, (_OPTIMIZER, "")), "Who made it, and from what"),
+        WrongAnswer(changed(_RESUME, (_RANDOM, "")), "What does a step draw"),
+        WrongAnswer(changed(_RESUME, (_WEIGHTS, "")), "Who loads them"),
+        WrongAnswer(changed(_RESUME, ("    return {", "    saved = {")), "expected a dictionary"),
+    ),
+    why="the weights were right and no error occurred. Which comparison would have shown the mistake at "
+    "once?",
+)
+
+# -------------------------------------------------------------------- questions
+
+WHO_CAME_LATE = Question(
+    id="15.q7",
+    question="A training on 64 ranks ends: 'rank 17 timed out after 60 s'. The stacks: 63 ranks are in the "
+    "same sum, and rank 0 is in `torch.save`. What do you change first?",
+    options=(
+        Option(
+            "the node of rank 17",
+            reply="Rank 17 was in the sum in time and waited there, as 62 others did. It is only the one "
+            "whose timeout came first.",
+            belief="timed-out-rank-is-guilty",
+        ),
+        Option(
+            "the network",
+            reply="All that wait are in the same sum, and one rank never began it. No network brings what "
+            "was not sent.",
+            belief="a-timeout-is-the-network",
+        ),
+        Option(
+            "the timeout or the saver",
+            reply="Rank 0 is well, and busy: its save takes longer than the others wait. A timeout has to be "
+            "longer than whatever one rank does alone, or this gets shorter.",
+            right=True,
+        ),
+    ),
+    objectives=(1,),
+)
+
+KILLED_WHILE_SAVING = Question(
+    id="15.q2",
+    question="Your training saves every 100 steps, with a saver like that of 15.1. It is killed in step "
+    "250, just while it writes a log file. From which step does it go on?",
+    options=(
+        Option(
+            "from step 200",
+            reply="The last complete checkpoint is the one after 200 steps. The 50 steps after it are taken "
+            "again: at most 100 are lost, whenever the kill comes.",
+            right=True,
+        ),
+        Option(
+            "from step 250",
+            reply="That would mean the state of step 250 is somewhere. It was in the memory of the killed "
+            "process; the last state on the disk is that of step 200.",
+            belief="a-kill-loses-nothing",
+        ),
+        Option(
+            "from step 0",
+            reply="That would mean the kill damages the checkpoint. Nobody was writing to it, and even a "
+            "kill during the save would have left the old one at its name.",
+            belief="a-kill-damages-all-files",
+        ),
+    ),
+    objectives=(2,),
+)
+
+MORE_NODES = Question(
+    id="15.q3",
+    question="A node fails once in 264 days, on average. You move from 128 nodes to 2,048, and a save takes "
+    "as long as before. How should the interval between two saves change?",
+    options=(
+        Option(
+            "to a sixteenth of what it was",
+            reply="That would keep the work lost per failure in proportion, but you would save 16 times as "
+            "often. The sum of both costs is smallest when the interval shrinks with the square root.",
+            belief="interval-follows-failures",
+        ),
+        Option(
+            "to a quarter of what it was",
+            reply="16 times the nodes fail 16 times as often, and the best interval goes with the square "
+            "root of the mean time between failures.",
+            right=True,
+        ),
+        Option(
+            "not at all, as nodes stay as reliable",
+            reply="That would be right for a job per node. But one training needs all 2,048 nodes, and the "
+            "first failure of any of them ends it.",
+            belief="good-nodes-good-machine",
+        ),
+    ),
+    objectives=(4,),
+)
+
+NO_ANSWER = Question(
+    id="15.q6",
+    question="You call `add_to_total(5)` on another rank, and get no answer within 10 seconds. What do you "
+    "know?",
+    options=(
+        Option(
+            "the function has not run",
+            reply="That would mean the call was lost on its way there. The answer may have been lost on its "
+            "way back, or the function may still be running.",
+            belief="no-answer-not-run",
+        ),
+        Option(
+            "the function may have run",
+            reply="Nobody can tell from here. If you call again, 5 may be added twice. So let a call say "
+            "which one it is, and let the server skip those that it has done.",
+            right=True,
+        ),
+        Option(
+            "the other rank is dead",
+            reply="It may only be slow, or busy with another call. A timeout cannot tell the two apart.",
+            belief="timed-out-rank-is-guilty",
+        ),
+    ),
+    objectives=(5,),
+)
+
+EXERCISES = (SAVE, RESUME, WHO_CAME_LATE, KILLED_WHILE_SAVING, MORE_NODES, NO_ANSWER)
+
+PREDICTIONS = (
+    Prediction(
+        id="15.p8",
+        question="Whose card broke?",
+        objectives=(1,),
+        targets=("least-received-is-guilty",),
+    ),
+    Prediction(
+        id="15.p7",
+        question="64 ranks: in how many of 1,000 steps is at least one late?",
+        objectives=(3,),
+        targets=("late-ranks-average-out",),
+    ),
+    Prediction(
+        id="15.p6",
+        question="Minutes of work between two saves, on 2,048 nodes?",
+        objectives=(4,),
+        targets=("good-nodes-good-machine",),
+    ),
+)

@@ -3,12 +3,21 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term(
-        "victim", "The rank that reports a timeout: it came in time and waited for the guilty rank.", forms=""
-    ),
+    Term("timeout", "How long a rank waits in a call before it gives up, which ends its job.", forms=""),
+    Term("victim", "A rank that came in time, and reports a timeout because another one did not.", forms=""),
+    Term("stack", "The functions that a process is in, the innermost first.", forms=""),
     Term(
         "flight recorder",
         "A log per rank of the collectives that it has begun. After a hang it shows which rank is missing.",
+    ),
+    Term("checkpoint", "A file from which a training can go on.", forms=""),
+    Term("SIGTERM", "The signal that asks a process to end; it may save first.", forms=""),
+    Term("heartbeat", "What a rank does again and again to show that it lives.", forms=""),
+    Term("resharding", "Reading a checkpoint on another number of ranks than saved it.", forms="resharding"),
+    Term(
+        "asynchronous",
+        "Of a save: it returns with a copy in memory, which is written while the training goes on.",
+        forms="",
     ),
     Term(
         "atomic save",
@@ -28,22 +37,7 @@ TERMS = (
         "The best work between two saves is √(2δM), if a save takes δ and the mean time between failures is "
         "M.",
     ),
-    Term(
-        "Daly's formula",
-        "The best work between two saves, closer than Young's formula: it also counts failures while the "
-        "machine saves and while it repeats lost work.",
-    ),
-    Term(
-        "ULFM",
-        "User-Level Failure Mitigation: an extension of MPI with which ranks go on after another one has "
-        "died.",
-    ),
     Term("elastic", "Of a training: it goes on when the number of its ranks changes.", forms=""),
-    Term(
-        "silent error",
-        "A wrong result without an error message, as after a bit has flipped in memory.",
-        forms=r"silent errors?",
-    ),
     Term(
         "remote procedure call",
         "RPC: a function runs on another rank, and its result comes back.",

@@ -1,4 +1,4 @@
-"""The serial fraction and the collectives' costs against worked numbers, limits, and independent forms."""
+"""The collectives' costs against worked numbers, limits, and independent forms."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from course_lib.theory.cost_model import (
     Traffic,
     dissemination_barrier_cost,
     gather_cost,
-    karp_flatt_fraction,
     pairwise_alltoall_cost,
     predict_seconds,
     recursive_doubling_allreduce_cost,
@@ -27,27 +26,6 @@ from course_lib.theory.cost_model import (
     tree_reduce_cost,
 )
 from course_lib.theory.hockney import Piecewise
-
-
-def seconds_of_a_job(serial_seconds: int, shared_seconds: int, ranks: int) -> float:
-    """The oracle: first one rank works alone, then all take an equal part of the rest."""
-    return serial_seconds + shared_seconds / ranks
-
-
-@given(st.integers(0, 1000), st.integers(1, 1000), st.integers(2, 10**4))
-def test_karp_flatt_finds_the_serial_part_of_a_counted_job(serial: int, shared: int, ranks: int):
-    speedup = seconds_of_a_job(serial, shared, 1) / seconds_of_a_job(serial, shared, ranks)
-    assert karp_flatt_fraction(speedup, ranks) == pytest.approx(serial / (serial + shared), abs=1e-9)
-
-
-def test_a_speedup_above_the_ranks_has_a_negative_serial_fraction():
-    assert karp_flatt_fraction(2.2, 2) < 0
-
-
-def test_impossible_arguments_are_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="1 ranks share nothing; give the speed-up of 2 or more"):
-        karp_flatt_fraction(1, 1)
-
 
 # ---------------------------------------------------------------- collectives
 

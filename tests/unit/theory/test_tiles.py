@@ -8,7 +8,6 @@ from course_lib.theory.tiles import (
     extra_pixels,
     fused_halo,
     fused_needs,
-    halo_nbytes,
     halo_of,
     overlap,
 )
@@ -97,31 +96,12 @@ def test_shapes_of_tiles() -> None:
         tile_shape("round", 4)
 
 
-def test_the_bytes_of_an_inner_tile_are_those_of_the_paper() -> None:
-    n, c, o, h, w = 2, 3, 2, 8, 10
-    inner = halo_nbytes((3 * h, 3 * w), (3, 3), o, channels=c, batch=n)[4]
-    assert inner == 4 * n * c * (2 * o * (h + w) + 4 * o**2)
-    strips = halo_nbytes((3 * h, w), (3, 1), o, channels=c, batch=n)
-    assert strips[1] == 2 * o * w * n * c * 4
-
-
-def test_only_real_neighbours_count() -> None:
-    """In a grid of 2 × 2 no tile has a neighbour on all sides."""
-    h, w, o = 8, 10, 2
-    assert halo_nbytes((2 * h, 2 * w), (2, 2), o, channels=1, itemsize=1) == [o * h + o * w + o * o] * 4
-    assert halo_nbytes((4 * h, w), (4, 1), o, channels=1, itemsize=1) == [o * w, 2 * o * w, 2 * o * w, o * w]
-    assert halo_nbytes((h, w), (1, 1), o, channels=1) == [0]
-
-
-def test_a_halo_wider_than_a_tile_is_refused() -> None:
-    with pytest.raises(ValueError, match="a tile of 1 pixels has no halo of 2 to send; use fewer tiles"):
-        halo_nbytes((8, 4), (1, 4), 2, channels=1)
-
-
 def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
-    assert fused_halo([Window(3, before=1, after=1)] * 3) == 3
+    assert fused_halo([Window(3, before=1, after=1)] * 3) == (3, 3)
     strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
-    assert fused_halo(strided) == 2 * 2 + 1
+    assert fused_halo(strided) == (2 * 2 + 1, 2 * 2)
+    needed = fused_needs(strided, range(4, 8))[0]
+    assert (8 - needed.start, needed.stop - 16) == fused_halo(strided)
     needs = fused_needs([Window(3, before=1, after=1)] * 3, range(4, 8))
     assert needs == [range(1, 11), range(2, 10), range(3, 9), range(4, 8)]
 

@@ -1,0 +1,86 @@
+"""Lesson 15's program under Slurm: before its time limit it saves, goes back into the queue, and goes on."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from course.paths import NOTEBOOKS
+from mpi_classroom.launch import find_mpiexec
+from mpi_classroom.network import Lab, network
+from mpi_classroom.network_commands import NetworkError
+from mpi_classroom.network_slurm import start_slurm
+
+PROGRAM = NOTEBOOKS / "code" / "15_resume.py"
+SLOWLY = """
+import runpy, sys, time
+from pathlib import Path
+mine = runpy.run_path(sys.argv[1])
+for done, loss in mine["train"](Path(sys.argv[2], "training.pt")):
+    if mine["comm"].rank == 0:
+        print(f"step {done}, loss {loss:.6f}", flush=True)
+    time.sleep(0.4)
+"""
+
+
+def batch_lines() -> str:
+    """The batch script that the program's docstring gives, which runs a slow training instead."""
+    wrapped = re.search(r"--wrap '\n(.*?)'\n", PROGRAM.read_text(), re.DOTALL)
+    assert wrapped
+    return wrapped[1]
+
+
+def test_the_docstring_traps_the_signal_passes_it_on_and_requeues() -> None:
+    lines = batch_lines()
+    assert "trap stop TERM" in lines
+    assert "kill -USR1 $!" in lines
+    assert "scontrol requeue $SLURM_JOB_ID" in lines
+    assert subprocess.run(["sh", "-n", "-c", lines], check=False).returncode == 0
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    try:
+        with network(nodes=2, slots=1) as lab:
+            start_slurm(lab)
+            yield lab
+    except NetworkError as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.mark.slow
+def test_a_job_that_is_asked_to_stop_saves_and_goes_on_from_that_step(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "slowly.py").write_text(SLOWLY)
+    slowly = f"{find_mpiexec()} {sys.executable} {tmp_path / 'slowly.py'} {PROGRAM} {tmp_path}"
+    script = batch_lines().replace("mpiexec python code/15_resume.py FOLDER", slowly)
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n{script}\n")
+    out = tmp_path / "out"
+    options = ["--parsable", "-n", "2", "--requeue", "--open-mode=append", f"--output={out}"]
+    job = in_lab(lab, ["sbatch", *options, str(tmp_path / "job.sh")]).strip()
+    wait_for(lambda: "step 25," in said(out), 90, out)
+    in_lab(lab, ["scancel", "--batch", "--signal=TERM", job])
+    wait_for(lambda: "step 60," in said(out), 120, out)
+    steps = [int(each) for each in re.findall(r"^step (\d+)", said(out), re.MULTILINE)]
+    assert steps == list(range(1, 61))  # no step was taken twice
+
+
+def in_lab(lab: Lab, command: list[str]) -> str:
+    """What the command prints on the lab's head."""
+    done = subprocess.run(lab.on("head", command), env=lab.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def said(out: Path) -> str:
+    return out.read_text() if out.exists() else ""
+
+
+def wait_for(condition, seconds: float, out: Path) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, said(out)
+        time.sleep(0.2)
