@@ -68,7 +68,7 @@ WEIGHTS = Exercise(
     task="This function weighs all micro-batches equally. Change it so that every *token* weighs the same, "
     "whichever rank and micro-batch it is in.",
     objectives=(1,),
-    targets=("token-counts-do-not-matter",),
+    targets=("token-counts-do-not-matter", "backward-adds-means"),
     stub=_STUB,
     hints=(
         "A mean loss times its number of tokens is a sum. What is the sum of all of them divided by, in one "

@@ -77,7 +77,8 @@ def prompt(article):
 def write(model, article):
     read = torch.tensor([prompt(article)])
     ids = model.generate(read, attention_mask=read**0, max_new_tokens=40, do_sample=False)[0]
-    return tokenizer.decode(ids[0 if config.is_encoder_decoder else len(read[0]) :], skip_special_tokens=True)
+    start = 0 if config.is_encoder_decoder else len(read[0])
+    return tokenizer.decode(ids[start:], skip_special_tokens=True)
 
 
 # %% [markdown] tags=["subslide"]
