@@ -61,7 +61,8 @@ class SlowComm:
 
     def __init__(self, comm: MPI.Intracomm, seconds: float, gbit_per_s: float | None) -> None:
         self.comm, self.seconds, self.gbit_per_s = comm, seconds, gbit_per_s
-        self.notes: MPI.Intracomm = comm.Get_attr(_NOTES) or MPI.Intracomm(comm).Dup()
+        found = cast("MPI.Intracomm | None", comm.Get_attr(_NOTES))
+        self.notes = found or MPI.Intracomm(comm).Dup()
         comm.Set_attr(_NOTES, self.notes)  # one for all that share the messages of `comm`
         self.free_at = 0.0  # when this rank's link has sent everything
 

@@ -59,14 +59,16 @@ def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 
 
 def in_groups(comm: MPI.Comm, array: np.ndarray, groups: Sequence[int], near: int = 1) -> None:
-    """Sum `array` over `comm`, in place: in rings of groups[0] ranks, then each chunk across these rings.
+    """Sum `array` over `comm`, in place.
 
-    The product of `groups` is the number of ranks. Neighbours in the first rings are `near` apart.
+    First in rings of groups[0] ranks, `near` apart; then the ranks that hold the same chunk do likewise
+    with groups[1:]. The product of `groups` is the number of ranks.
     """
     if not groups:
         return
     n, place = groups[0], comm.rank // near % groups[0]
-    right, left = (comm.rank + ((place + way) % n - place) * near for way in (1, -1))
+    first = comm.rank - place * near
+    right, left = first + (place + 1) % n * near, first + (place - 1) % n * near
     chunks = np.array_split(array, n)
     incoming = np.empty_like(chunks[0])
     for step in range(n - 1):

@@ -15,7 +15,8 @@ most one number. The optimizer knows the slices only. The caller divides the los
     loss.backward(); update(comm, model, mine, optimizer)
 
 The weights are equal on all ranks at first. Every parameter is contiguous, is trained, belongs to one child
-of the model, and gets a gradient in one backward pass per update.
+of the model, and gets a gradient in one backward pass per update. Stage 3 does not run under `no_grad`: its
+hooks for backward need a graph.
 
 Source: Rajbhandari, Rasley, Ruwase and He, ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models, SC 2020, https://arxiv.org/abs/1910.02054
@@ -36,23 +37,18 @@ def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
     return full.data.view(-1).tensor_split(comm.size)[comm.rank]
 
 
-def counts(comm: MPI.Intracomm, full: torch.Tensor) -> list[int]:
-    """How many numbers of a full tensor each rank owns."""
-    return [len(range(rank, full.numel(), comm.size)) for rank in range(comm.size)]
-
-
-def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, mine: torch.Tensor) -> None:
-    """Give `mine` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
+def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
+    """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
     if full.grad is not None:  # else backward has done it: stages 2 and 3
-        mine.grad = torch.empty_like(mine)
-        comm.Reduce_scatter(full.grad, mine.grad, counts(comm, full))
+        part.grad = torch.empty_like(part)
+        comm.Reduce_scatter(full.grad, part.grad)  # mpi4py takes tensors like arrays
         full.grad = None
 
 
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
     """Fill a full tensor with the slices of all ranks; this rank's own is in its place."""
     if full.untyped_storage().nbytes():  # else it is freed: stage 3
-        comm.Allgatherv(MPI.IN_PLACE, [full.data, counts(comm, full)])
+        comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
 def update(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter], optimizer: Optimizer) -> None:
@@ -89,8 +85,7 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
     def before(layer: nn.Module, *_: object) -> None:
         for full in layer.parameters():
             full.untyped_storage().resize_(full.numel() * full.element_size())
-            own_slice(comm, full).copy_(kept[full].data)
-            gather(comm, full)
+            comm.Allgatherv(kept[full].data, full.data)
 
     def after(layer: nn.Module, _: object, output: torch.Tensor) -> None:
         for full in layer.parameters():

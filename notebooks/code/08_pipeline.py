@@ -10,6 +10,7 @@ Start it with one of these:
 # %%
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,9 +44,6 @@ def received(comm: MPI.Comm, source: int, tag: int, *shape: int) -> torch.Tensor
 
 
 # %%
-from typing import Any
-
-
 def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: Any, width: int) -> float:
     """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss.
 

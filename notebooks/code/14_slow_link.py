@@ -18,14 +18,16 @@ comm = MPI.COMM_WORLD
 
 # %%
 def in_groups(comm: MPI.Comm, array: np.ndarray, groups: Sequence[int], near: int = 1) -> None:
-    """Sum `array` over `comm`, in place: in rings of groups[0] ranks, then each chunk across these rings.
+    """Sum `array` over `comm`, in place.
 
-    The product of `groups` is the number of ranks. Neighbours in the first rings are `near` apart.
+    First in rings of groups[0] ranks, `near` apart; then the ranks that hold the same chunk do likewise
+    with groups[1:]. The product of `groups` is the number of ranks.
     """
     if not groups:
         return
     n, place = groups[0], comm.rank // near % groups[0]
-    right, left = (comm.rank + ((place + way) % n - place) * near for way in (1, -1))
+    first = comm.rank - place * near
+    right, left = first + (place + 1) % n * near, first + (place - 1) % n * near
     chunks = np.array_split(array, n)
     incoming = np.empty_like(chunks[0])
     for step in range(n - 1):
@@ -58,12 +60,12 @@ def tree(comm: MPI.Comm, array: np.ndarray, far: int = 1) -> None:
 # %%
 # The course's solution of exercise 14.3: yours takes its place when it is right.
 def forecasts(n, nbytes, alpha, beta):
-    """Seconds of each way on n = 2, 4, 8 … ranks, four per node."""
-    steps, node = n.bit_length() - 1, min(n, 4)  # steps: log2(n)
-    across = 2 * (n / node - 1) * (alpha + beta * nbytes / n)
+    """Seconds of each way on n = 2, 4, 8 … ranks, the hierarchy in groups of four."""
+    steps, group = n.bit_length() - 1, min(n, 4)  # steps: log2(n)
+    across = 2 * (n / group - 1) * (alpha + beta * nbytes / n)
     return {
         "ring": 2 * (n - 1) * (alpha + beta * nbytes / n),
-        "hierarchy": 2 * (node - 1) * (alpha + beta * nbytes / node) + across,
+        "hierarchy": 2 * (group - 1) * (alpha + beta * nbytes / group) + across,
         "halving": 2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes,
         "tree": 2 * steps * (alpha + beta * nbytes),
     }
@@ -71,24 +73,20 @@ def forecasts(n, nbytes, alpha, beta):
 
 # %%
 def seconds(team, work, *arguments):
-    """How long `work(team, *arguments)` takes: all start together, the slowest rank counts."""
-    for _ in range(2):  # the first run opens connections
-        team.Barrier()
-        began = MPI.Wtime()
-        work(team, *arguments)
+    """How long `work(*arguments)` takes: all start together, the slowest rank counts."""
+    team.Barrier()
+    began = MPI.Wtime()
+    work(*arguments)
     return team.allreduce(MPI.Wtime() - began, op=MPI.MAX)
 
 
 def link(team):
     """Seconds of a message, alpha, and of each of its bytes, beta."""
-    partner = team.rank ^ team.size // 2  # on another node
-
-    def message(nbytes):
+    partner, took = team.rank ^ team.size // 2, []  # far away
+    for nbytes in (1, 2**18):
         out, into = np.zeros((2, nbytes), np.uint8)
-        return seconds(team, lambda team: team.Sendrecv(out, partner, 0, into, partner, 0))
-
-    alpha, longer = (min(message(nbytes) for _ in range(9)) for nbytes in (1, 2**18))
-    return alpha, (longer - alpha) / 2**18
+        took.append(min(seconds(team, team.Sendrecv, out, partner, 0, into, partner, 0) for _ in range(9)))
+    return took[0], max(took[1] - took[0], 0) / 2**18  # noise may exceed the bytes
 
 
 # %%
@@ -99,14 +97,13 @@ def main(team, nbytes=2**20):
     if team.rank == 0:
         print(f"{nbytes:,} bytes on {n} ranks; a message {1e3 * alpha:.3f} ms, a byte {1e9 * beta:.2f} ns")
     for way, expected in forecasts(n, nbytes, alpha, beta).items():
-        call = (tree, array) if way == "tree" else (in_groups, array, groups[way])
-        took = min(seconds(team, *call) for _ in range(3))
+        call = (tree, team, array) if way == "tree" else (in_groups, team, array, groups[way])
+        took = min(seconds(team, *call) for _ in range(4))  # the first opens connections
         if team.rank == 0:
             print(f"{way:9} {took:.5f} s, forecast {expected:.5f} s")
 
 
 if __name__ == "__main__":
-    power = 2 ** (comm.size.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above comm.size
-    team = comm.Split(comm.rank < power)
-    if comm.rank < power:
+    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
+    if comm.rank == team.rank:
         main(team)

@@ -1,11 +1,11 @@
-"""A training that saves, stops when a rank gets SIGTERM or SIGUSR1, and goes on, on any number of ranks.
+"""A training that saves, stops when a rank gets SIGUSR1, and goes on, on any number of ranks.
 
 Start it, and start it again, with one of these:
 
     mpiexec -n 4 python code/15_resume.py FOLDER
 
-    sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:TERM@60 --wrap '
-        stop() { kill -USR1 $!; again=1; }; trap stop TERM
+    sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
+        stop() { kill -USR1 $!; again=1; }; trap stop USR1
         mpiexec python code/15_resume.py FOLDER & wait; wait
         [ $again ] && scontrol requeue $SLURM_JOB_ID'
 """
@@ -41,9 +41,8 @@ def atomic_save(path: Path, data: bytes) -> None:
 
 
 # %%
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 asked = []  # filled when a signal asks this rank to stop
-for number in (signal.SIGTERM, signal.SIGUSR1):
-    signal.signal(number, lambda *_: asked.append(True))
 
 
 # %%
@@ -53,12 +52,12 @@ def train(path, steps=60, every=20):
     model, done, stop = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double(), 0, False
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
     if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
-        done, weights, averages = torch.load(io.BytesIO(saved))
+        done, weights, state = torch.load(io.BytesIO(saved))
         model.load_state_dict(weights)
-        optimizer.load_state_dict(averages)
+        optimizer.load_state_dict(state)
     while done < steps and not stop:
-        batch = torch.randn(128, 8, generator=torch.Generator().manual_seed(done))
-        x = batch[comm.rank :: comm.size].double()
+        batch = torch.randn(128, 8, generator=torch.Generator().manual_seed(done)).double()
+        x = batch[comm.rank :: comm.size]
         loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128
         optimizer.zero_grad()
         loss.backward()

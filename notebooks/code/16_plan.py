@@ -1,4 +1,4 @@
-"""Which plan, on which machine? One page of arithmetic; it needs no GPU, and runs without MPI, too.
+"""Which plan, on which machine? One page of arithmetic; it needs no GPU.
 
 Start it with one of these:
 
@@ -8,14 +8,10 @@ Start it with one of these:
 """
 
 # %%
-try:
-    from mpi4py import MPI
+from mpi4py import MPI
 
-    rank = MPI.COMM_WORLD.rank
-except ImportError:
-    rank = 0
-
-job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # tokens, sequences
+rank = MPI.COMM_WORLD.rank
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: in tokens
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 
@@ -38,12 +34,13 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """The seconds of a step, every number by its name."""
+    """The seconds of a step at best, every number by its name."""
     computing = 6 * params * seq * batch / data / pipeline / tensor / rate
     idle = computing * (pipeline - 1) / microbatches
-    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # of all weights, between data ranks
+    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # by ZeRO stage: numbers travel so often
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
-    behind = computing * (2 / 3 / microbatches, 2 / 3 / microbatches, 2 / 3, 1)[zero]  # backward has 2/3
+    last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
+    behind = computing * (last, last, 2 / 3, 1)[zero]  # by ZeRO stage: last backward, each, all
     inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside

@@ -21,7 +21,7 @@ PAGES = """async () => {
     const parts = [...slide.children].filter((part) => !part.matches("aside"));
     const letters = parts.map((part) => part.innerText).join("").length;
     found.push({words: slide.innerText.trim().slice(0, 40), size: slide.dataset.fitted,
-            empty: letters < SHORT && !slide.querySelector("img, pre"),
+            empty: letters < SHORT && !slide.querySelector("img, pre, table, details"),
             scrolls: slide.classList.contains("scrolls"), wide: slide.scrollWidth > slide.clientWidth + 1,
             mute: [...slide.querySelectorAll("img")].filter((image) => !image.alt).length});
   }

@@ -36,7 +36,7 @@ def batch_lines() -> str:
 
 def test_the_docstring_traps_the_signal_passes_it_on_and_requeues() -> None:
     lines = batch_lines()
-    assert "trap stop TERM" in lines
+    assert "trap stop USR1" in lines
     assert "kill -USR1 $!" in lines
     assert "scontrol requeue $SLURM_JOB_ID" in lines
     assert subprocess.run(["sh", "-n", "-c", lines], check=False).returncode == 0
@@ -62,7 +62,7 @@ def test_a_job_that_is_asked_to_stop_saves_and_goes_on_from_that_step(lab: Lab, 
     options = ["--parsable", "-n", "2", "--requeue", "--open-mode=append", f"--output={out}"]
     job = in_lab(lab, ["sbatch", *options, str(tmp_path / "job.sh")]).strip()
     wait_for(lambda: "step 25," in said(out), 90, out)
-    in_lab(lab, ["scancel", "--batch", "--signal=TERM", job])
+    in_lab(lab, ["scancel", "--batch", "--signal=USR1", job])
     wait_for(lambda: "step 60," in said(out), 120, out)
     steps = [int(each) for each in re.findall(r"^step (\d+)", said(out), re.MULTILINE)]
     assert steps == list(range(1, 61))  # no step was taken twice

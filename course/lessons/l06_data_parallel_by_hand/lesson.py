@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# In **data parallelism**, each rank has a complete copy of the network, a **replica**, and its own part of every batch, a **shard**.
+# Five lines turn a training loop into **data parallelism**: each rank has a complete copy of the network, a **replica**, and its own part of every batch, a **shard**.
 #
 # ```
 #                ┌ rank 0: 32 images → replica → gradient ┐
@@ -113,7 +113,7 @@ def report(team, rate=1.0):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs one more function. Let us try the mean loss: first each rank alone with all 128 images (`COMM_SELF` has one rank), then
+# Line 3 calls `share_of_loss`, which is still missing. Let us try the mean loss: first each rank alone with all 128 images (`COMM_SELF` has one rank), then
 # four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
 
 
@@ -129,7 +129,7 @@ report(comm, rate=1.0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# They guess: one in ten is right. And no error message.
+# The four guess: about one image in ten is right. And no error message.
 #
 # </details>
 #
@@ -143,8 +143,9 @@ report(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Now four ranks look *better* than one, and this program would be shipped. The losses betray it: 9.32 is four times 2.33, and 1.60 is four
-# times 0.40. Each rank took the *mean* over its shard, and line 4 *adds* four means. So a rate of 0.1 acts like 0.4. (Adam nearly cancels the factor.)
+# Now four ranks look *better* than one, and this program would be shipped. The losses betray it: 9.32 is four times 2.33.
+# Each rank took the *mean* over its shard, and line 4 *adds* four means. So a rate of 0.1 acts like 0.4: `report(MPI.COMM_SELF, rate=0.4)` ends at
+# 0.400933, a quarter of 1.603732. (Adam nearly cancels the factor.)
 #
 # </details>
 
@@ -158,7 +159,7 @@ report(comm, rate=0.1)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# Two lines make a program. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
+# Two lines make a program; run both cells. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
 # or three, (c) all six.
 
 # %%
@@ -234,7 +235,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | line 4 | NCCL adds, in rings, trees or the switch itself, while backward computes (More); clip gradients afterwards |
+# | line 4 | NCCL adds, in rings, in trees or inside the switch, while backward computes (More); limit (clip) gradients only after the sum |
 # | batch | 32 images per GPU make 2,048; the rate for 128 is then usually too small (lesson 05) |
 # | language model | divide by the tokens that the loss counts on all ranks |
 
@@ -278,7 +279,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 
 # %% [markdown]
 # We need a deep network and a slow link. Its 12 messages of a step (6 layers, weight and bias) together take 2/3 of the time of forward and backward
-# (*delayed on purpose*; `course_lib/effects.py` is one page and says how). Until the profile, ranks 0 and 1 work alone, so that each has a core.
+# (*delayed on purpose*; `course_lib/effects.py` is one page and says how). From here to the profile, `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. (Both take the same images: we look at the time alone.)
 
 # %%
 # %%px --targets 0:2
@@ -323,7 +324,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # One after the other takes the sum, 1 + 2/3. Overlap hides more than half of the 2/3 here: messages travel while backward computes. Not everything can
-# be hidden. The gradients of the first layer come last, and nothing is left to hide their messages behind; forward hides none, and starting messages
+# be hidden. The gradients of the first layer come last, and nothing is left to hide their messages behind. During forward there is nothing to send, and starting messages
 # costs time, too. Overlap needs somebody who moves messages while you compute.
 # With NCCL the GPU does, and takes a little of backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
 #
@@ -358,8 +359,8 @@ show(cluster[0]["bucket_rows"], x="threshold", y="time of a step", by="numbers o
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Four messages win: three of them travel while backward computes. Twelve pay twelve times, and the one message leaves when nothing is left to hide
-# behind. On another link it may be another number: PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB
+# Twelve messages pay twelve times. Four pay four times, but three of them can travel while backward computes. One pays once, and has nothing left to
+# hide behind. Which number wins is a matter of the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB
 # for the first. 16 bits gain more than any threshold. Their price: every sum is rounded to 8 significant bits, so it is no longer the
 # training of one process. The largest number in float16 is 65,504; a bfloat16 has the range of float32, but in it, 256 + 1 is 256.
 #
@@ -383,13 +384,13 @@ if comm.rank == 0:
             print(f"{each.key:12} {each.cpu_time_total / 1000:5.1f} ms in {each.count} calls")
 
 # %% [markdown]
-# Read it from the top. `compute` contains `aten::addmm`, the products of forward, and, mostly, `aten::mm`, the products of backward. `wait` is two things: messages still on
+# Read it from the top. `compute` contains `aten::addmm`, the products of forward, and, the larger part, `aten::mm`, the products of backward. `wait` is two things: messages still on
 # their way, and ranks still on theirs.
 # `profiler.export_chrome_trace("trace.json")` writes a timeline that [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long
 # on most ranks and short on one.
 #
-# Broadcast, hooks, fusion and compression together are what **Horovod** made popular, over MPI and NCCL. It broadcasts the *optimizer*, too: after a
-# restart all ranks have the same weights, but only rank 0 has read the momentum from a file. **Predict:** are the replicas equal one step later,
+# Broadcast, hooks, fusion and compression together are what **Horovod** made popular, over MPI and NCCL. It broadcasts the *optimizer*, too. Say rank 0
+# alone reads a checkpoint after a restart, and line 1 sends its weights. **Predict:** are the replicas equal one step later,
 # without that broadcast, and with it? (All ranks take the same images here, so there is nothing to sum.)
 
 # %%

@@ -27,7 +27,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# PyTorch's own data parallelism is **DistributedDataParallel**, **DDP** for short. First the processes form a **process group**: each
+# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**: each
 # needs its rank, their number, and rank 0's address and port. `torchrun`, PyTorch's launcher, puts these four into the environment;
 # under `mpiexec` we ask MPI:
 
@@ -85,7 +85,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
 #
-# Take the smallest model there is: a single weight. Every rank draws its own, then wraps it.
+# Take the smallest model: a single weight. Every rank draws its own, then wraps it.
 
 # %%
 # %%px
@@ -96,7 +96,7 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight times
+# Wrapping gives every rank the weight of rank 0. Ranks 0 to 3 get inputs 4, 40, 400 and 4000. The output is weight times
 # input, so each rank's own gradient is its input. Which gradient does rank 2 hold after `backward`?
 
 # %%
@@ -112,7 +112,7 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` contains an all-reduce, and DDP **averages**: the mean of four means over 30 images is the mean over 120.
+# So `backward` all-reduces, and DDP **averages**: the mean of four means over 30 images each is the mean over all 120.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
@@ -131,7 +131,7 @@ for epoch in (0, 1):
 # <details><summary>Open after you have run the cell</summary>
 #
 # All ranks shuffle with one seed, made from the epoch: one order, no message. Rank r takes every fourth image, from place r on. Four does
-# not divide ten, so the first two come again; or some ranks would have a batch more and wait in its all-reduce. Without `set_epoch`,
+# not divide ten, so the order's first two come again; otherwise some ranks could have a batch more, and wait in its all-reduce. Without `set_epoch`,
 # all epochs have one order.
 #
 # </details>
@@ -162,7 +162,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so one tests and saves. It uses `model`: the wrapper may start messages that all must join.
+# All ranks end with the same weights, so one tests and saves. It calls `model`: the wrapper might wait for the other ranks.
 
 
 # %%
@@ -185,7 +185,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# Batch norm also has **buffers**: running means of what it saw in training. **Vote:** after an epoch, one is (a) the same on all
+# Batch norm also has **buffers**: averages of what it saw in training. **Vote:** after an epoch, a running mean is (a) the same on all
 # ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
@@ -205,9 +205,9 @@ print(f"running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0,
 # %% [markdown] tags=["slide"]
 # ## 6 · Four small batches, one step
 #
-# Is a batch too large? Then each rank adds up the gradients of four micro-batches before the step. Inside `no_sync`, DDP sends
+# Is a batch too large for memory? Each rank adds up four micro-batches' gradients before the step. Inside `no_sync`, DDP sends
 # nothing. **Vote:** it belongs around (a) all four, (b) all but the last, (c) all but the first. And without it, how many bytes
-# go out, if all gradients have 76,880? A **communication hook** counts: DDP calls it with each bucket, in place of its all-reduce.
+# go into all-reduces, if all gradients have 76,880? A **communication hook** counts: DDP calls it with each **bucket** (gradients sent together), instead of all-reducing.
 
 # %%
 # %%px
@@ -235,7 +235,7 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # <details><summary>Open after you have run the cell</summary>
 #
 # Without it, 4 × 76,880: every `backward` all-reduces. (b) sends a quarter, for the same gradient. In (a) and (c) ranks hold different
-# gradients: replicas part, and nothing raises an error.
+# gradients: replicas drift apart, and nothing raises an error.
 #
 # </details>
 
@@ -243,7 +243,7 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # ## 7 · Do ranks cost accuracy?
 #
 # Jakovac and Pichler (2025) trained a CNN on MNIST for five epochs: 99.1 % right on one rank, 98.88 % on four, 98.7 % on eight.
-# Accuracy falls with the ranks, they conclude. **Vote:** is it the ranks? Our program takes 120 images per step, of all ranks together:
+# Accuracy falls with the ranks, they conclude. **Vote:** is it the ranks? Our program takes 120 images per step, all ranks together:
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -253,18 +253,18 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No: the same images in every step, the same averages. (With batch norm or dropout, only nearly.)
+# No: the same images in every step, the same averages. (Float32 or dropout: nearly. Batch norm: less so.)
 #
 # </details>
 #
-# Perhaps each rank took 128 images; the slides do not say. Let each of our four take 120. **Predict** the per cent.
+# Perhaps each rank took 128 images; the authors do not say. Let each of ours take 120. **Predict** the per cent.
 
 # %%
 # %%px
 main(batch_size=120 * size)
 
 # %% [markdown]
-# Was it the ranks, or the 480? One process can tell:
+# Was it the ranks, or the 480? One process decides:
 
 # %%
 # !IMAGES=480 mpiexec -n 1 python code/07_ddp.py
@@ -272,7 +272,7 @@ main(batch_size=120 * size)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The same digits, without a message. Five epochs are 65 steps of 120 images, but 20 of 480: too few, on any number of ranks.
+# The same loss, without a message. Five epochs are 65 steps of 120 images, but 20 of 480: too few at this rate, on any number of ranks.
 #
 # </details>
 
@@ -282,9 +282,9 @@ main(batch_size=120 * size)
 # | | with 64 GPUs |
 # |---|---|
 # | start | `torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE`, on each machine |
-# | backend | `"nccl"`, after `torch.cuda.set_device(local_rank)` |
-# | sums | buckets travel while backward computes: `no_sync` saves the same bytes, but less time |
-# | batch | 7,680 images want another rate, a warm-up, and testing on all GPUs |
+# | backend | `"nccl"`, after `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`; model and images there |
+# | sums | buckets travel while backward computes: `no_sync` saves only the time this cannot hide |
+# | batch | 7,680 images want another rate, reached slowly (warm-up); test on all GPUs |
 
 # %% tags=["exercise: 07.q3", "subslide"]
 
@@ -301,8 +301,8 @@ main(batch_size=120 * size)
 # Eight GPUs for one night: (a) the old batch, epochs twice as fast; (b) eight times the batch, epochs seven times as fast; (c) first an
 # hour for each?
 #
-# <details><summary>What to listen for</summary>Time to equal accuracy counts. (b) loses if it needs 3.5 times as many epochs. With its
-# own rate and a warm-up it rarely does. (c) finds out.</details>
+# <details><summary>What to listen for</summary>Time to equal accuracy counts. (b) loses beyond 3.5 times as many epochs. With its
+# own rate and a warm-up it often wins. (c) finds out.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -320,7 +320,7 @@ main(batch_size=120 * size)
 # ### What did the study measure?
 #
 # Jakovac and Pichler compared one process, their own loop over MPI, and DDP over Gloo, on a laptop with eight cores. We repeated the
-# study: real MNIST, a global batch of 128, several seeds, two cores. Their two ways to train, phase by phase:
+# study: real MNIST, a global batch of 128, three seeds, two cores. Their two ways to train, phase by phase:
 #
 # | phase | over MPI | with DDP |
 # |---|---|---|
@@ -331,7 +331,7 @@ main(batch_size=120 * size)
 # | 4 backward | – | – |
 # | 5 average | `Allreduce` | inside `backward`, in buckets (they write: one all-reduce per parameter) |
 # | 6 update | – | – |
-# | 7 barrier | `Barrier` | `backward` ends when all sums are there |
+# | 7 barrier | `Barrier` | not needed: the update waits for the sums |
 # | 8 metrics | `Gather` | left to you: often rank 0 alone |
 # | 9 finalize | `Finalize` | `destroy_process_group` |
 #
@@ -382,8 +382,8 @@ show(errors, x="ranks", y="test images read wrong", by="what")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The lines of the same global batch are flat: four ranks err as often as one. With 128 images per rank, all three models err more often with every doubling; the
-# LSTM most, from 1.4 to 4.9 % on eight ranks. The published points rise, too. A larger global batch would do that; a message would not. (The slides do not say which batch it
+# The lines of the same global batch are flat: four ranks err as often as one. (On one rank both rules are the same, so the others begin at two.) With 128 images per rank, all three models err more often with every doubling; the
+# LSTM most, from 1.4 to 4.9 % on eight ranks. The published points rise, too. A larger global batch would do that; a message would not. (The authors do not say which batch it
 # was.) A learning rate that grows with the ranks wins most of it back here: see the site's page *The study*.
 #
 # </details>
@@ -408,8 +408,8 @@ show(learning, x="seconds", y="test images read wrong", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks go through the same errors as one process, only at other times: the CNN and the LSTM in less than 0.6 of the time. The MLP is *slower* on two ranks. One
-# step of it takes 2.5 ms, and its messages do not become shorter with the computing.
+# Two ranks go through nearly the same errors as one process, only at other times: the CNN and the LSTM in less than 0.6 of the time. The MLP is *slower* on two ranks. One
+# step of it takes 2.5 ms: halving the computing saves less than the messages cost.
 #
 # </details>
 #
@@ -429,12 +429,12 @@ ends += [
 show(ends, x="seconds", y="test images read wrong", by="model")
 
 # %% [markdown]
-# Each of our lines joins one, two and four ranks (four share two cores); all are level, so ranks cost nothing. The published points are one
-# rank, at 65 s, and eight: faster, and less accurate. Their seconds are of another machine: compare slopes, not places.
+# Each of our lines joins one, two and four ranks (four share two cores); all are level, so ranks cost no accuracy. The published points are one
+# rank, at 65 s, and eight, at 17 s (Gloo) and 19 s (MPI): faster, and less accurate. Their seconds are of another machine: compare slopes, not places.
 #
 # **Do ranks beat threads?** On their eight cores, eight ranks had a speed-up of 3.9 (Gloo) and 3.4 (MPI), eight threads only 2.2, all for the CNN (they name no model for the ranks; the times fit the CNN). We
-# have two cores. What eight ranks would do is *replayed*: computing and waiting are those of our own engine's replay (times of single steps, drawn at random; the slowest of eight
-# counts). To them we add 469 all-reduces per epoch in a ring over Gloo or MPI, from what 4 B and 4 MiB took between two ranks. Nothing overlaps.
+# have two cores. What eight ranks would do is *replayed*, that is, calculated: for every step we draw eight of the step times that we measured (all wait for the
+# slowest of the eight). For DDP we add 469 all-reduces per epoch, one a step, in a ring over Gloo or MPI; their time follows from what 4 B and 4 MiB took between two ranks. Nothing overlaps.
 
 # %%
 import json
@@ -490,8 +490,8 @@ show(gains, x="model, ranks or threads", y="speed-up over one thread", by="way")
 # <details><summary>Open after you have run the cell</summary>
 #
 # On two cores, two *threads* beat two ranks, for every model. So "ranks beat threads" is no law. Threads split each operator: two of them share the work well; eight may find too little
-# in a step of 128 images, as the published 2.2 suggests. Ranks split the batch and pay for messages. The replay says what eight ranks could do at best: it leaves out that eight cores share
-# memory bandwidth, and DDP's own work. Held against the measurement on two ranks, the same sum is 9 % too fast for the CNN over Gloo, and 2.2 times too fast for the MLP. So read it as a bound, and read nothing into its small differences: the messages by
+# in a step of 128 images, as the published 2.2 suggests. Ranks split the batch and pay for messages. The replay is mostly too fast: it leaves out that eight cores share
+# memory bandwidth, and DDP's own work. Held against the measurement on two ranks, the same calculation is 9 % too fast for the CNN over Gloo, and 2.2 times too fast for the MLP. It is no bound, as overlap is left out, too: over Gloo, the published 3.9 lies above our 3.17. And read nothing into small differences: the messages by
 # hand and those of DDP over MPI were measured on different days.
 #
 # </details>
@@ -555,11 +555,11 @@ for name, prefix in spans.items():
         print(f"rank {rank}: {name:8} {began:5.1f} to {ended:5.1f} ms")
 
 # %% [markdown]
-# Read rank 0's lines alone. **Vote:** what would shorten its step? (a) a faster network, (b) fewer bytes, (c) another look, at rank 1.
+# Read rank 0's lines alone. **Vote:** what would shorten its step? (a) faster links between ranks, (b) fewer bytes, (c) another look, at rank 1.
 #
 # <details><summary>Open after you have voted</summary>
 #
-# (c). Rank 0's sums take some 200 ms; rank 1, which comes last, is done in a few. So the bytes need a few milliseconds, and the rest is **waiting** for rank 1. One rank's trace cannot tell
+# (c). Rank 0's sums take some 200 ms; rank 1, which comes last, is done far sooner. The bytes need no more than rank 1's time, and the rest is **waiting** for rank 1. One rank's trace cannot say
 # them apart. And look when the sums *begin*: before backward ends. That is overlap: the first bucket travels while backward computes the next gradients. (A clock of its own
 # starts each rank's trace at 0: compare lengths between ranks, not moments.)
 #
@@ -599,7 +599,7 @@ for view in (False, True):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All 16 copies, eight in and eight back, and half of the memory: a network of a billion float32 parameters saves 4 GB per GPU. The numbers stay. The price: a gradient is no tensor of
+# All 16 copies, eight in and eight back, and half of the memory: a network of a billion float32 parameters saves 4 GB per GPU. The numbers stay. The price: a gradient has no memory of
 # its own any more, and `detach_()` on it raises an error.
 #
 # </details>

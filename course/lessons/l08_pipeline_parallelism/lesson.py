@@ -35,6 +35,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ def cut(team):
 
 
 # %% [markdown] tags=["subslide"]
-# A rank sends its results, **activations**, to the next rank. In backward, their gradient comes back. A batch is cut into **micro-batches**, whose
+# What layers compute, their **activations**, is kept for backward; a rank sends its last ones to the next rank. In backward, their gradient comes back. A batch is cut into **micro-batches**, whose
 # gradients add up (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
@@ -71,9 +72,10 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# `requires_grad_()` makes autograd compute the gradient of what was received: the previous rank needs it.
+# `requires_grad_()` makes autograd compute the gradient of what was received: the previous rank needs it. There `y.backward(gradient)` goes on from it, as if
+# the loss were on that rank.
 #
-# **GPipe** is the simplest schedule: all forwards, then all backwards. Every micro-batch has 512 images.
+# **GPipe** is the simplest schedule: all forwards, then all backwards. Every micro-batch has 512 images: more of them make a larger batch.
 
 
 # %%
@@ -112,7 +114,7 @@ if __name__ == "__main__":
 # !mpiexec -n 3 python code/08_pipeline.py
 
 # %% [markdown]
-# The same loss, from the same additions and multiplications. (Batch norm would see one micro-batch at a time.)
+# The same loss, from the same additions and multiplications. (So it is with batch norm; but that would differ from the uncut batch, as it sees one micro-batch at a time.)
 #
 # Now the time. Ranks 0 and 1 hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they?
 
@@ -143,7 +145,7 @@ show(points, x="micro-batches", y="speed")
 # <details><summary>Open after you have run the cell</summary>
 #
 # With one micro-batch, no faster: rank 1 waits for activations, then rank 0 for gradients. With more, rank 0 starts the next while rank 1 works on
-# this one. (It takes two cores that have nothing else to do.)
+# this one. (Messages cost a little; and for more than 1, two cores must have nothing else to do.)
 #
 # </details>
 
@@ -171,11 +173,11 @@ draw_schedules({"16 micro-batches": cluster[0]["many"]})
 # <details><summary>Open after you have run the cell</summary>
 #
 # Still 9. Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. For m micro-batches it works 3m slots;
-# one rank alone would need 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one.
+# one rank alone would need 3pm. So p ranks are 3pm / (3m + 3(p − 1)) = **p · m / (m + p − 1)** times as fast as one, and idle for (p − 1) / (m + p − 1) of the time.
 #
 # </details>
 #
-# Beside your measurement, for two ranks (in fact, stages are not quite equal, and messages take time):
+# Beside your measurement, for two ranks (in fact, stages are not quite equal, messages take time, and each rank prepares the whole batch):
 
 # %% tags=["nbval-ignore-output"]
 formula = [{**p, "value": 2 * m / (m + 1), "kind": "predicted"} for p, m in zip(points, (1, 2, 4, 8, 16))]
@@ -204,7 +206,7 @@ with memory_limit(64 * 2**20):
 # !mpiexec -n 2 python -m mpi4py code/limited.py gpipe 32 2>&1 | grep "^ranks\|memory:"
 
 # %% [markdown]
-# The line with m = 2 is a step without a limit. With 32 it dies: GPipe keeps the activations of all micro-batches before the first goes backward. Why wait so long?
+# The line with m = 2 is a step without a limit. With 32 it dies, for want of 512 · 128 · 8 bytes: GPipe keeps the activations of all micro-batches before the first goes backward. Why wait so long?
 
 # %% tags=["exercise: 08.4"]
 
@@ -227,7 +229,7 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# No: both take 33. 1F1B saves memory: rank s of p begins with p − s forwards, then each backward frees a micro-batch before the next forward. So it holds at
+# No: both take 33. 1F1B saves memory: rank s of p begins with p − s forwards (the warmup and the first turn's), then each backward frees a micro-batch before the next forward. So it holds at
 # most p − s. (GPipe's authors *recomputed* instead: More.)
 #
 # </details>
@@ -237,10 +239,10 @@ draw_schedules(cluster[0]["grids"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | the training fixes the global batch, replicas share it: m is often smaller than you like |
+# | m | the training fixes the global batch, and say 8 pipelines of 8 stages share it: m is often smaller than you like |
 # | micro-batch | as small as still keeps a GPU busy |
-# | messages | few, so pipelines often cross machines; ours blocks in `Recv`, others receive while they compute |
-# | stages | embedding and loss make the first and the last one longer |
+# | messages | few, between neighbours only, so stages often lie on different machines; ours blocks in `Recv`, others receive while they compute |
+# | stages | output layer and loss make the last one longer; the embedding makes the first one larger |
 # | 1F1B | in PyTorch: `torch.distributed.pipelining.Schedule1F1B` |
 
 # %% tags=["exercise: 08.q4", "subslide"]
@@ -255,7 +257,7 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your GPipe has 8 stages and 8 micro-batches. It shall train more images per second: what do you change first? (a) 1F1B, (b) 32
+# Your GPipe has 8 stages and 8 micro-batches. It shall train more images per second: which change does most? (a) 1F1B, (b) 32
 # micro-batches of the same size, (c) links with twice the bandwidth.
 #
 # <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if the training bears a batch four times as large. Activations then
@@ -349,7 +351,7 @@ schedule_grids(both)
 
 # %% [markdown]
 # Four stages on four ranks need four cores. Here they *sleep* for as long as they would compute, which needs none; messages are real. Such times are
-# **emulated**. Three stages take 3 ms forward and backward, the last one 9 ms, and 16 micro-batches go through.
+# **emulated**. Three stages take 3 ms for forward and backward together, the last one 9 ms, and 16 micro-batches go through.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -367,7 +369,7 @@ if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
 
 # %% [markdown]
-# The other three are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, and `split_layers`
+# Filling and draining add 9 ms, and sleeps and messages the rest. The other three are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, and `split_layers`
 # makes the most expensive stage as cheap as possible.
 
 # %%

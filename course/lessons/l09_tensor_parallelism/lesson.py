@@ -25,7 +25,7 @@
 # ## 1 · Cut a pair of layers
 #
 # In a pair of layers, the matrix `up` makes many *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
-# **tensor parallelism**, each rank keeps some *columns* of `up` and the same *rows* of `down`, and all work on the same images.
+# **tensor parallelism**, each rank keeps some *columns* of `up` and the matching *rows* of `down`, and all work on the same images.
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]
@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# A rank's hidden numbers are complete. Its product with rows of `down` is only a *part of a sum*.
+# Rank 0's 51 of 202 hidden numbers are complete. Its product with rows of `down` is only a *part of a sum*.
 
 # %%
 # %%px --save 09_tensor.py
@@ -53,7 +53,7 @@ targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. A rank's columns and rows are its own, so it seems that nobody has to be asked:
+# Backward starts with `d_y`, the gradient of `y`. Each rank needs gradients only for its own columns and rows:
 
 
 # %%
@@ -66,7 +66,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# The network: a small matrix `first`, complete on every rank, then the pair, with ten outputs.
+# The network is a matrix `first`, complete on every rank, then the pair, with ten outputs.
 
 
 # %%
@@ -108,7 +108,7 @@ def train(comm):
 
 
 # %% [markdown]
-# At the end we count what the network reads correctly, and collect the pieces, as one saves a model.
+# At the end we count the images read correctly, and collect the pieces, as for saving the model.
 
 
 # %%
@@ -124,8 +124,8 @@ def collected(comm, weights):
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then four ranks. They read 297 new images; then *one* process does, with the collected model. **Vote:** four ranks get (a) as
-# many right as one, both times; (b) fewer, both times; (c) about as many there, fewer in one process.
+# One process trains, then four ranks. Each team reads 297 new images; then *one* process does, with the collected matrices. **Vote:** four ranks get (a) about as
+# many right as one, both times; (b) far fewer, both times; (c) about as many on four ranks, far fewer in one process.
 
 # %%
 # %%px
@@ -138,8 +138,8 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Nothing looked wrong on four ranks, and the saved model is much worse. It has rank 0's `first`; the other ranks' `first` went
-# other ways. Why, if all began with the same?
+# (c). Nothing looked wrong on four ranks, but the collected model is much worse. It has rank 0's `first`; the other ranks' copies
+# drifted away from it. Why, if all began equal?
 #
 # </details>
 
@@ -152,8 +152,8 @@ for team in MPI.COMM_SELF, comm:
 # Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# One more cell makes it a program. Three ranks have 68, 67 and 67 hidden numbers. **Vote:** they get (a) the weights of one process, (b) nearly the
-# same, (c) others, but as good.
+# Three ranks have 68, 67 and 67 hidden numbers. **Vote:** they get (a) the weights of one process, up to rounding, (b) slightly
+# different ones, (c) very different ones, as good.
 
 # %%
 # %%px --save 09_tensor.py
@@ -169,7 +169,7 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a), up to rounding. Every column of `up` adds something to `d_x`, and a rank knows only its own columns: `d_x` is a part of a sum, like `y`.
+# (a): all nine decimals agree. Every column of `up` adds to `d_x`, and a rank knows only its own columns: `d_x` is a part of a sum, like `y`.
 # `d_up` and `d_down` belong to this rank's piece and are complete. So a pair costs *two all-reduces*, one forward, one backward.
 #
 # </details>
@@ -178,13 +178,13 @@ if comm.rank == 0:
 # ## 3 · What does it cost?
 #
 # Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers. How many does tensor parallelism add
-# up for B images? Set both equal, and put your formula for B in place of `None`.
+# up per step of B images? Set both equal, and put your formula for B in place of `None`.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# Now count, while the batch doubles.
+# Count, while the batch doubles.
 
 
 # %%
@@ -215,7 +215,7 @@ met = [one["batch"] for one, other in zip(rows[::2], rows[1::2]) if one.value ==
 show(cluster[0]["rows"], x="batch", y="all-reduced per step", by="parallelism")
 
 # %% [markdown]
-# Did they meet where you said?
+# Were you right?
 
 # %%
 outcome("At which batch do both send equally many bytes?", cluster["met"][0][0], word="they met at")
@@ -223,15 +223,15 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Tensor parallelism adds up `y` and `d_x`, B · (10 + 54) numbers: twice the batch, twice the bytes. Weights do not know the batch.
-# 16,384 / 64 = 256. For the pair alone, B · (54 + 10) = 202 · (54 + 10): B is the number of *hidden numbers*, on any number of ranks.
+# Tensor parallelism adds up `y` and `d_x`, B · (10 + 54) numbers: twice the batch, twice the bytes. Data parallelism adds up 16,384 at any batch;
+# 16,384 / 64 = 256. For the pair alone, they meet where B is the number of *hidden numbers*: B · (54 + 10) = 202 · (54 + 10).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Does it pay?
 #
-# Two ranks, a core each, against one, for one forward and backward of a pair. **Vote** for the faster at a width of 32, and at 1,024.
+# Two ranks, a core each, against one, for a pair's forward and backward. **Vote**, at a width of 32, and at 1,024: slower, a bit faster, nearly twice as fast?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -254,7 +254,7 @@ for width in 32, 1024:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Products grow with the square of the width, sums only with the width: wide pairs pay. The next layer waits for each sum; nothing is left
+# Products grow with the square of the width, sums only with the width: wide pairs gain most, narrow ones may lose. The next layer waits for `y`: nothing is left
 # to compute meanwhile.
 #
 # </details>
@@ -264,11 +264,11 @@ for width in 32, 1024:
 #
 # | | with 64 GPUs |
 # |---|---|
-# | batch | in a language model, B is the number of *tokens* in a step, not of texts |
-# | ring | sends 2(n−1)/n of these bytes in both ways: the crossing stays |
-# | overlap | gradients of weights travel during backward (lesson 06); these sums are hard to hide |
-# | links | so tensor parallelism stays inside a machine, on two to eight GPUs |
-# | dropout | on hidden numbers each rank draws its own; on `y` all draw the same |
+# | batch | in a language model, B counts *tokens* (pieces of words), not texts |
+# | ring | multiplies both by 2(n−1)/n: in equal precision, the crossing stays |
+# | overlap | gradients of weights travel during backward (lesson 06); the sum of `y` is hardest to hide |
+# | links | so tensor parallelism usually stays inside a machine: two to eight GPUs |
+# | dropout | each rank's mask differs on hidden numbers; on `y` all are equal |
 
 # %% tags=["exercise: 09.q4", "subslide"]
 
@@ -277,16 +277,16 @@ for width in 32, 1024:
 #
 # - Columns, then rows: one all-reduce forward (`y`) and one backward (`d_x`).
 # - Ask of each array: complete, a piece, or a part of a sum? A sum forgotten in backward raises no error.
-# - Tensor parallelism sends activations, which grow with the batch; data parallelism sends gradients of weights.
+# - Tensor parallelism sends `y` and `d_x`, which grow with the batch; data parallelism sends gradients of weights.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A model just fits on a machine with eight GPUs, cut eight ways. You get a second machine, over an ordinary
-# network. (a) Cut sixteen ways. (b) Cut eight ways on each machine, and give each half of the batch.
+# network. (a) Cut sixteen ways. (b) Cut eight ways on each machine; each takes half the batch. Which?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair sends its sums over the
-# slow network while all GPUs wait. In (b), it carries gradients of weights, once per step, during backward. Two pipeline stages
+# slow network while all GPUs wait. In (b), the network carries gradients of weights, once per step, during backward. Two pipeline stages
 # are also good.</details>
 
 # %% [markdown]
@@ -295,14 +295,14 @@ for width in 32, 1024:
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First the two cuts once more, in a program of somebody else.
+# First, the two cuts in somebody else's program.
 
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
 # ### Does attention cut as well?
 #
-# In PyTorch, autograd writes the backward. So both sums become functions with a gradient: Megatron-LM, where these cuts come from, calls them **f** and
+# In PyTorch, autograd derives the backward pass. So both sums become functions with a backward of their own: Megatron-LM, where these cuts come from, calls them **f** and
 # **g**. f copies `x` forward and adds up gradients backward; g adds up forward and copies backward.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
@@ -321,8 +321,8 @@ for width in 32, 1024:
 # %%px
 
 # %% [markdown]
-# A language model is a **Transformer**: its blocks are attention, then a pair as in the core, with **GeLU**, a smooth ReLU. In attention, several *heads*
-# work side by side, and none needs another. So each rank gets complete heads: query, key and value are cut by columns, the projection after them by
+# Most language models are **Transformers**: each block is attention, which mixes the positions of a text, then a pair as in the core, with **GeLU**, a smooth ReLU. In attention, several *heads*
+# work side by side, and none needs another. So each rank gets complete heads: the matrices that make a head's inputs (query, key and value) are cut by columns, the projection after them by
 # rows. **Predict** the all-reduces of a block, forward and backward together.
 
 # %%
@@ -347,8 +347,8 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Two pairs, each with one in each direction. Weights are not all that fills a memory: forward keeps **activations** for backward. **Vote:** of one
-# process's activations, each of four ranks keeps (a) a quarter, (b) about half, (c) all.
+# Attention is a pair too, and each pair has one all-reduce per direction. Weights are not all that fills memory: forward keeps **activations** for backward. **Vote:** of one
+# process's activations, the fullest of four ranks keeps (a) a quarter, (b) about half, (c) all.
 
 # %%
 # %%px
@@ -374,13 +374,13 @@ for way, kept in most.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Inside a pair, activations are cut. Between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
+# (b), in this model. Inside a pair, activations are cut. Between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
 # some *positions* of the text there: **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
 # all-reduce (lesson 04), so forward sends equally many bytes. Backward gathers `x` once more, because only a piece was kept.
 #
 # </details>
 #
-# Is it still the same training?
+# Is it still the same training? The columns: one process, tensor, tensor with sequence.
 
 
 # %%
@@ -438,8 +438,8 @@ if comm.rank == 0:
     print(f"{layouts}, collectives: {calls}, gradients equal: {torch.allclose(gradient, expected)}")
 
 # %% [markdown]
-# `S(0)`, short for `Shard(0)`, of `up.weight` are columns of `up`; `S(1)` of `down.weight` are rows of `down`: our cuts, and our two sums. DTensor does not know
-# heads: it would cut one in two if the ranks did not divide them.
+# `S(0)`, short for `Shard(0)`, cuts `up.weight` along its outputs, the columns of `up`; `S(1)` cuts `down.weight` along its inputs, the rows of `down`: our cuts, and our two sums. DTensor does not know
+# heads: it can cut through one if their number is not divisible by that of the ranks.
 
 # %% [markdown]
 # ## References

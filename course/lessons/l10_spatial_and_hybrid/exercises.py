@@ -60,20 +60,21 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
 _RETURN = '''\
 def return_ghost_rows(comm, gradient, width):
     """The gradients of this rank's own rows; those of its ghosts go to the owners."""
-    total = gradient[:, :, width:-width].clone()
-    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])
+    height = gradient.shape[2] - 2 * width
+    total = gradient[:, :, width : width + height].clone()
+    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, width + height :])
     total[:, :, :width] += from_above
-    total[:, :, -width:] += from_below
+    total[:, :, height - width :] += from_below
     return total
 '''
-_SWAP = "    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])\n"
-_FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, -width:] += from_below\n"
+_SWAP = "    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, width + height :])\n"
+_FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, height - width :] += from_below\n"
 
 RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
     task="`gradient`, (1, 1, rows, columns), begins and ends with `width` rows of ghosts. Send their "
-    "gradients to the owners with `swap`, and let what arrives here count, too.",
+    "gradients to the owners with `swap`, and add what arrives from the neighbours.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
@@ -84,6 +85,7 @@ RETURN_GHOSTS = Exercise(
         "from_above, from_below = swap(comm, …, …)   and   total[:, :, :width] += …",
     ),
     solution=_RETURN,
+    imports="from course_lib.comm.halo import swap",
     check=_check_returned,
     cases=((5, 5, 5, 5), (4, 3, 6, 3)),
     describe=lambda rows: "strips of 3 rows, too" if 3 in rows else "strips of 5 rows",
@@ -95,7 +97,7 @@ RETURN_GHOSTS = Exercise(
             "returned its own rows only",
         ),
         WrongAnswer(
-            changed(_RETURN, ("width] += from", "width] = from"), ("-width:] += ", "-width:] = ")),
+            changed(_RETURN, ("width] += from", "width] = from"), ("- width :] += ", "- width :] = ")),
             "wrote what it received over",
         ),
         WrongAnswer(
@@ -201,9 +203,9 @@ SMOOTH_TWICE = Exercise(
 
 STRIDE = Question(
     id="10.q4",
-    question="Another convolution has a kernel of 3 rows, stride 2 and padding 1: output row i reads the "
-    "input rows 2i − 1, 2i and 2i + 1. A rank owns the input rows 8 to 15 and computes the output rows 4 to "
-    "7. Which rows does it need from its neighbours?",
+    question="Another convolution has a kernel of 3 rows, stride 2 and padding 1: output row i reads "
+    "input rows 2i − 1, 2i and 2i + 1. A rank owns input rows 8 to 15 and computes output rows 4 to 7. "
+    "Which rows does it need from its neighbours?",
     options=(
         Option(
             "rows 7 and 16",
@@ -228,7 +230,7 @@ STRIDE = Question(
 WHICH_SUM = Question(
     id="10.q3",
     question="Eight ranks are 2 replicas of 4 tiles. Each rank sums the loss over its tile and "
-    "divides by the size of the global batch. What is the gradient for the update?",
+    "divides by the size of its replica's half of the batch. What is the gradient for the update?",
     options=(
         Option(
             "the sum over the 4 tiles of one image",
@@ -237,19 +239,19 @@ WHICH_SUM = Question(
             belief="tiles-train-alone",
         ),
         Option(
-            "the sum over all 8 ranks",
-            reply="Each rank has one part of the sum: its tile of its images. Only all eight parts are the "
-            "loss.",
+            "half the sum over all 8 ranks",
+            reply="The sum over the 4 tiles is the mean loss of one half of the batch, and the loss of the "
+            "batch is the mean of both halves.",
             right=True,
         ),
         Option(
             "the mean over all 8 ranks",
-            reply="The loss was already divided by the global batch, so the mean is an eighth of the "
-            "gradient.",
+            reply="The replicas' losses are averaged, but 4 tiles are parts of one sum: the mean is a "
+            "quarter of the gradient.",
             belief="average-over-tiles",
         ),
         Option(
-            "the sum over the 2 ranks of one tile",
+            "half the sum over the 2 ranks of one tile",
             reply="Then ranks with different tiles would update with different gradients, and their weights "
             "would drift apart.",
             belief="tiles-train-alone",
@@ -276,7 +278,7 @@ LOST_GRADIENTS = Question(
             belief="wrong-gradients-show",
         ),
         Option(
-            "the gradients of all layers except the last one",
+            "the gradients of the weights of all layers except the last",
             reply="The last layer's weights see correct pixels and correct gradients. What that layer passes "
             "back lacks the ghosts' gradients, and no error is raised.",
             right=True,

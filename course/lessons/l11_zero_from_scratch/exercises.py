@@ -15,6 +15,7 @@ from mpi_classroom.exercises import (
     Question,
     WrongAnswer,
     changed,
+    expect,
     expect_array,
 )
 
@@ -50,11 +51,13 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
         }
     got = torch.cat([tensor.detach().view(-1) for tensor in model.parameters()]).numpy()
     expect_array(got, -total, lookalikes)
+    kept = sum(part.grad is not None for part in mine)
+    expect(not kept, f"the weights are right, but {kept} slices still keep a gradient that nobody needs.")
 
 
 _UPDATE = '''\
 def update(comm, model, mine, optimizer):
-    """Sum the gradients, update this rank's slices, and gather the weights."""
+    """One step of the optimizer, from the gradients of all ranks."""
     for full, part in zip(model.parameters(), mine, strict=True):
         sum_slice(comm, full, part)
     optimizer.step()
@@ -68,8 +71,7 @@ _STEP = "    optimizer.step()\n    optimizer.zero_grad()\n"
 UPDATE = Exercise(
     id="11.5",
     title="Spot the bug",
-    task="Somebody wrote `update` and tested it on one rank. After it, every rank must hold *all* new "
-    "weights.",
+    task="Somebody tested this `update` on one rank. Make it right on any number of ranks.",
     objectives=(1, 2),
     targets=("slices-follow-layers",),
     stub=changed(_UPDATE, (_GATHERED, "")),
@@ -91,6 +93,7 @@ UPDATE = Exercise(
             changed(_UPDATE, (_STEP, ""), (_GATHERED, _GATHERED + _STEP)), "only this rank's own slice is new"
         ),
         WrongAnswer(changed(_UPDATE, ("    optimizer.step()\n", "")), "the optimizer took no step"),
+        WrongAnswer(changed(_UPDATE, ("    optimizer.zero_grad()\n", "")), "still keep a gradient"),
         WrongAnswer(
             changed(
                 _UPDATE,
@@ -101,7 +104,7 @@ UPDATE = Exercise(
         WrongAnswer(
             '''\
 def update(comm, model, mine, optimizer):
-    """Sum the gradients, update this rank's slices, and gather the weights."""
+    """One step of the optimizer, from the gradients of all ranks."""
     for full in model.parameters():
         full.data -= full.grad
 ''',
@@ -115,26 +118,23 @@ def update(comm, model, mine, optimizer):
 
 WHICH_STAGE = Question(
     id="11.q4",
-    question="On 64 GPUs of 80 GB, a model's weights take 14 GB per GPU, its gradients 14 GB, Adam's state "
-    "84 GB, and the activations of a batch 30 GB. The network between the machines is slow. Which stage do "
-    "you try first?",
+    question="On 64 GPUs of 80 GB, weights take 14 GB per GPU, gradients 14, Adam's state 84, "
+    "and the activations of a batch 60. Which is the lowest stage that fits?",
     options=(
         Option(
-            "stage 1: only its optimizer state is cut",
-            reply="14 + 14 + 84 / 64 + 30 is 59 GB: it fits, and sends no more than data parallelism does.",
+            "stage 1: it cuts the largest part",
+            reply="It does, and 14 + 14 + 84 / 64 + 60 is 89 GB: weights, gradients and activations stay.",
+            belief="every-stage-an-nth",
+        ),
+        Option(
+            "stage 2: the weights need no cutting",
+            reply="14 + (14 + 84) / 64 + 60 is 76 GB. Stage 1 keeps the gradients in full, and needs 89.",
             right=True,
         ),
         Option(
-            "stage 3: all model states become a 64th",
-            reply="It fits, with room to spare, but gathers all weights twice per step, on a slow network. "
-            "What does stage 1 need?",
+            "stage 3: it cuts the activations, too",
+            reply="That would mean 3 GB in all. No stage cuts activations: 60 GB stay. Add up stage 2.",
             belief="zero-shards-activations",
-        ),
-        Option(
-            "none: 30 GB plus a 64th is too much",
-            reply="A 64th of what? Stage 1 cuts Adam's 84 GB alone; weights, gradients and activations stay. "
-            "Add them up.",
-            belief="every-stage-an-nth",
         ),
     ),
     objectives=(2, 3),
@@ -142,26 +142,26 @@ WHICH_STAGE = Question(
 
 WHO_COMPUTES = Question(
     id="11.q1",
-    question="Four ranks train with stage 3, each on 8 samples of its own. What does each rank compute in a "
-    "step?",
+    question="One rank computes for 8 s on a batch of 32 samples. Now four ranks train with stage 3. What "
+    "does each compute, messages aside?",
     options=(
         Option(
-            "a quarter of every layer, on its own samples",
+            "½ s: a quarter of all layers, on 8 samples",
             reply="That would mean a rank computes with its slice only. It doesn't: before a layer runs, "
             "each rank gathers all of the layer's weights, and computes as one process would.",
             belief="zero-splits-computation",
         ),
         Option(
-            "all layers that it owns, on all samples",
-            reply="That would be a pipeline, as in lesson 08: its ranks own layers, and activations "
-            "travel. In ZeRO every rank owns a slice of every layer, and weights travel.",
-            belief="owner-runs-the-layer",
-        ),
-        Option(
-            "all layers in full, on its own samples",
+            "2 s: all layers in full, on 8 samples",
             reply="Every rank runs the full model on its own samples, as in data parallelism. Owners keep "
             "and update numbers; computing is not divided among them.",
             right=True,
+        ),
+        Option(
+            "2 s: the layers that it owns, on 32 samples",
+            reply="That would be a pipeline, as in lesson 08: its ranks own layers, and activations "
+            "travel. In ZeRO every rank owns a slice of every layer, and weights travel.",
+            belief="owner-runs-the-layer",
         ),
     ),
     objectives=(1,),
@@ -170,7 +170,7 @@ WHO_COMPUTES = Question(
 WHICH_NORM = Question(
     id="11.q5",
     question="In stage 2, a colleague clips with `clip_grad_norm_(mine, 1.0)` before the update, on every "
-    "rank. What happens?",
+    "rank. The norm is often above 1. What happens?",
     options=(
         Option(
             "the training of one process, for the norm is that of sums",
@@ -185,9 +185,9 @@ WHICH_NORM = Question(
             right=True,
         ),
         Option(
-            "an error, since MPI finds slices of different norms",
-            reply="MPI gathers numbers and knows nothing of norms. Nothing fails, and the direction of the "
-            "step is wrong.",
+            "no clipping, since the slices have no gradients yet",
+            reply="In stage 2 they have: backward summed them, and `mine` holds the sums. So each rank clips "
+            "by the norm of its own slices.",
             belief="own-norm-is-the-norm",
         ),
     ),
@@ -200,16 +200,16 @@ KEEP_GATHERED = Question(
     "you trade, compared with stage 3?",
     options=(
         Option(
-            "a higher peak for fewer bytes: one gather less per step",
-            reply="When backward begins, all weights are there, as in stage 2, and it sends as much: one "
-            "gather and one reduce-scatter.",
-            right=True,
-        ),
-        Option(
             "nothing: backward needs all of these weights anyway",
             reply="Backward needs them layer by layer. When it begins, all layers are gathered now; in stage "
             "3 it is one.",
             belief="stage-3-is-free",
+        ),
+        Option(
+            "a higher peak for fewer bytes: one gather less per step",
+            reply="When backward begins, all weights are there, as in stage 2, and it sends as much: one "
+            "gather and one reduce-scatter.",
+            right=True,
         ),
         Option(
             "a lower peak for more bytes: weights stay longer",

@@ -31,7 +31,7 @@ def draw_kept(ranks: int, activations: float) -> Picture:
                 axes.text(left + width / 2, -0.1, WORDS.get(kind, kind), ha="center", fontsize=FONT_SIZE)
             left, kept = left + width + GAP, kept + part
         style(axes, stage, ranks, left)
-        axes.text(left, ranks / 2, f"{kept:.2f}\nper rank", va="center", fontsize=FONT_SIZE)
+        axes.text(left, ranks / 2, f"{kept:.2f} numbers\nper parameter", va="center", fontsize=FONT_SIZE)
         words.append(f"stage {stage}: {kept:.2f}")
     return Picture(figure, f"What {ranks} ranks keep, in numbers per parameter and rank, {', '.join(words)}.")
 

@@ -28,10 +28,11 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Four copies
 #
-# Adam keeps two averages for every weight, its **optimizer state**. Weights, gradients and optimizer state together are the **model states**: four
-# numbers per parameter. In data parallelism (lesson 06), four ranks keep 16 numbers per parameter, and 12 of them are copies.
+# Adam keeps two averages for every weight, its **optimizer state**. With weights and gradients, these **model states** are four numbers per parameter.
+# In data parallelism (lesson 06), four ranks keep 16, 12 of them copies.
 #
-# What must every rank keep? Take the optimizer state first. Each rank shall be the **owner** of a slice of every parameter, and update only that.
+# **ZeRO**, the *Zero Redundancy Optimizer*, drops them: optimizer state (stage 1), also gradients (2), also weights (3). Each rank is the **owner** of a slice of
+# every parameter, and updates only that.
 
 # %%
 # %%px --save 11_zero.py
@@ -58,10 +59,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Only the owner needs the sum of the gradients. A **reduce-scatter** adds over all ranks, and gives each rank its slice of the sum:
-
-# %% tags=["source: course_lib.parallel.plain_zero:counts"]
-# %%px --save 11_zero.py
+# Only the owner needs the summed gradient. A **reduce-scatter** gives each rank its slice of the sum:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -73,7 +71,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The training loop. The optimizer gets this rank's slices and nothing else. (Stages 2 and 3 come later.)
+# The optimizer gets only this rank's slices (the two `if` wait for section 2):
 
 
 # %%
@@ -84,36 +82,35 @@ def train(comm, stage, steps=60, layers=0, width=128):
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
-    for add_stage in (sum_in_backward, gather_in_time)[: stage - 1] if stage > 1 else ():
-        add_stage(comm, model, mine)
-    optimizer = torch.optim.Adam(mine, lr=0.01, foreach=False)
+    if stage >= 2:
+        sum_in_backward(comm, model, mine)
+    if stage == 3:
+        gather_in_time(comm, model, mine)
+    optimizer = torch.optim.Adam(mine, lr=0.01, foreach=False)  # few temporary arrays
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
+        # divided by the number of all images: the ranks' losses add up to the mean
         loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
         loss.backward()
         update(comm, model, mine, optimizer)
     return comm.allreduce(loss.item())
 
 
-# %% [markdown] tags=["subslide"]
-# `update` is missing. Here is somebody's; what did they forget?
-
-# %% tags=["exercise: 11.5"]
+# %% tags=["exercise: 11.5", "subslide"]
 
 # %% [markdown] tags=["subslide"]
-# How much does it matter? We train once with a `gather` that does nothing, and once with ours. **Vote:** without it, (a) MPI reports an error, (b) the
-# loss is a little higher, (c) much higher.
+# **Vote:** without `gather`, (a) MPI reports an error, (b) the loss is a little higher, (c) much higher. Without, then with:
 
 # %%
 # %%px
 ours = gather
-for gather in (lambda comm, full: None, ours):
+for gather in (lambda comm, full: None, ours):  # `update` finds it by its name
     print(f"last loss {train(comm, 1):.4f}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Much higher. Each rank moved its quarter of the weights, and the rest stayed as it was drawn: four networks, each a quarter trained. No rank complains.
+# Much higher: four networks, each a quarter trained. No rank complains.
 #
 # </details>
 
@@ -123,14 +120,14 @@ for gather in (lambda comm, full: None, ours):
 # %% [markdown] tags=["slide"]
 # ## 2 · Gradients and weights
 #
-# You have built stage 1 of **ZeRO**, the *Zero Redundancy Optimizer*. **Stage 2:** why wait until backward has made all gradients? PyTorch calls a hook
-# when one is complete; ours sums it and drops the full one.
+# You have built stage 1. **Stage 2:** why keep full gradients until backward ends? PyTorch calls our function, a hook, as soon as one is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3:** a layer needs all of its weights, but only while it runs.
+# **Stage 3:** a layer needs full weights only while it runs: `before` makes room and gathers, `after` frees. Backward enters a layer at its
+# output: a hook there calls `before` again. Once a weight's gradient is complete, the weight is freed.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -139,7 +136,7 @@ for gather in (lambda comm, full: None, ours):
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Vote:** in stage 3, four ranks end with the loss of one (a) in no decimal, (b) in two or three, (c) in all six.
+# **Vote:** on four ranks, how many of six decimals does stage 3 share with one rank's loss: (a) none, (b) two or three, (c) all?
 
 # %%
 # %%px --save 11_zero.py
@@ -155,64 +152,64 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six. Every rank runs *all* layers on its own images, as in data parallelism: ZeRO cuts what is kept, not what is computed.
+# All six, in float64: ZeRO changes where numbers are kept, not their values.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is left?
 #
-# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** on four ranks, stage 3 keeps of everything together
-# (a) a quarter, (b) more, (c) less.
+# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** how much of what a rank keeps in data parallelism
+# (stage 0) is left in stage 3: (a) a quarter, (b) more, (c) less?
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
 
-draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # per parameter
+draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More. Each rank keeps the activations of *its* images, in every stage; with eight times as many images they are larger than all model states. Smaller
-# batches help, or recomputing them (lesson 08). And in stage 3, one layer at a time is there in full.
+# More: 1.67 of 4.67. Each rank keeps the activations of *its* images: no copies. Smaller batches help, or recomputing (lesson 08). Not drawn: the
+# layer that stage 3 gathers, or several.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# A larger network: 64 MiB of weights, so 256 MiB of model states, and few activations. Each of *two* ranks may allocate 224 MiB, then 176, then 144.
-# **Predict:** which is the lowest stage that trains, for each? (Temporary arrays take up to 10 MiB.)
-
-# %% [markdown]
-# Each attempt is a job of its own, since a process that was refused memory is of no more use. (Linux only; `course_lib/effects.py` is one page.)
+# A larger network: 64 MiB of weights, so 256 MiB of model states. Beyond its libraries, each of *two* ranks may allocate 224 MiB, in other runs 176
+# or 144. **Predict** the lowest stage that trains: write it for each `"?"`. (Linux only; activations and temporaries take up to 10 MiB.)
 
 # %%
 from subprocess import run
 
 attempt = """
 import runpy, sys
-from course_lib.effects import memory_limit
+from course_lib.effects import memory_limit  # one page
 zero = runpy.run_path("code/11_zero.py")
 zero["train"](zero["comm"], stage=3, steps=2)  # what libraries allocate once
 with memory_limit(int(sys.argv[1]) * 2**20):
     zero["train"](zero["comm"], int(sys.argv[2]), steps=3, layers=32, width=512)"""
+# a job per attempt: freed arrays go back at once, and if one rank fails, both end
 job = ["env", "MALLOC_MMAP_THRESHOLD_=100000", "mpiexec", "-n", "2", "python", "-m", "mpi4py", "-c"]
 
 
 def trains(mib, stage):
-    """Whether a job of two ranks trains with so much memory."""
+    """Whether a job of two ranks ends without an error."""
     return run([*job, attempt, str(mib), str(stage)], capture_output=True, timeout=100).returncode == 0
 
 
-for mib in (224, 176, 144):
-    print(f"{mib} MiB: stage", next((stage for stage in (1, 2, 3) if trains(mib, stage)), "none"))
+for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
+    print(f"{mib} MiB: guess {guess}, stage", next((n for n in (1, 2, 3) if trains(mib, n)), "none"))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 keeps 64 + 64 + 128/2 = 192 MiB, stage 2 keeps 64 + 192/2 = 160, stage 3 keeps 256/2 = 128. On N ranks, in numbers per parameter: 2 + 2/N, 1 + 3/N
-# and 4/N. With ever more ranks, stage 1 ends at 2 and stage 2 at 1; only stage 3 goes on falling.
+# Stage 1: 64 + 64 + 128/2 = 192 MiB. Stage 2: 64 + 192/2 = 160. Stage 3: 256/2 = 128. On N ranks: 2 + 2/N, 1 + 3/N, 4/N numbers per
+# parameter. Why not always stage 3? It gathers weights twice per step, not once (More).
+#
+# Now lower 144 until nothing trains.
 #
 # </details>
 
@@ -221,28 +218,27 @@ for mib in (224, 176, 144):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16 bits | 2 bytes per weight and per gradient, and 12 for the optimizer: a float32 copy, two averages. Stage 1 cuts these 12 |
-# | messages | libraries send many parameters at once while the GPU computes; ours waits for each |
-# | stage 3 | between machines, its gathers are slow: cut inside a machine, copy between machines (More) |
-# | building | ours builds the full model first; large ones are built in pieces (lesson 12) |
-# | activations | *ZeRO-R*, the other half of the paper, shards those that tensor parallelism would copy |
+# | 16-bit training | 2 bytes per weight and gradient, 12 for the optimizer (float32 copy, two averages): stage 1 cuts these 12 |
+# | messages | each for many parameters, while the GPU computes |
+# | stage 3 | if slow between machines: cut inside each, copy between them (More) |
+# | several backwards per step | stages 2 and 3 usually sum after each, and add to the slice: ours overwrites it |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A number has to be kept once. ZeRO cuts the optimizer state (stage 1), the gradients (2) and the weights (3); activations stay.
-# - It is the training of one process, up to rounding, if the optimizer treats every number by itself.
-# - Take the lowest stage that fits.
+# - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations are no copies.
+# - It is data parallelism, up to rounding, if the optimizer, like Adam, updates every number by itself.
+# - Try the lowest stage that fits: stage 3 sends more.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your training on 8 GPUs lacks 20 GB on each. (a) Stage 1, (b) stage 3, (c) a smaller batch: what must you know before you choose?
+# Your training lacks 20 GB on each of 8 GPUs. (a) Stage 1, (b) stage 3, (c) a smaller batch: what must you know first?
 #
-# <details><summary>What to listen for</summary>What fills the memory at its fullest moment. If it is optimizer state, (a) may be enough. If it is
-# activations, only (c) or recomputation helps. If the weights alone are too many, (b).</details>
+# <details><summary>What to listen for</summary>What fills the memory at its peak. (a) frees 7/8 of the optimizer state, (b) of all model
+# states, but sends more, (c) only activations.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -259,7 +255,7 @@ for mib in (224, 176, 144):
 # %% [markdown]
 # ### What does a stage cost?
 #
-# Stage 2 keeps less than stage 0. Does it send more? We count what ranks send through the two collectives, and take the algorithms of lesson 04: in a
+# Stage 2 keeps less than stage 0. Does it send more? We count what ranks send through the two collectives, and take the ring of lesson 04: in a
 # reduce-scatter or an all-gather of n numbers on N ranks, each rank sends (N − 1)/N of n, in an all-reduce twice as much.
 
 # %%
@@ -276,12 +272,12 @@ class Counting(MPI.Intracomm):
 
     sent = 0
 
-    def Reduce_scatter(self, sendbuf, recvbuf, counts):
+    def Reduce_scatter(self, sendbuf, recvbuf):
         Counting.sent += sendbuf.numel()
-        super().Reduce_scatter(sendbuf, recvbuf, counts)
+        super().Reduce_scatter(sendbuf, recvbuf)
 
     def Allgatherv(self, sendbuf, recvbuf):
-        Counting.sent += sum(recvbuf[1])
+        Counting.sent += recvbuf.numel()
         super().Allgatherv(sendbuf, recvbuf)
 
 
@@ -305,16 +301,16 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.5 times. An all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 update in between, so they cost nothing. Stage 3 gathers for forward,
+# 1.5 times. The ring's all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 update in between, and send no more than stage 0. Stage 3 gathers for forward,
 # frees, and gathers again for backward.
 #
 # </details>
 #
-# That is ZeRO's rule, too: 2, 2, 2 and 3 numbers per parameter. The rules of libraries differ in what one gather brings. Ours gathers each
-# child of the model. `Zero3` of `course_lib/parallel/zero.py` is told the `layers`; parameters in none of them (embedding, head) are gathered
-# when forward begins and again for backward, and stay for all of it. DeepSpeed (lesson 12) keeps small parameters gathered, and fetches ahead.
+# That is the count of ZeRO's paper: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3. Ours gathers one child of the model at a time. `Zero3` of
+# `course_lib/parallel/zero.py` gathers, one at a time, the `layers` that you name, and all other weights for a whole forward or backward.
+# DeepSpeed (lesson 12) keeps small parameters gathered, and fetches ahead.
 #
-# **If one layer is too large.** Then stage 3 needs memory for that layer. *Memory-centric tiling* makes many small layers of a linear one, and gathers one
+# **If one layer is too large.** Stage 3 still holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
 # at a time:
 
 # %%
@@ -327,7 +323,9 @@ def most_gathered(tiles):
     """The most bytes of full weights at any moment, for a linear layer in so many tiles."""
     layer, seen = TiledLinear(nn.Linear(256, 1024), tiles), []
     zero = Zero3(comm, layer, layers=layer.tiles)
-    flat = [bucket.weights.flat.untyped_storage() for bucket in zero.buckets]
+    flat = [
+        bucket.weights.flat.untyped_storage() for bucket in zero.buckets
+    ]  # where a tile's full weights lie
     with LiveBytes(look=lambda: seen.append(sum(each.nbytes() for each in flat))):
         layer(torch.ones(2, 256)).sum().backward()
     return max(seen)
@@ -337,11 +335,11 @@ gathered = {tiles: most_gathered(tiles) for tiles in (1, 4, 16)}
 
 # %%
 for tiles, nbytes in cluster["gathered"][0].items():
-    print(f"{tiles:2} tile{'s' * (tiles > 1):1}: at most {nbytes / 1000:6.1f} kB of weights gathered")
+    print(f"tiles: {tiles:2}, at most {nbytes / 1000:6.1f} kB of weights gathered")
 
 # %% [markdown]
 # **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. Our library keeps Adam's averages in files. The optimizer
-# does not notice, because a tensor in a file is a tensor:
+# does not notice, because a tensor in a file is a tensor. (With GPUs, the host then usually runs Adam.)
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -369,16 +367,16 @@ in_memory = train(comm, stage=2, steps=10)
 
 # %%
 print(f"loss with files: {cluster['offloaded'][0]:.6f}, in memory: {cluster['in_memory'][0]:.6f}")
-print(f"bytes in files, all ranks: {sum(cluster['in_files']):,}, for 9,610 parameters")
+print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two averages of 8 bytes")
 
 # %% [markdown]
-# Awan and others call a model *out-of-core* when its training does not fit into one device's memory, as in section 5. (Elsewhere the word means "kept on slower
+# Awan and others call a model *out-of-core* when its training does not fit into one device's memory, as in section 4. (Elsewhere the word means "kept on slower
 # storage", as in our files.) ZeRO and pipelines (lesson 08) train such a model on several devices.
 #
 # ### What does everybody use?
 #
-# **FSDP** (*Fully Sharded Data Parallel*) is stage 3 in PyTorch. Its second version, **FSDP2**, is one call per layer, `fully_shard`; the old
-# class `FullyShardedDataParallel` cut flat buffers instead. FSDP2 cuts each parameter by rows, and averages gradients; we ask for sums. Here it trains our network,
+# **FSDP** (*Fully Sharded Data Parallel*) is stage 3 in PyTorch. Its second version, **FSDP2**, is one call per layer and one for the model, `fully_shard`; the old
+# class `FullyShardedDataParallel` cut flat buffers instead. FSDP2 cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the device `meta`, without memory, and cut first.) Here it trains our network,
 # with MPI as its backend.
 
 # %%
@@ -407,7 +405,7 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# Beside it HSDP: a mesh with two axes, here two "machines" of two ranks. **Predict** for both: how many of the 9,610 weights does rank 0 keep, and is the
+# Beside it runs **HSDP**, hybrid sharding: cut inside a machine, copy between machines. Our mesh, a grid of ranks, has two "machines" of two ranks. **Predict** for FSDP and HSDP: how many of the 9,610 weights does rank 0 keep, and is the
 # loss that of our stage 3?
 
 # %%
@@ -425,7 +423,8 @@ for name in ("sharded", "hybrid"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The loss is ours, to all six decimals. Sharded over four ranks, rank 0 keeps about a quarter: ten rows over four ranks make 3, 3, 3 and 1, and ours 3, 3, 2 and 2.
+# The loss is ours, to all six decimals. Sharded over four ranks, rank 0 keeps a little over a quarter: the last layer's ten rows make 3, 3, 3 and 1; ours cuts
+# numbers, not rows, so more evenly.
 # HSDP keeps half: weights are gathered inside a machine, and only slices of gradients cross the network between machines.
 #
 # </details>

@@ -25,10 +25,10 @@ def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     ways = {"ring", "hierarchy", "halving", "tree"}
     expect(isinstance(got, dict) and got.keys() == ways, "keep the four names of the ways.")
     log2, whole = n.bit_length() - 1, alpha + beta * nbytes
-    bytes_of_halving, node = 2 * (n - 1) / n * beta * nbytes, min(n, 4)
-    across = 2 * (n / node - 1) * (alpha + beta * nbytes / n)
+    bytes_of_halving, group = 2 * (n - 1) / n * beta * nbytes, min(n, 4)
+    across = 2 * (n / group - 1) * (alpha + beta * nbytes / n)
     _compare("ring", n, got, 2 * (n - 1) * (alpha + beta * nbytes / n), {})
-    _compare("hierarchy", n, got, 2 * (node - 1) * (alpha + beta * nbytes / node) + across, {})
+    _compare("hierarchy", n, got, 2 * (group - 1) * (alpha + beta * nbytes / group) + across, {})
     there = log2 * alpha + bytes_of_halving / 2
     halving = {
         "that is the way there; the chunks must come back to all.": there,
@@ -72,12 +72,12 @@ def _near(one: float, other: float) -> bool:
 
 _FORECASTS = '''\
 def forecasts(n, nbytes, alpha, beta):
-    """Seconds of each way on n = 2, 4, 8 … ranks, four per node."""
-    steps, node = n.bit_length() - 1, min(n, 4)  # steps: log2(n)
-    across = 2 * (n / node - 1) * (alpha + beta * nbytes / n)
+    """Seconds of each way on n = 2, 4, 8 … ranks, the hierarchy in groups of four."""
+    steps, group = n.bit_length() - 1, min(n, 4)  # steps: log2(n)
+    across = 2 * (n / group - 1) * (alpha + beta * nbytes / n)
     return {
         "ring": 2 * (n - 1) * (alpha + beta * nbytes / n),
-        "hierarchy": 2 * (node - 1) * (alpha + beta * nbytes / node) + across,
+        "hierarchy": 2 * (group - 1) * (alpha + beta * nbytes / group) + across,
         "halving": 2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes,
         "tree": 2 * steps * (alpha + beta * nbytes),
     }
@@ -95,8 +95,8 @@ _STUB = changed(
 FORECASTS = Exercise(
     id="14.3",
     title="Spot the bug: two of four formulas",
-    task="Messages that follow one another, times what each takes. All four formulas are right on 2 ranks, "
-    "the last two on no other number. Correct them.",
+    task="A formula adds up the messages that wait for one another. They may differ in size. "
+    "On 2 ranks all are right, on more two are wrong. Correct those.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),
     stub=_STUB,
@@ -172,24 +172,23 @@ CLIPPING = Question(
 
 GATHERED = Question(
     id="14.q4",
-    question="A colleague's top-k sends only 0.1 % of the gradients, each with an index of the same size. "
+    question="A colleague's top-k sends 0.1 % of the gradients, each with an index of its size. "
     "From how many ranks on does a rank receive more than in a plain ring?",
     options=(
         Option(
-            "from no number: a rank sends 500 times fewer bytes, on 2 ranks as on 2,000",
+            "from no number: it always sends 0.2 %, a 500th of an array",
             reply="It *sends* so little. But it *receives* the picks of all others, and these grow with n.",
             belief="a-remedy-keeps-its-factor",
         ),
         Option(
-            "from 1,000: it then receives 999 times 0.2 %, the ring's two arrays",
-            reply="(n−1) · 0.002 = 2(n−1)/n at n = 1,000. In messages it has lost long before "
-            "if it gathers in a ring.",
+            "from about 1,000: it then receives 999 times 0.2 %, two arrays",
+            reply="(n−1) · 0.002 and the ring's 2(n−1)/n are equal at n = 1,000.",
             right=True,
         ),
         Option(
-            "from 10: its picks have indices, and these cannot be added",
-            reply="They cannot be added, so all must be gathered. On 10 ranks that is 9 · 0.2 % of an array, "
-            "against 1.8 arrays.",
+            "from about 500: it then receives 499 times 0.2 %, one array",
+            reply="A rank of the ring receives almost two arrays: one until the sum is complete, "
+            "one while it goes round. So gathering pays for longer.",
             belief="what-gathers-never-pays",
         ),
     ),
@@ -198,8 +197,8 @@ GATHERED = Question(
 
 THREE_LAUNCHERS = Question(
     id="14.q2",
-    question="The same training script runs from a hostfile, from a batch script and as an MPIJob. What do "
-    "you change in its Python code?",
+    question="Your training script uses mpi4py and runs from a hostfile. You move it to a batch script, then "
+    "to an MPIJob. What do you change in its Python code?",
     options=(
         Option(
             "the lines that read rank and size, as each launcher names them differently",

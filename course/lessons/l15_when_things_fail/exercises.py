@@ -204,9 +204,8 @@ _REPLACE = "    os.replace(aside, path)\n"
 SAVE = Exercise(
     id="15.1",
     title="A saver",
-    task="This saver writes to a file beside `path`. Two lines are missing, and each `...` stands for one. "
-    "Fill in both, so that neither a kill nor a power cut can leave a damaged file at `path`. (The last "
-    "three lines do the same for the name.)",
+    task="Two lines of this saver are missing, one at each `...`. Fill in both, so that neither a kill nor "
+    "a power cut can leave a damaged file at `path`.",
     objectives=(2,),
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
     stub=changed(
@@ -388,8 +387,8 @@ def load_state(saved, model, optimizer):
 
 WHO_CAME_LATE = Question(
     id="15.q7",
-    question="A training on 64 ranks ends: 'rank 17 timed out after 60 s'. The stacks: 63 ranks are in the "
-    "same sum, and rank 0 is in `torch.save`. What do you change first?",
+    question="A training on 64 ranks ends: 'rank 17 timed out after 60 s'. 63 ranks are in the same sum, "
+    "and rank 0 is in `torch.save`. What do you look into first?",
     options=(
         Option(
             "the node of rank 17",
@@ -398,13 +397,13 @@ WHO_CAME_LATE = Question(
             belief="timed-out-rank-is-guilty",
         ),
         Option(
-            "the network",
+            "the network of the sum",
             reply="All that wait are in the same sum, and one rank never began it. No network brings what "
             "was not sent.",
             belief="a-timeout-is-the-network",
         ),
         Option(
-            "the timeout or the saver",
+            "the save of rank 0",
             reply="Rank 0 is well, and busy: its save takes longer than the others wait. A timeout has to be "
             "longer than whatever one rank does alone, or this gets shorter.",
             right=True,
@@ -416,22 +415,22 @@ WHO_CAME_LATE = Question(
 KILLED_WHILE_SAVING = Question(
     id="15.q2",
     question="Your training saves every 100 steps, with a saver like that of 15.1. It is killed in step "
-    "250, just while it writes a log file. From which step does it go on?",
+    "250, just as it writes a log file. After which step does it go on?",
     options=(
         Option(
-            "from step 200",
+            "after step 200",
             reply="The last complete checkpoint is the one after 200 steps. The 50 steps after it are taken "
             "again: at most 100 are lost, whenever the kill comes.",
             right=True,
         ),
         Option(
-            "from step 250",
+            "after step 250",
             reply="That would mean the state of step 250 is somewhere. It was in the memory of the killed "
             "process; the last state on the disk is that of step 200.",
             belief="a-kill-loses-nothing",
         ),
         Option(
-            "from step 0",
+            "at the beginning",
             reply="That would mean the kill damages the checkpoint. Nobody was writing to it, and even a "
             "kill during the save would have left the old one at its name.",
             belief="a-kill-damages-all-files",
@@ -469,25 +468,26 @@ MORE_NODES = Question(
 
 NO_ANSWER = Question(
     id="15.q6",
-    question="You call `add_to_total(5)` on another rank, and get no answer within 10 seconds. What do you "
-    "know?",
+    question="You call `add_to_total(5)` on another rank, and get no answer within 10 seconds. You call it "
+    "again, and it answers at once. By how much has the total grown?",
     options=(
         Option(
-            "the function has not run",
-            reply="That would mean the call was lost on its way there. The answer may have been lost on its "
-            "way back, or the function may still be running.",
+            "by 5, as only one call was answered",
+            reply="That would mean the first call was lost on its way there. The answer may have been lost "
+            "on its way back, after 5 was added.",
             belief="no-answer-not-run",
         ),
         Option(
-            "the function may have run",
-            reply="Nobody can tell from here. If you call again, 5 may be added twice. So let a call say "
-            "which one it is, and let the server skip those that it has done.",
+            "by 5 or 10, as the first may have run",
+            reply="Nobody can tell from here. So let a call say which one it is, and let the server skip "
+            "those that it has done.",
             right=True,
         ),
         Option(
-            "the other rank is dead",
-            reply="It may only be slow, or busy with another call. A timeout cannot tell the two apart.",
-            belief="timed-out-rank-is-guilty",
+            "by 10, as both calls have been sent",
+            reply="That would mean whatever is sent arrives and runs. The first call may have been lost on "
+            "its way there.",
+            belief="sent-is-done",
         ),
     ),
     objectives=(5,),

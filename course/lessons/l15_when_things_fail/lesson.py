@@ -15,7 +15,7 @@
 # warm-up:
 #   - ask: Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
 #     answer: >-
-#       The three wait in <code>Allreduce</code> for ever: it needs all ranks of the communicator.
+#       The three wait in <code>Allreduce</code> for ever: it needs all ranks.
 #   - ask: >-
 #       Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per
 #       step, so that it stays the same training?
@@ -26,10 +26,9 @@
 # ---
 
 # %% [markdown] tags=["slide"]
-# ## 1 · Four logs
+# ## 1 · The disk
 #
-# Each of four ranks reads a batch; then all add up arrays in a small ring. A rank that is in the sum for four seconds gives up, which ends the
-# job: the **timeout**. We break the `disk` or the network `card` of a rank that is drawn at random.
+# Each of four ranks reads a batch; then all pass arrays round a ring, as in a sum. A rank not through after four seconds ends the job: a **timeout**. We break the `disk` or the network `card` of a random rank.
 
 # %%
 program = """
@@ -47,7 +46,7 @@ def add_up():
     tag = int(fault == "card")  # nobody waits for tag 1
     for turn in range(comm.size - 1):
         comm.Sendrecv_replace(array, (comm.rank + 1) % comm.size, tag, (comm.rank - 1) % comm.size, tag)
-        print("received a message, adds it")
+        print("received a message, passes it on")
 
 faulthandler.dump_traceback_later(2)  # in 2 s, write down where this rank is
 read_batch()
@@ -67,15 +66,16 @@ def log_of(fault, guilty):
 
 
 # %% [markdown] tags=["subslide"]
-# First a disk breaks. The last words in the log are those of `mpiexec`:
+# A disk breaks. At the end, `mpiexec` says:
 
 # %% tags=["nbval-ignore-output"]
-print(*(log := log_of("disk", randrange(4)))[-4:], sep="\n")
+log = log_of("disk", randrange(4))
+print(*log[-4:], sep="\n")
 
 # %% [markdown]
-# **Vote:** which rank is to blame? (a) The one that is named. (b) One of the others. (c) None, it is the network.
+# **Vote:** whose disk is it? (a) The named rank's. (b) Another's. (c) It may be either.
 #
-# The ranks have also written their **stacks**: the functions that each was in, the innermost first.
+# Each rank also wrote its **stack**: the functions it was in, innermost first.
 
 # %% tags=["nbval-ignore-output"]
 print(*(line for line in log if "File" in line), sep="\n")
@@ -83,22 +83,22 @@ print(*(line for line in log if "File" in line), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). One rank is in `read_batch`, and never came. The one that `mpiexec` names is a **victim**: its timeout came first.
+# (b). One rank is still in `read_batch`: its timeout has not begun. `mpiexec` names a **victim**, whose timeout came first.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The card
 #
-# Now a card breaks. Here is the innermost function of each rank, and each message that came. (A rank sends to the next one, rank 3 to rank 0. All send at
-# once, and pass on what they receive.)
+# Each rank sends to the next, rank 3 to rank 0: first its own numbers, then what it received. A broken card neither sends nor receives. The
+# messages that came, and each rank's innermost function:
 
 # %% tags=["nbval-ignore-output"]
 log = log_of("card", guilty := randrange(4))
 print(*(line for line in log if "add_up" in line or "received" in line), sep="\n")
 
 # %% [markdown]
-# All four are *inside* the sum, so the stacks accuse nobody. The messages do.
+# All four are *inside* the sum: the stacks accuse nobody. The messages do.
 
 # %%
 predict("Whose card broke?", None)
@@ -109,8 +109,7 @@ outcome("Whose card broke?", guilty, word="it was rank")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks received nothing. The neighbour before one of them did receive, so its card works, and it sends. Who does not hear it is guilty; the other
-# rank waits for the guilty one.
+# Two received nothing. One of them follows a rank whose card works (that rank did receive), and yet hears nothing: its own card broke. The other waits for it. (Run again for another card.)
 #
 # </details>
 
@@ -120,39 +119,39 @@ outcome("Whose card broke?", guilty, word="it was rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# The job is dead; its **checkpoint** is left, a file with the state of the training. This function replaces it:
+# A dead job leaves its **checkpoint**, a file with the training's state. This function writes a new one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# We kill it before it opens the file, before it writes, and before it closes; the fourth save may end. **Vote:** how many of the three kills leave neither the old
-# bytes nor the new ones? (a) None. (b) One. (c) Two.
+# We kill it before it opens the file, before it writes, before it closes. **Vote:** how many of these kills leave neither the old
+# bytes nor the new? (a) None. (b) One. (c) Two.
 
 # %%
 from course_lib.training.saving import kill_before_each_line
 
-print(kill_before_each_line(naive_save))
+print(kill_before_each_line(naive_save))  # and once without a kill
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). `open` empties the old file, and `write` only fills Python's buffer.
+# (c). `open` empties the old file, and `write` leaves these few bytes in Python's buffer.
 #
 # </details>
 #
-# An **atomic save** writes to a file aside, and then gives it the old one's name with `os.replace`, in one instant. And if the power
-# fails? What was written may be in memory only; `os.fsync` waits until it is on the disk.
+# An **atomic save** writes a second file, and `os.replace` gives it the old one's name in one instant. Against a power
+# cut, `os.fsync` waits until the bytes are on the disk. Now a program; its top serves section 4.
 
 # %%
 # %%px --save 15_resume.py
-"""A training that saves, stops when a rank gets SIGTERM or SIGUSR1, and goes on, on any number of ranks.
+"""A training that saves, stops when a rank gets SIGUSR1, and goes on, on any number of ranks.
 
 Start it, and start it again, with one of these:
 
     mpiexec -n 4 python code/15_resume.py FOLDER
 
-    sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:TERM@60 --wrap '
-        stop() { kill -USR1 $!; again=1; }; trap stop TERM
+    sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
+        stop() { kill -USR1 $!; again=1; }; trap stop USR1
         mpiexec python code/15_resume.py FOLDER & wait; wait
         [ $again ] && scontrol requeue $SLURM_JOB_ID'
 """
@@ -173,7 +172,7 @@ comm = MPI.COMM_WORLD
 # %% tags=["exercise: 15.1"]
 
 # %%
-print(kill_before_each_line(atomic_save))
+print(kill_before_each_line(atomic_save))  # tests kills; a power cut would need a plug
 
 # %% [markdown] tags=["notes"]
 # Six minutes for the exercise. Ask what is in the file, what is in Python's buffer, what is in the system's memory.
@@ -181,14 +180,13 @@ print(kill_before_each_line(atomic_save))
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A batch system ends a job at its time limit, and before sends **SIGTERM** if you ask for it. Our program notes that.
+# A batch system ends a job at its time limit. If you ask, it sends **SIGUSR1** a minute before; our program notes that. To lesson 06's loop we add a top (read the checkpoint) and an end (agree, save); the step's number seeds its batch.
 
 
 # %%
 # %%px --save 15_resume.py
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 asked = []  # filled when a signal asks this rank to stop
-for number in (signal.SIGTERM, signal.SIGUSR1):
-    signal.signal(number, lambda *_: asked.append(True))
 
 
 # %%
@@ -199,12 +197,12 @@ def train(path, steps=60, every=20):
     model, done, stop = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double(), 0, False
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
     if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
-        done, weights, averages = torch.load(io.BytesIO(saved))
+        done, weights, state = torch.load(io.BytesIO(saved))
         model.load_state_dict(weights)
-        optimizer.load_state_dict(averages)
+        optimizer.load_state_dict(state)
     while done < steps and not stop:
-        batch = torch.randn(128, 8, generator=torch.Generator().manual_seed(done))
-        x = batch[comm.rank :: comm.size].double()
+        batch = torch.randn(128, 8, generator=torch.Generator().manual_seed(done)).double()
+        x = batch[comm.rank :: comm.size]
         loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128
         optimizer.zero_grad()
         loss.backward()
@@ -227,11 +225,7 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# First nobody disturbs it. Then only rank 1 gets a signal, after step 50 of 60, and *two* ranks go on. **Vote** for SIGKILL, and for SIGTERM: they begin with
-# step (a) 1, (b) 41, (c) 51.
-
-# %%
-# !mpiexec -n 4 python code/15_resume.py
+# After step 50 of 60, rank 1 alone gets SIGUSR1, or SIGKILL (dead at once); a new job of *two* ranks goes on. **Vote** for both: it begins with step (a) 1, (b) 41, (c) 51.
 
 # %%
 from subprocess import check_output
@@ -242,20 +236,21 @@ from mpi_classroom.launch import job_folder
 disturbed = """
 import os, runpy, signal, sys
 from pathlib import Path
-mine = runpy.run_path("code/15_resume.py")
+mine = runpy.run_path("code/15_resume.py")  # its functions; does not start the training
 for done, loss in mine["train"](Path(sys.argv[1], "training.pt")):
     if done == 50 and mine["comm"].rank == 1:
         os.kill(os.getpid(), signal.Signals[sys.argv[2]])"""
 
-for name, folder in [(name, mkdtemp(dir=job_folder())) for name in ("SIGKILL", "SIGTERM")]:
+for name in ("SIGKILL", "SIGUSR1"):
+    folder = mkdtemp(dir=job_folder())  # each job saves in its own
     run(["mpiexec", "-n", "4", "python", "-c", disturbed, folder, name], capture_output=True, timeout=100)
     print(name, check_output(["mpiexec", "-n", "2", "python", "code/15_resume.py", folder], text=True))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# SIGKILL: (b), after the last save. SIGTERM: (c). After each step the ranks add up their notes; if one was asked, all stop, and rank 0 saves. If rank 1
-# just left, the others would hang. The loss is that of the undisturbed job: two ranks share the same 128 samples, which depend on the step alone.
+# SIGKILL: (b), after the last save. SIGUSR1: (c). One was asked, and all stop; had rank 1 just left, the others would hang.
+# The loss is as above (in float32: nearly): two ranks share each step's 128 samples.
 #
 # </details>
 
@@ -264,28 +259,27 @@ for name, folder in [(name, mkdtemp(dir=job_folder())) for name in ("SIGKILL", "
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | sums run on the GPU while Python goes on: a stack may show a later line. PyTorch's **flight recorder** keeps each rank's last sums |
-# | card | the node's log says *Xid 79, GPU has fallen off the bus*. In a tree, a rank waits for up to three others |
-# | SIGTERM | under Slurm, the program's first lines: Open MPI's `mpiexec` ends the ranks at SIGTERM, but passes SIGUSR1 on |
-# | saving | ZeRO: each rank saves its part (More). Dropout: save random numbers, too |
+# | stacks | Python goes on while the GPU sums: a stack may show a later line. PyTorch's **flight recorder** keeps each rank's last sums |
+# | card | in a tree, a rank waits for up to three others. The node's log says *link down* (GPU lost: *Xid 79*) |
+# | time limit | Slurm's lines: top of `15_resume.py`. Agree only every tenth step: the GPUs wait |
+# | saving | ZeRO: save each rank's part (More). Dropout: its random state, too. Batch norm: restart on as many ranks |
 
 # %% tags=["exercise: 15.q7", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Who reports a timeout is a victim, as a rule. Ask every rank where it is, and if all are in the same sum, what it has received.
-# - Write aside, `fsync`, rename: a kill leaves the old checkpoint or the new one.
-# - A signal makes a note, and the ranks agree between two steps.
+# - Who reports a timeout is mostly a victim. Compare all stacks; if all are in one sum, compare what came.
+# - Write a second file, `fsync`, rename.
+# - A signal makes a note; the ranks agree between two steps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Every second night your training on 64 ranks ends with a timeout, each time of a different rank. What do you do first? (a) Double the timeout. (b) Let
-# all ranks record their messages. (c) Replace the node that timed out last.
+# Every second night your 64 ranks end with a timeout, each time of a different one. What do you do first? (a) Double the timeout. (b) Record stacks and
+# messages. (c) Replace the node that timed out last.
 #
-# <details><summary>What to listen for</summary>(b). (c) most likely replaces a good node. (a) helps if a rank comes late, as after a long
-# save.</details>
+# <details><summary>What to listen for</summary>(b). (c) most likely replaces a good node. (a) helps only if ranks are late.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -321,7 +315,7 @@ outcome(
 )
 
 # %% [markdown]
-# 1 − 0.9⁶⁴ is 99.9 %. On 64 ranks the job is as slow as with one rank that is *always* late. Can we see who it is? Our four ranks measure how long they wait.
+# 1 − 0.9⁶⁴ is 99.9 %. On 64 ranks the job is as slow as with one rank that is *always* late. Can we see whether it is one rank? Our four measure how long they wait.
 
 # %%
 # %%px
@@ -348,9 +342,8 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 # changes, look for what visits all ranks: Python's garbage collection (switch it off, and collect on all ranks in the same step), samples of different
 # lengths, a file system that others use as well.
 #
-# And a rank that never comes? A process that dies leaves its sockets to the operating system, which closes them: the other side notices at once. A *node*
-# without power closes nothing. We cannot cut the power, but SIGSTOP freezes a process in the same way: nothing is closed, and nothing is sent. So
-# let each rank touch a file ten times a second, its **heartbeat**. **Predict** for both: does `mpiexec` end the job within five seconds? Does the
+# And a rank that never comes? A process that dies leaves its sockets to the operating system, which closes them: over TCP the other side notices at once. A *node*
+# without power closes nothing. We cannot cut the power, but SIGSTOP freezes a process almost like that: it closes nothing and sends nothing (only its kernel still answers TCP). Let each rank touch a file ten times a second, its **heartbeat**. **Predict** for both: does `mpiexec` end the job within five seconds? Does the
 # heartbeat stop?
 
 # %%
@@ -387,8 +380,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # <details><summary>Open after you have run the cell</summary>
 #
 # `mpiexec` sees the death of a process, and waits for a frozen one as long as you let it. A dead node says nothing, so somebody must listen to its silence, and
-# decide how long. Slurm waits for five minutes unless it is told otherwise, torchrun's rendezvous for some 15 seconds. A shorter wait declares slow
-# nodes dead.
+# decide how long. Unless told otherwise, Slurm waits for 300 seconds (`SlurmdTimeout`), torchrun's rendezvous for three beats, one every 5 seconds. A shorter wait declares slow nodes dead. A time limit, too, is a matter of seconds: the 60 of `@60` must cover ten steps, if you agree every tenth, and a save; Slurm may send the signal up to a minute *earlier*. Open MPI's `mpiexec` passes SIGUSR1 on to the ranks; at SIGTERM it ends them.
 #
 # </details>
 
@@ -402,8 +394,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# With τ seconds of work between two saves of δ seconds, saving takes δ/τ of the time. A failure loses half an interval, on average, and the
-# restart: (τ/2 + R)/M. The sum is smallest at τ = √(2δM), **Young's formula**, good while δ is much smaller than M.
+# With τ seconds of work between two saves of δ seconds, saving takes about δ/τ of the time. A failure, one in M seconds, loses half an interval, on average, and the restart of R seconds: (τ/2 + R)/M. The sum is smallest at τ = √(2δM), **Young's formula**, good while δ is much smaller than τ, and τ than M (at 5 minutes, our sum is too high).
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -434,8 +425,8 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 #
 # </details>
 #
-# A short save is **asynchronous**: copy the state to memory, go on, and write
-# meanwhile. PyTorch's `torch.distributed.checkpoint` does that. It also reads on another number of ranks, called **resharding**. Four ranks save 12 numbers, three
+# A save can be short if it is **asynchronous**: copy the state to memory, go on, and write
+# meanwhile. PyTorch's `torch.distributed.checkpoint` does that. It can also load on another number of ranks: **resharding**. Four ranks save 12 numbers, three
 # each, and set them to zero without waiting for the files; two ranks load. **Vote:** they find (a) the numbers, (b) zeros, (c) some of both.
 
 # %%
@@ -479,17 +470,17 @@ for ranks, what in ((4, "save"), (2, "load")):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): `async_save` returns when it has its copy. Do not save again before the last one is written.
+# (a): by default, `async_save` returns when it has its copy. Do not save again before the last one is written.
 #
 # </details>
 #
-# Ours is `save_training` of `course_lib/parallel/checkpoint.py`, and does less and more:
+# The course has its own, `save_training` in `course_lib/parallel/checkpoint.py`. It does less, and more:
 #
 # | | `torch.distributed.checkpoint` | ours |
 # |---|---|---|
 # | other ranks may read | yes, any cut along any axis | yes, pieces of flat buffers, as ZeRO cuts them |
 # | while training goes on | yes | no |
-# | killed while saving | a new folder per save: `.metadata` is renamed last. In the same folder, old files are overwritten first | the folder is renamed last |
+# | killed while saving | safe with a new folder per save: `.metadata` gets its name last. In one folder for all saves, the old files are lost first | the folder is renamed last |
 # | a changed byte | not noticed | SHA-256 of every file |
 # | two trainings in one folder | mixed | the second one is refused |
 #
@@ -499,7 +490,7 @@ for ranks, what in ((4, "save"), (2, "load")):
 # |---|---|
 # | spare nodes in the job | the wait for a repair, or in the queue |
 # | a health check before each start | the second failure on the same node: run one matrix product and one all-reduce per node, and compare results and seconds with the others' |
-# | ranks that are started again, not the job | loading programs and data |
+# | ranks that are started again, not the job | the queue, and the set-up of the nodes (each rank still loads its program again) |
 #
 # The last row is torchrun's `--max-restarts`: when a process fails, it ends the others, and starts all again. In this program the last process dies in step 3 of
 # the first attempt:
@@ -531,8 +522,7 @@ job = ["torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1
 print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 
 # %% [markdown]
-# Two steps were saved, so the second attempt begins with step 2. With `--nnodes=2:4`, torchrun goes on when a node is lost or one more joins. Such a training is
-# **elastic**; if each rank takes a fixed number of samples, its global batch changes.
+# Two steps were saved, so the second attempt begins with step 2. With `--nnodes=2:4`, torchrun restarts all ranks when one more node joins, or one is lost (if the one with the rendezvous is lost, the job ends). Such a training is **elastic**; if each rank takes a fixed number of samples, its global batch changes.
 
 # %% tags=["exercise: 15.q3"]
 
@@ -564,7 +554,7 @@ elif comm.rank == 0:
     stop(comm, 1)
 
 # %% [markdown]
-# And if no answer comes? `call` has a timeout, too.
+# And if no answer comes? `call` has a timeout, too. MPI loses no message, but a server can die, and be started again.
 
 # %% tags=["exercise: 15.q6"]
 
@@ -583,4 +573,3 @@ elif comm.rank == 0:
 # - PyTorch, [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html),
 #   [flight recorder](https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html),
 #   [distributed checkpoint](https://docs.pytorch.org/docs/stable/distributed.checkpoint.html).
-# - E. Alpaydin and C. Kaynak, [Optical Recognition of Handwritten Digits](https://doi.org/10.24432/C50P49), 1998 (CC BY 4.0): the digits.

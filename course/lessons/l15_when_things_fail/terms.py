@@ -11,7 +11,7 @@ TERMS = (
         "A log per rank of the collectives that it has begun. After a hang it shows which rank is missing.",
     ),
     Term("checkpoint", "A file from which a training can go on.", forms=""),
-    Term("SIGTERM", "The signal that asks a process to end; it may save first.", forms=""),
+    Term("SIGUSR1", "A signal that means what a program makes of it: here, save and end.", forms=""),
     Term("heartbeat", "What a rank does again and again to show that it lives.", forms=""),
     Term("resharding", "Reading a checkpoint on another number of ranks than saved it.", forms="resharding"),
     Term(

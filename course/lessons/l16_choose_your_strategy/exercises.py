@@ -68,12 +68,13 @@ _STEP = '''\
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """The seconds of a step, every number by its name."""
+    """The seconds of a step at best, every number by its name."""
     computing = 6 * params * seq * batch / data / pipeline / tensor / rate
     idle = computing * (pipeline - 1) / microbatches
-    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # of all weights, between data ranks
+    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # by ZeRO stage: numbers travel so often
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
-    behind = computing * (2 / 3 / microbatches, 2 / 3 / microbatches, 2 / 3, 1)[zero]  # backward has 2/3
+    last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
+    behind = computing * (last, last, 2 / 3, 1)[zero]  # by ZeRO stage: last backward, each, all
     inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside
@@ -92,9 +93,9 @@ _LEFT = "    left = max(0, sums - behind)\n"
 
 HIDE = Exercise(
     id="16.7",
-    title="Spot the bug: a friend who only adds",
-    task="A friend adds up all messages: `sums` between data ranks, and `inside` between tensor ranks, in "
-    "seconds. At most `behind` seconds can hide, of what can hide at all. Correct one line.",
+    title="Spot the bug: a friend in a hurry",
+    task="A friend adds up all messages, in seconds: `sums` between data ranks, and `inside` between tensor "
+    "ranks. Behind computing, `behind` seconds can hide. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=changed(_STEP, (_LEFT, "    left = sums\n")),
@@ -129,54 +130,29 @@ HIDE = Exercise(
 
 TWO_NODES = Question(
     id="16.q6",
-    question="Two nodes of eight GPUs train a model whose states fill 100 GB, on GPUs of 80 GB. Inside a "
-    "node, GPUs exchange 235 GB/s each; between the nodes, 3 GB/s each. The batch has 256 sequences. What "
-    "do you try first?",
+    question="Two nodes of eight A100s train our Transformer (110 GB of states). GPUs exchange "
+    "235 GB/s each inside a node, 3 GB/s between nodes. The batch has 256 sequences. What do you try first?",
     options=(
         Option(
             "ZeRO-3 in each node, and sums between",
-            reply="That is HSDP. 13 GB of states per GPU. Weights are gathered over the fast link; over "
-            "the slow one goes an eighth of the gradients per GPU.",
+            reply="That is HSDP: 14 GB of states per GPU. Weights travel over the fast link and hide. Over "
+            "the slow one each GPU sums an eighth of the gradients, once per step: 0.6 s, which can hide.",
             right=True,
+        ),
+        Option(
+            "tensor in each node, and sums between",
+            reply="It fits, and its groups stay on the fast link. But of 8.3 s per step, 2 s are sums inside "
+            "blocks, and in our page nothing hides those.",
+            belief="messages-hide-or-not",
         ),
         Option(
             "ZeRO-3 over all 16, since it keeps least",
-            reply="It keeps 6 GB instead of 13, which nobody needs, and all weights pass the slow link "
-            "twice in every micro-batch. Can computing hide so much?",
+            reply="It keeps 7 GB of states instead of 14, which nobody needs. And all weights pass the slow "
+            "link: 13 s per micro-batch, where a whole step computes for 6.2 s.",
             belief="most-saving-is-best",
-        ),
-        Option(
-            "tensor on all 16, since it divides each block",
-            reply="Every block then waits four times for a sum over the slow link, and nothing hides that.",
-            belief="tensor-parallel-across-nodes",
         ),
     ),
     objectives=(2, 3),
-)
-
-SLOWER_LINK = Question(
-    id="16.q2",
-    question="A colleague has your GPUs, but a link that is ten times as slow. What happens to your plan "
-    "there?",
-    options=(
-        Option(
-            "it fits, and it stays the fastest",
-            reply="That would mean all plans suffer alike. The pipeline hardly sends; ZeRO-3 lost its "
-            "hiding place.",
-            belief="one-plan-for-every-machine",
-        ),
-        Option(
-            "it may not fit, since slow links need buffers",
-            reply="Look at `memory`: it has sizes and numbers of ranks, and no seconds.",
-            belief="memory-depends-on-speed",
-        ),
-        Option(
-            "it fits, and all plans race once more",
-            reply="Memory depends on the job and the plan. Time depends on the machine: compute again.",
-            right=True,
-        ),
-    ),
-    objectives=(4, 5),
 )
 
 INSIDE_A_NODE = Question(
@@ -185,19 +161,19 @@ INSIDE_A_NODE = Question(
     "tensor ranks, against the rule. What does that say?",
     options=(
         Option(
-            "the rule is wrong, and pipelines are faster",
-            reply="With few micro-batches, or one long sequence, the pipeline idles and loses. The rule "
-            "tells which plan may *cross* nodes.",
+            "pipelines are faster inside a node",
+            reply="With few micro-batches, or one long sequence, the pipeline idles and loses. One job was "
+            "measured, not all.",
             belief="one-plan-for-every-machine",
         ),
         Option(
-            "the rule is about links, not about speed",
+            "the rule says where tensor ranks may go, not that they win",
             reply="Tensor groups need the fast link, so they get it first. Whether you need them at all, "
             "memory and batch decide.",
             right=True,
         ),
         Option(
-            "their link is broken, or tensor ranks would win",
+            "their link is broken, or tensor ranks would have won",
             reply="At 235 GB/s, the sums inside blocks still take a quarter of the step, and nothing hides "
             "them.",
             belief="messages-hide-or-not",
@@ -206,7 +182,7 @@ INSIDE_A_NODE = Question(
     objectives=(5,),
 )
 
-EXERCISES = (HIDE, TWO_NODES, INSIDE_A_NODE, SLOWER_LINK)
+EXERCISES = (HIDE, TWO_NODES, INSIDE_A_NODE)
 
 PREDICTIONS = (
     Prediction(

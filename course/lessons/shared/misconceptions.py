@@ -155,11 +155,10 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "good-nodes-good-machine": "a machine of reliable nodes is reliable",
         "interval-follows-failures": "with twice as many failures, save twice as often",
         "no-answer-not-run": "a remote call without an answer has not run",
+        "sent-is-done": "a remote call that was sent has run",
     },
     "16": {
-        "tensor-parallel-across-nodes": "tensor parallelism may cross nodes",
         "one-plan-for-every-machine": "the best plan is the same on every machine",
-        "memory-depends-on-speed": "how much memory a plan needs depends on the machine's speed",
         "messages-hide-or-not": "all messages hide behind computing, or none",
         "most-saving-is-best": "the plan that keeps least is the best",
         "ranks-are-devices": "ranks that share a core take the times of ranks on devices of their own",

@@ -220,13 +220,7 @@ def machine_on_paper(
     `file_bytes_per_second` if plans with `offload` are compared: without it files are as fast as the memory.
     """
     source = f"cited: {reference}"
-    each, number = 1 / flop_per_second, TIMED_NBYTES / memory_bytes_per_second
-    rates = {kind: Rate(Product(0.0, each, 0.0), Product(0.0, 2 * each, 0.0)) for kind in PRODUCTS}
-    rates |= {kind: Rate(_straight(2 * number), _straight(3 * number)) for kind in POINTWISE}
-    rates["block"] = Rate(_straight(0.0), _straight(0.0))
-    rates["update"] = Rate(_straight(7 * number), _straight(0.0))  # reads 4 numbers, writes 3
-    in_files = 4 * 4 / (file_bytes_per_second or memory_bytes_per_second)  # two moments, read and written
-    rates["update in files"] = Rate(_straight(3 * number + in_files), _straight(0.0))
+    rates = _rates_on_paper(flop_per_second, memory_bytes_per_second, file_bytes_per_second)
     return Machine(
         name,
         given(devices, "ranks that compute at once"),
@@ -244,6 +238,20 @@ def machine_on_paper(
         given(context_nbytes, "what the framework holds besides tensors", "bytes"),
         waste,
     )
+
+
+def _rates_on_paper(
+    flop_per_second: float, memory_bytes_per_second: float, file_bytes_per_second: float | None
+) -> dict[str, Rate]:
+    """Forward and backward of every kind of operation, and the update of a parameter."""
+    each, number = 1 / flop_per_second, TIMED_NBYTES / memory_bytes_per_second
+    rates = {kind: Rate(Product(0.0, each, 0.0), Product(0.0, 2 * each, 0.0)) for kind in PRODUCTS}
+    rates |= {kind: Rate(_straight(2 * number), _straight(3 * number)) for kind in POINTWISE}
+    rates["block"] = Rate(_straight(0.0), _straight(0.0))
+    rates["update"] = Rate(_straight(7 * number), _straight(0.0))  # reads 4 numbers, writes 3
+    in_files = 4 * 4 / (file_bytes_per_second or memory_bytes_per_second)  # two moments, read and written
+    rates["update in files"] = Rate(_straight(3 * number + in_files), _straight(0.0))
+    return rates
 
 
 def _cited_link(name: str, line: Hockney, source: str) -> Link:

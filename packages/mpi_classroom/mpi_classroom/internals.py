@@ -10,11 +10,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import ipykernel
 from IPython.core import magic_arguments
 
-NAMES = [
+SUBSHELLS = [  # since ipykernel 7; before it, there is nothing to switch off
     "ipykernel.kernelbase:Kernel._supports_kernel_subshells",
     "ipykernel.kernelbase:Kernel.shell_channel_thread",
+]
+NAMES = [
+    *(SUBSHELLS if ipykernel.version_info >= (7,) else []),
     "ipyparallel.controller.app:IPController.broadcast_scheduler_depth",
     "ipyparallel.controller.heartmonitor:HeartMonitor.max_heartmonitor_misses",
     "ipyparallel.controller.heartmonitor:HeartMonitor.period",
