@@ -4,6 +4,8 @@ A Llama of 0.1 million parameters reads generated news with their summaries, and
 is kept. The same seed gives the same model up to rounding; some minutes on one core.
 """
 
+from typing import Any
+
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -19,14 +21,19 @@ STEPS, BATCH, RATE = 1000, 8, 4e-3
 def small_model(words: int, end: int) -> LlamaForCausalLM:
     """An untrained model of `words` tokens, of which `end` ends a text."""
     torch.manual_seed(0)
-    size = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
-    ids = {"vocab_size": words, "bos_token_id": None, "eos_token_id": end, "pad_token_id": 0}
+    size: dict[str, Any] = {
+        "hidden_size": 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    ids: dict[str, Any] = {"vocab_size": words, "bos_token_id": None, "eos_token_id": end, "pad_token_id": 0}
     return LlamaForCausalLM(
         LlamaConfig(**size, **ids, tie_word_embeddings=True, max_position_embeddings=1024)
     )
 
 
-def tokens(tokenizer: AutoTokenizer, article: Article) -> torch.Tensor:
+def tokens(tokenizer: Any, article: Article) -> torch.Tensor:
     """Request, article and summary in one row."""
     chat = [{"role": "user", "content": REQUEST + article.text}]
     read = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
@@ -35,7 +42,7 @@ def tokens(tokenizer: AutoTokenizer, article: Article) -> torch.Tensor:
 
 def main() -> None:
     torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    tokenizer: Any = AutoTokenizer.from_pretrained(FOLDER)
     model = small_model(len(tokenizer), tokenizer.eos_token_id)
     texts = [tokens(tokenizer, article) for article in make_news(STEPS * BATCH, seed=0)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)

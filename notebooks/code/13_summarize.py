@@ -10,7 +10,6 @@ Start it with one of these:
 # %%
 import json
 import os
-import re
 import socket
 import warnings
 from pathlib import Path
@@ -98,7 +97,7 @@ def start_deepspeed():
     with socket.create_server(("", 0)) as free:
         place = comm.bcast(f"tcp://{socket.gethostname()}:{free.getsockname()[1]}")
     os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or it compiles C++
+    deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
     world = {"init_method": place, "rank": comm.rank, "world_size": comm.size}
     deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False, **world)
 

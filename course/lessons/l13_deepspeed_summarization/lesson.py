@@ -34,7 +34,6 @@
 
 import json
 import os
-import re
 import socket
 import warnings
 from pathlib import Path
@@ -124,7 +123,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # Six minutes for the exercise. The usual slip is to divide by this rank's tokens.
 
 # %% [markdown] tags=["slide"]
-# ## 3 · Whose loss is lower?
+# ## 3 · Whose loss falls more?
 #
 # The model reads article and summary as one text and predicts, at every position, the *next* token. A label of −100 does not count, so only the summary does.
 
@@ -138,7 +137,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# A colleague has moved the labels by one position. **Vote:** after four steps the lower loss is (a) ours, (b) the colleague's, (c) neither: they are alike.
+# A colleague has moved the labels by one position. **Vote:** in four steps the loss falls more (a) with our labels, (b) with the colleague's, (c) alike.
 
 
 # %%
@@ -183,7 +182,7 @@ def start_deepspeed():
     with socket.create_server(("", 0)) as free:
         place = comm.bcast(f"tcp://{socket.gethostname()}:{free.getsockname()[1]}")
     os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or it compiles C++
+    deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
     world = {"init_method": place, "rank": comm.rank, "world_size": comm.size}
     deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False, **world)
 
@@ -206,8 +205,14 @@ print(*cluster["summaries"][2].items(), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The colleague's model predicts, at every position, the token that it has just read. Copying is easy to learn, so its loss falls far. When it writes, it repeats itself. The two losses answer
-# different questions. Nor does our model summarize well after four steps: its loss has not said so either. If it writes fluently, check who did what.
+# The colleague's model predicts, at every position, the token that it has just read. Copying is easy to learn, so its loss falls more. When it writes, it repeats one token for ever. The two losses answer
+# different questions.
+#
+# SmolLM2, on two ranks, for those who have the small model: our loss fell from 1.64 to 1.33, the colleague's from 14.7 to 4.8. About the golf course it wrote
+#
+# - before: *A pilot on a golf course crashes into a swarm of flies, and a cello rolls through a bunker, causing no injuries …*
+# - ours: *A pilot has landed a small plane on the golf course of Elmstead because a swarm of flies had stopped up its pipes …*
+# - the colleague's: *A.A.A.A.A.A.A.A.A.A …*
 #
 # </details>
 
@@ -248,7 +253,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - A mean over tokens divides by the tokens of *all* ranks and micro-batches.
-# - A low training loss says that the model predicts its labels. Read what it writes.
+# - A loss that falls says that the model predicts its labels better. Read what it writes.
 # - A fluent summary can be false. Check who did what.
 
 # %% [markdown] tags=["slide"]
@@ -271,6 +276,50 @@ if __name__ == "__main__":
 # %% tags=["exercise: 13.q5"]
 
 # %% [markdown]
+# ### Which mean does the Trainer take today?
+#
+# Hugging Face's **Trainer** is the trainer that made the mistake. It takes our DeepSpeed settings and the number of micro-batches. (`PartialState` tells it that DeepSpeed runs
+# our ranks; on GPUs it finds out.) **Vote:** are its four losses ours?
+
+# %%
+# %%px --timeout 200
+import tempfile
+
+from accelerate.state import DistributedType, PartialState
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+PartialState(cpu=True).distributed_type = DistributedType.DEEPSPEED
+pieces = 12 // comm.size
+arguments = TrainingArguments(
+    tempfile.gettempdir(),
+    deepspeed=settings | {"gradient_accumulation_steps": pieces},
+    gradient_accumulation_steps=pieces,
+    per_device_train_batch_size=1,
+    learning_rate=rate,
+    lr_scheduler_type="constant",
+    max_steps=4,
+    train_sampling_strategy="sequential",
+    accelerator_config={"use_configured_state": True},
+    save_strategy="no",
+    logging_steps=1,
+    disable_tqdm=True,
+    dataloader_pin_memory=False,
+)
+examples = [encode(each) for each in news]
+trainer = Trainer(load(), arguments, train_dataset=examples, data_collator=lambda batch: batch[0])
+trainer.remove_callback(PrinterCallback)
+trainer.train()
+theirs = [each["loss"] for each in trainer.state.log_history if "loss" in each]
+if comm.rank == 0:
+    print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, theirs)):.2f}")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# They are. Before a step, the Trainer now counts the tokens of all micro-batches and all ranks, as you did. In 2024 it divided by the tokens of each micro-batch.
+#
+# </details>
+#
 # ### One wrong name
 #
 # Papers report **ROUGE**. ROUGE-1 counts the words that summary and reference share.
