@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from mpi_classroom.exercises import (
     Exercise,
     Option,
@@ -45,7 +47,7 @@ def _check_weights(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
         "divides 1 by all tokens. The loss of a micro-batch is a mean already; how many tokens does it stand "
         "for?": [1 / everyone] * len(mine),
     }
-    expect_array(got, [count / everyone for count in mine], lookalikes)
+    expect_array(got, np.array([count / everyone for count in mine]), lookalikes)
 
 
 _WEIGHTS = '''\

@@ -282,7 +282,7 @@ if __name__ == "__main__":
 # our ranks; on GPUs it finds out.) **Vote:** are its four losses ours?
 
 # %%
-# %%px --timeout 200
+# %%px
 import tempfile
 
 from accelerate.state import DistributedType, PartialState
@@ -305,6 +305,12 @@ arguments = TrainingArguments(
     disable_tqdm=True,
     dataloader_pin_memory=False,
 )
+
+# %% [markdown]
+# A warning says that DeepSpeed's number of micro-batches counts. It is the one that we want.
+
+# %%
+# %%px --timeout 200
 examples = [encode(each) for each in news]
 trainer = Trainer(load(), arguments, train_dataset=examples, data_collator=lambda batch: batch[0])
 trainer.remove_callback(PrinterCallback)
