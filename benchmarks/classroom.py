@@ -196,7 +196,7 @@ def race_recorder(comm: MPI.Intracomm, calls: int, repetitions: int) -> dict[str
     for _ in range(repetitions):
         contenders.reverse()
         for kind, call in kinds.items():
-            number = calls // 20 if "MB" in kind else calls
+            number = calls // 4 if "MB" in kind else calls
             for name, communicator in contenders:
                 comm.Barrier()
                 start = clock()

@@ -49,7 +49,7 @@ Labels = NDArray[np.integer]
 
 
 def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
-    """The memory of a dense tensor as a flat array for MPI: no copy, whatever layout all ranks use."""
+    """The memory of a dense tensor as a flat array for MPI: no copy. All ranks must use one layout."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 

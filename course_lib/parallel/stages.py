@@ -26,19 +26,20 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
     `parts` are micro-batches (inputs, targets); `width` numbers per sample travel between stages.
     """
     first, last = comm.rank == 0, comm.rank == comm.size - 1
-    held, loss = {}, 0.0  # held: forward, but not yet backward
-    sends: list[MPI.Request] = []
+    held, sends, loss = {}, list[MPI.Request](), 0.0  # held: forward, but not yet backward
     for kind, i in schedule:
-        (inputs, targets), other = parts[i], comm.rank + (1 if kind == "F" else -1)  # gets the result
+        inputs, targets = parts[i]
         if kind == "F":
             x = inputs if first else received(comm, comm.rank - 1, i, len(targets), width).requires_grad_()
             y = loss_fn(stage(x), targets) if last else stage(x)
-            held[i], result, loss = (x, y), y.detach(), loss + (y.item() if last else 0.0)
+            held[i] = x, y
+            loss += y.item() if last else 0.0
+            result, other = y.detach(), comm.rank + 1
         else:
             x, y = held.pop(i)
             y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
-            result = x.grad
+            result, other = x.grad, comm.rank - 1
         if 0 <= other < comm.size:
-            sends = [*(sent for sent in sends if not sent.Test()), comm.Isend(result.numpy(), other, i)]
+            sends = [sent for sent in sends if not sent.Test()] + [comm.Isend(result.numpy(), other, i)]
     MPI.Request.Waitall(sends)
     return loss

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: code/00_hello.py
-# 8 x 8 pixels from 0 to 16, as 64 numbers from 0 to 1
-images, new_images = (digits[f"{kind}_images"].reshape(-1, 64) / 16 for kind in ("train", "test"))
-labels, new_labels = digits["train_labels"], digits["test_labels"]
+here = Path(__file__).parent  # the folder of code/00_hello.py
+digits = np.load(here / "data" / "digits.npz")
+images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels from 0 to 1
+labels = digits["train_labels"]
 
 
 # %%
@@ -39,22 +39,23 @@ def part(comm, items):
 # %%
 def train(comm, steps=200):
     """Train a matrix of weights, from 64 pixels to 10 digits, on all ranks of `comm`."""
-    weights, x, y = np.zeros((64, 10)), part(comm, images), part(comm, labels)
+    weights = np.zeros((64, 10))
+    x, y = part(comm, images), part(comm, labels)
     for _ in range(steps):
         guess = np.exp(x @ weights)
         guess /= guess.sum(axis=1, keepdims=True)  # how probable is each digit?
-        gradient = x.T @ (guess - np.eye(10)[y])
+        gradient = x.T @ (guess - np.eye(10)[y])  # a row of np.eye(10) is 1 at the true digit
         weights -= comm.allreduce(gradient) / len(images)
     return weights
 
 
-def main():
-    counts = comm.gather(len(part(comm, images)))  # on rank 0, all ranks' numbers as a list
-    weights = train(comm)
-    right = ((new_images @ weights).argmax(axis=1) == new_labels).mean()
-    if rank == 0:
-        print(f"images per rank: {counts}; {right:.1%} of new ones read correctly")
+# %%
+new_images = digits["test_images"].reshape(-1, 64) / 16
+new_labels = digits["test_labels"]
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    right = (new_images @ train(comm)).argmax(axis=1) == new_labels
+    if rank == 0:
+        print(f"trained on {len(part(comm, images))} images per rank, {right.mean():.1%} right")

@@ -1,4 +1,4 @@
-"""A ring of ranks: with how many bytes Send waits for its receiver, and how long a shift takes.
+"""Messages around a ring of ranks.
 
 Start it with one of these:
 
@@ -23,21 +23,26 @@ def ring_ends(comm, nbytes):
     """Whether all Sends around the ring return before anybody calls Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    end = time.time() + 0.1
-    while not (done := sending.Test()) and time.time() < end:
-        pass  # many an MPI moves messages only while it is called
-    all_done = comm.allreduce(done, op=MPI.LAND)  # a logical and
+    for _ in range(50):
+        time.sleep(0.001)
+        done = sending.Test()
+    all_done = comm.allreduce(done, op=MPI.LAND)  # logical and: True if all ranks are done
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
     return all_done
 
 
-def halving(comm, ends=80, hangs=1_000_000):
-    """Yield a number of bytes with which the ring ends, and one with which it hangs, ever closer."""
+# %%
+def largest(comm):
+    """The largest message with which the ring ends, in bytes."""
+    ends, hangs = 80, 1_000_000
     while hangs - ends > 1:
         middle = (ends + hangs) // 2
-        ends, hangs = (middle, hangs) if ring_ends(comm, middle) else (ends, middle)
-        yield ends, hangs
+        if ring_ends(comm, middle):
+            ends = middle
+        else:
+            hangs = middle
+    return ends
 
 
 # %%
@@ -52,21 +57,8 @@ def shift(comm, value):
 
 
 # %%
-def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> float:
-    """Seconds of `function()` on the slowest rank, the median of `repeat` runs; the same on every rank."""
-    seconds = []
-    for _ in range(repeat):
-        comm.Barrier()  # all ranks start together
-        start = MPI.Wtime()
-        function()
-        seconds.append(comm.allreduce(MPI.Wtime() - start, op=MPI.MAX))
-    return float(np.median(seconds))
-
-
-# %%
 if __name__ == "__main__":
-    few, many = np.ones(10), np.ones(125_000)
-    small, large = timed(comm, lambda: shift(comm, few)), timed(comm, lambda: shift(comm, many))
-    limit = max(ends for ends, hangs in halving(comm))
+    theirs = shift(comm, np.full(125_000, rank))
+    limit = largest(comm)
     if rank == 0:
-        print(f"{size} ranks: limit {limit} B; 80 B {1e6 * small:.0f} µs, 1 MB {large / small:.0f} × that")
+        print(f"ranks: {size}, 1 MB came from rank {theirs[0]}, limit {limit} bytes")

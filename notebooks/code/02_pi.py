@@ -36,17 +36,16 @@ def stream(comm, seed=0):
 import time
 
 
-def main(blocks=400, darts=100_000):
+def main(blocks=512, darts=100_000):
     rng = stream(comm)
-    comm.Barrier()  # no rank goes on before all are here
-    began, busy = MPI.Wtime(), time.process_time()  # the clock, and seconds on a core
+    comm.Barrier()  # nobody goes on before all are here
+    clock, core = MPI.Wtime(), time.process_time()
     mine = sum(hits(rng, darts) for _ in range(comm.rank, blocks, comm.size))
-    busy = comm.allreduce(time.process_time() - busy, op=MPI.MAX)
-    total = comm.allreduce(mine)
-    seconds = comm.allreduce(MPI.Wtime() - began, op=MPI.MAX)
+    core = comm.allreduce(time.process_time() - core, op=MPI.MAX)
+    clock = comm.allreduce(MPI.Wtime() - clock, op=MPI.MAX)
+    pi = 4 * comm.allreduce(mine) / (blocks * darts)
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, π ≈ {4 * total / (blocks * darts):.5f}, ", end="")
-        print(f"computing: {busy:.2f} s per rank, by the clock: {seconds:.2f} s")
+        print(f"ranks: {comm.size}, π ≈ {pi:.5f}, clock: {clock:.2f} s, on a core: {core:.2f} s")
 
 
 if __name__ == "__main__":

@@ -49,26 +49,29 @@ def timed(comm: MPI.Comm, function: Callable[[], object], repeat: int = 10) -> f
 
 
 # %%
-def sweep(team, jobs):
-    """For each job, which is a number of strips, the seconds on the ranks of `team`."""
-    return {strips: timed(team, lambda n=strips: pi(team, n), repeat=100) for strips in jobs}
+def time_of(team, strips):
+    """Seconds for so many strips on the ranks of `team`: the best of five medians."""
+    medians = [timed(team, lambda: pi(team, strips), repeat=50) for _ in range(5)]
+    return min(medians)  # what else the cores do only adds
 
 
-jobs = (100, 1_000, 10_000, 100_000, 300_000)
-
-
-# %%
 pair = comm.Split(comm.rank < 2)
 
 
 def one_and_two(jobs):
     """On rank 0: the seconds of one rank and of two, for each job."""
-    two = sweep(pair, jobs) if comm.rank < 2 else None
-    one = sweep(MPI.COMM_SELF, jobs) if comm.rank == 0 else None
+    one, two = {}, {}
+    for strips in jobs:
+        if comm.rank == 0:
+            one[strips] = time_of(MPI.COMM_SELF, strips)
+        if comm.rank < 2:
+            two[strips] = time_of(pair, strips)
     return one, two
 
 
-times = one_and_two(jobs)
+# %%
+JOBS = (300_000, 100_000, 10_000, 1_000, 100)
+one, two = one_and_two(JOBS)
 
 
 # %%
@@ -82,14 +85,8 @@ def fit(seconds, ranks):
 
 
 # %%
-def main():
-    estimate = pi(comm, 1_000_000)
-    if comm.rank == 0:
-        one, two = times
-        (a_one, b), (a_two, _) = fit(one, 1), fit(two, pair.size)
-        print(f"π ≈ {estimate:.12f}, b = {1e9 * b:.2f} ns per strip")
-        print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__" and comm.rank == 0:
+    a_one, b = fit(one, 1)
+    a_two, _ = fit(two, pair.size)
+    print(f"b = {1e9 * b:.2f} ns per strip")
+    print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")

@@ -90,8 +90,16 @@ def counts(n):
 
 
 # %%
+ALPHA, RATE = 2e-6, 25e9  # seconds per message, bytes per second
+
+
+def predicted(n, nbytes):
+    """Milliseconds on n ranks, in the ring and by doubling."""
+    return [1e3 * (ALPHA * messages + arrays * nbytes / RATE) for messages, arrays in counts(n)]
+
+
 if comm.rank == 0:
     print("predicted   ms for 1 MiB: ring, doubling   for 1 GiB: ring, doubling   (2 us, 25 GB/s)")
     for n in 2, 4, 64, 2048:
-        ms = [1e3 * (2e-6 * count + size * m / 25e9) for m in (2**20, 2**30) for count, size in counts(n)]
-        print(f"n = {n:4} {ms[0]:20.3f} {ms[1]:10.3f} {ms[2]:19.3f} {ms[3]:10.3f}")
+        small, large = predicted(n, 2**20), predicted(n, 2**30)
+        print(f"n = {n:4} {small[0]:20.3f} {small[1]:10.3f} {large[0]:19.3f} {large[1]:10.3f}")

@@ -38,35 +38,43 @@ def shuffled_batches(samples: int, batch_size: int, seed: int, epoch: int = 0) -
 
 
 # %%
-def network(*after_first):
+def network(norm=nn.Identity):
     torch.manual_seed(0)
     first, second, last = nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 10)
     for weights in nn.Sequential(first, second, last).parameters():
-        weights.data *= 3  # nearer to the edge than PyTorch's own: see section 4
-    return nn.Sequential(first, *(make() for make in after_first), nn.Tanh(), second, nn.Tanh(), last)
+        weights.data *= 3  # section 4 needs it
+    return nn.Sequential(first, norm(128), nn.Tanh(), second, nn.Tanh(), last)
 
 
-def train(model, size, piece, rate, warm_up=0):
-    """Train for 8 epochs; after each: loss on the new images, how many are right, what each is read as."""
-    optimizer, steps, scores = torch.optim.SGD(model.parameters(), lr=rate), 0, []
+def score(model):
+    """Loss on the new images, how many are right, what each is read as."""
+    outputs = model.eval()(new_images)
+    read = outputs.argmax(1)
+    return F.cross_entropy(outputs, new_labels).item(), (read == new_labels).sum().item(), read
+
+
+# %%
+def train(model, size, piece, rate, warm_up=1):
+    """Train for 8 epochs; the scores after each."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    steps, scores = 0, []
     for epoch in range(8):
-        for batch in shuffled_batches(len(images), size, seed=0, epoch=epoch)[: len(images) // size]:
+        batches = shuffled_batches(len(images), size, seed=0, epoch=epoch)
+        model.train()
+        for batch in batches[: len(images) // size]:  # without a short last batch
             steps += 1
-            optimizer.param_groups[0]["lr"] = rate * min(1, steps / max(1, warm_up))
+            optimizer.param_groups[0]["lr"] = rate * min(1, steps / warm_up)  # grows, then stays
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
-        outputs = model.eval()(new_images)
-        loss, read = F.cross_entropy(outputs, new_labels), outputs.argmax(1)
-        scores.append((loss.item(), (read == new_labels).sum().item(), read))
-        model.train()
+        scores.append(score(model))
     return scores
 
 
 # %%
-def sweep(trainings, *after_first):
+def sweep(trainings, norm=nn.Identity):
     """The scores of all trainings, in their order, on every rank; rank 0 prints how each ends."""
     mine = range(comm.rank, len(trainings), comm.size)
-    done = comm.allgather({n: train(network(*after_first), *trainings[n]) for n in mine})
+    done = comm.allgather({n: train(network(norm), *trainings[n]) for n in mine})
     scores = [done[n % comm.size][n] for n in range(len(trainings))]
     for (size, piece, rate, *_), epochs in zip(trainings, scores, strict=True):
         loss, right, _ = epochs[-1]

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+BATCH, STEPS = 128, 60
+
 torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
@@ -27,12 +29,31 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
-batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
+batches = [draw.choice(len(images), BATCH, replace=False) for _ in range(STEPS)]
+
+
+# %%
+def train(team, rate):
+    """Train a network on all ranks of `team`; return it, and the loss of every batch."""
+    torch.manual_seed(team.rank)  # each rank draws weights of its own …
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    broadcast_weights(team, model)  # 1 … and all get rank 0's
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    losses = []
+    for batch in batches:
+        mine = np.array_split(batch, team.size)[team.rank]  # 2 this rank's shard
+        optimizer.zero_grad()
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
+        loss.backward()
+        sum_gradients(team, model)  # 4 the gradients of all ranks, added
+        optimizer.step()
+        losses.append(team.allreduce(loss.item()))  # 5 the losses of all ranks, added
+    return model, losses
 
 
 # %%
 def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
-    """The memory of a dense tensor as a flat array for MPI: no copy, whatever layout all ranks use."""
+    """The memory of a dense tensor as a flat array for MPI: no copy. All ranks must use one layout."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 
@@ -54,33 +75,11 @@ def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
 
 
 # %%
-def network():
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
-def train(comm, rate):
-    """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
-    torch.manual_seed(comm.rank)  # each rank draws weights of its own …
-    model, losses = network(), []
-    broadcast_weights(comm, model)  # 1 … and all get rank 0's
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    for batch in batches:
-        mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
-        optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
-        loss.backward()
-        sum_gradients(comm, model)  # 4 the gradients of all ranks, added
-        optimizer.step()
-        losses.append(comm.allreduce(loss.item()))  # 5 the losses of all ranks, added
-    return model, losses
-
-
-# %%
 def report(team, rate=1.0):
     """Train on all ranks of `team`; rank 0 prints the losses and the new images read correctly."""
     model, losses = train(team, rate)
+    right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
-        right = (model(new_images).argmax(1) == new_labels).double().mean().item()
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 

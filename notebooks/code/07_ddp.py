@@ -30,10 +30,10 @@ def join():
     if "RANK" not in os.environ:  # not torchrun
         from mpi4py import MPI
 
-        comm, free = MPI.COMM_WORLD, socket.create_server(("", 0))  # 0: a port that nobody uses
+        comm = MPI.COMM_WORLD
+        with socket.create_server(("", 0)) as free:  # 0: any port that nobody uses
+            port = comm.bcast(free.getsockname()[1])
         hosts = comm.allgather(socket.gethostname())
-        port = comm.bcast(free.getsockname()[1])
-        free.close()
         os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
         os.environ["MASTER_ADDR"] = hosts[0] if len(set(hosts)) > 1 else "localhost"
     dist.init_process_group("gloo")
@@ -50,8 +50,10 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images, new_images = (torch.from_numpy(digits[f"{part}_images"] / 16) for part in ("train", "test"))
-labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
+images = torch.from_numpy(digits["train_images"] / 16)
+labels = torch.from_numpy(digits["train_labels"]).long()
+new_images = torch.from_numpy(digits["test_images"] / 16)
+new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 
 def network():
@@ -80,7 +82,8 @@ def main(batch_size=120):
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs=5)
     if rank == 0:
-        outputs = model(new_images)
+        with torch.no_grad():
+            outputs = model.eval()(new_images)
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")

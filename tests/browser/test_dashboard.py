@@ -120,6 +120,17 @@ def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_m
         lesson.until(lambda: last.count() == 1 and not view.count(), SECONDS, "the last frame does not stay")
 
 
+def test_the_table_of_the_cluster_has_a_button_that_becomes_the_live_view(open_copy: OpenLesson) -> None:
+    with open_copy("01") as lesson:
+        lesson.run(lesson.cell("start_cluster"))
+        lesson.run(lesson.cell("%%px --setup"))
+        assert "may use" in lesson.run_below(lesson.cell("%%px --setup"), "cluster")
+        lesson.page.get_by_role("button", name="Live view").click()
+        lesson.until(lambda: doing(lesson) == ["idle"] * 4, SECONDS, "there are no lanes")
+        assert not lesson.page.get_by_role("button", name="Live view").count()
+        lesson.run_below(lesson.cell("%%px --setup"), "cluster.stop()")
+
+
 FRAME = {
     "when": "1 rank",
     "note": "",

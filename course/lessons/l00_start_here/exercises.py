@@ -102,8 +102,8 @@ SHOULD_DOWNLOAD = Exercise(
     id="00.2",
     title="Spot the bug: who downloads?",
     task="A training script needs a data file on the disk of every node. On each node, exactly one rank "
-    "should download it. `comm` holds all ranks; `node` holds the ranks on the same node. Many published "
-    "scripts contain the line below. Correct it.",
+    "should download it. `comm` holds all ranks; `node` holds the ranks on the same node. Many scripts "
+    "contain the line below: right if all nodes share one disk, wrong here. Correct it.",
     objectives=(4,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\
@@ -195,7 +195,7 @@ _FLOOR = f"{_REST}[: len(items) // comm.size]"
 PART = Exercise(
     id="00.3",
     title="My part",
-    task="Return this rank's part of `items`: each item in one part, all parts as equal as possible. "
+    task="Return this rank's part of `items`. Each item is in one part; all parts are as equal as possible. "
     "(`items[2::5]` is every fifth item, from number 2 on.)",
     objectives=(3,),
     stub=changed(_PART, (_MINE, "items")),
@@ -231,8 +231,8 @@ PART = Exercise(
 
 KERNEL_OR_RANKS = Question(
     id="00.q1",
-    question='You run `cluster["rate"] = 0.1`. The ranks train with `rate`. Then you run `rate = 0.5` '
-    "in a cell without `%%px`, and start the training cell again. Which rate do the ranks use?",
+    question='You run `cluster["rate"] = 0.1`, and the ranks train with `rate`. Then you run `rate = 0.5` '
+    "in a cell without `%%px`, and train again. Which rate do the ranks use?",
     options=(
         Option(
             "0.5 on all of them",
@@ -261,16 +261,16 @@ WHICH_GPU = Question(
     "after the other. Nodes and GPUs are counted from 0. Where does rank 13 compute?",
     options=(
         Option(
-            "on node 1, GPU 3",
-            reply="That would be right if 13 % 4 gave the node. Ranks 0 to 3 fill node 0, so "
-            "13 // 4 is the node.",
-            belief="ranks-take-turns-on-nodes",
-        ),
-        Option(
             "on node 3, GPU 1",
             reply="13 // 4 is 3, its node; 13 % 4 is 1, its local rank. (`cuda.set_device(rank)` would "
             "fail: no node has a GPU 13.)",
             right=True,
+        ),
+        Option(
+            "on node 1, GPU 3",
+            reply="That would be right if 13 % 4 gave the node. Ranks 0 to 3 fill node 0, so "
+            "13 // 4 is the node.",
+            belief="ranks-take-turns-on-nodes",
         ),
         Option(
             "on node 1, GPU 1",

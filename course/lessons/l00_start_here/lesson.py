@@ -27,10 +27,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Hello
 #
-# A cell that begins with `%%px` runs in all four at once.
+# A cell that begins with `%%px` runs in all four at once. (`--save` also adds it to a program.)
 
 # %%
-# %%px --setup --save 00_hello.py
+# %%px --save 00_hello.py
 """Say hello, then learn to read the digits in data/digits.npz, beside this file."""
 
 from mpi4py import MPI
@@ -43,9 +43,8 @@ rank, size = comm.rank, comm.size
 print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
-# The same line ran four times. Each process has a number, its **rank**; the process itself is called a rank, too. `comm` is a **communicator**, a group of
-# processes that can send each other messages; `COMM_WORLD` holds all of them. **MPI** is the standard for that, **mpi4py** brings it to Python, **Open MPI** does
-# the work.
+# The same line ran four times. Each process has a number, its **rank**, and is called a rank, too. `comm` is a **communicator**, a group of processes
+# that can send each other messages. **MPI** is the standard for that, **mpi4py** its Python library; **Open MPI** does the work.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
@@ -65,7 +64,7 @@ print(base)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No rank has a `base`. The kernel and the ranks are five processes, each with its own memory:
+# No rank has a `base`. These are five processes, each with its own memory:
 #
 # ```
 #             ┌ rank 0
@@ -74,11 +73,11 @@ print(base)
 #             └ rank 3
 # ```
 #
-# What one knows, another learns only from a message. That is why MPI exists.
+# What one knows, another learns from a message.
 #
 # </details>
 #
-# So we send it. This line gives every rank a copy:
+# This line sends every rank a copy:
 
 # %%
 cluster["base"] = base
@@ -88,7 +87,7 @@ cluster["base"] = base
 mine = base + rank
 
 # %% [markdown]
-# And this one collects a value from all ranks, rank 0's first:
+# And this one collects a value from all ranks:
 
 # %%
 cluster["mine"]
@@ -102,8 +101,8 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# Seven billion parameters make a small language model: 14 GB, with 2 bytes for each weight. How much memory does it take to *train* it? Write your guess in
-# place of `None` before you read on.
+# Seven billion parameters (weights) of 2 bytes each make 14 GB, a small language model. How much memory does it take to *train* it? First write your
+# guess in place of `None`.
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -115,19 +114,19 @@ outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Large models usually train in **mixed precision**: layers compute with 16 bits. Per parameter,
+# In **mixed precision**, layers compute with 16 bits. Per parameter,
 #
 # - the weight and its gradient take 2 + 2 bytes;
-# - the **optimizer state** takes 4 + 4 + 4: the weight in 32 bits, because 16 would lose small updates, and Adam's two averages.
+# - the **optimizer state** takes 4 + 4 + 4: the weight in 32 bits, and two averages that the optimizer Adam keeps.
 #
-# The **activations**, which layers compute from the data, come on top. A GPU of 80 GB cannot hold that, so several share the model, and send messages.
+# **Activations**, which layers compute from the data, come on top. A GPU of 80 GB cannot hold that: several share the model.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# Something smaller first: 1,500 handwritten digits. Every rank reads all of them, and draws a different one.
+# Our own model is tiny; we share the *data*, 1,500 handwritten digits. Every rank reads them all, and draws one.
 
 # %%
 # %%px --save 00_hello.py
@@ -135,10 +134,10 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: code/00_hello.py
-# 8 x 8 pixels from 0 to 16, as 64 numbers from 0 to 1
-images, new_images = (digits[f"{kind}_images"].reshape(-1, 64) / 16 for kind in ("train", "test"))
-labels, new_labels = digits["train_labels"], digits["test_labels"]
+here = Path(__file__).parent  # the folder of code/00_hello.py
+digits = np.load(here / "data" / "digits.npz")
+images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels from 0 to 1
+labels = digits["train_labels"]
 
 
 # %%
@@ -151,53 +150,61 @@ def draw(image):
 draw(images[rank])
 
 # %% [markdown] tags=["subslide"]
-# Now each shall compute with its own part. It knows its number, `comm.rank`, and how many ranks there are, `comm.size`. (Your function is checked on 1 to 4 test
-# ranks, then sent to the ranks of this page. Stuck? Run `hint()`, and again for more.)
+# Now each rank needs its part. It knows its number, `comm.rank`, and how many there are, `comm.size`. (Your function is checked on 1 to 4 ranks, then sent
+# to ours. Stuck? Run `hint()`.)
 
 # %% tags=["exercise: 00.3"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Train
 #
-# Each rank computes the gradient of its part. `allreduce` adds up the gradients of all ranks, and gives each of them the sum.
+# Each rank computes the gradient of its part. `allreduce` gives every rank the sum of all gradients.
 
 
 # %%
 # %%px --save 00_hello.py
 def train(comm, steps=200):
     """Train a matrix of weights, from 64 pixels to 10 digits, on all ranks of `comm`."""
-    weights, x, y = np.zeros((64, 10)), part(comm, images), part(comm, labels)
+    weights = np.zeros((64, 10))
+    x, y = part(comm, images), part(comm, labels)
     for _ in range(steps):
         guess = np.exp(x @ weights)
         guess /= guess.sum(axis=1, keepdims=True)  # how probable is each digit?
-        gradient = x.T @ (guess - np.eye(10)[y])
+        gradient = x.T @ (guess - np.eye(10)[y])  # a row of np.eye(10) is 1 at the true digit
         weights -= comm.allreduce(gradient) / len(images)
     return weights
 
 
-def main():
-    counts = comm.gather(len(part(comm, images)))  # on rank 0, all ranks' numbers as a list
-    weights = train(comm)
-    right = ((new_images @ weights).argmax(axis=1) == new_labels).mean()
-    if rank == 0:
-        print(f"images per rank: {counts}; {right:.1%} of new ones read correctly")
-
-
-if __name__ == "__main__":
-    main()
-
 # %% [markdown]
-# Let every rank read a new digit:
+# Now a contest. The ranks draw digits that are not among the 1,500. Write down what *you* read:
+
+# %%
+# %%px --save 00_hello.py
+new_images = digits["test_images"].reshape(-1, 64) / 16
+new_labels = digits["test_labels"]
 
 # %%
 # %%px
-weights = train(comm)
-draw(new_images[rank])
-print(f"rank {rank} reads {(new_images[rank] @ weights).argmax()}")
+draw(new_images[70 + rank])
+
+# %%
+# %%px
+reads = (new_images[70 + rank] @ train(comm)).argmax()
+print(f"rank {rank} reads {reads}, the label says {new_labels[70 + rank]}")
 
 # %% [markdown]
-# The cells marked `--save` have also written a program, `code/00_hello.py`. It needs neither this page nor this course, only `code/data`.
-# **Predict:** does one rank that sees all images read new digits better, worse, or equally well?
+# Who won? (We chose hard ones.) Of all new digits:
+
+# %%
+# %%px --save 00_hello.py
+if __name__ == "__main__":
+    right = (new_images @ train(comm)).argmax(axis=1) == new_labels
+    if rank == 0:
+        print(f"trained on {len(part(comm, images))} images per rank, {right.mean():.1%} right")
+
+# %% [markdown]
+# The `--save` cells are now a program, `code/00_hello.py`; it needs only NumPy, mpi4py and `code/data`.
+# **Predict:** does one rank that trains on all images read better than four, worse, or equally well?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/00_hello.py
@@ -206,8 +213,7 @@ print(f"rank {rank} reads {(new_images[rank] @ weights).argmax()}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Equally well. The gradient over all images is the *sum* over the parts, so four ranks take, up to rounding, the steps that one takes alone. (The hellos come in
-# any order: `mpiexec` prints what arrives; `%%px` sorts.)
+# Equally well. The gradient over all images is the *sum* over the parts: four ranks take the steps of one, up to rounding. (The hellos come in any order.)
 #
 # </details>
 #
@@ -218,29 +224,28 @@ print(f"rank {rank} reads {(new_images[rank] @ weights).argmax()}")
 #
 # | | |
 # |---|---|
-# | **cluster** | usually many machines; in this course, one. The same program: `mpiexec -n 64 --hostfile hosts python 00_hello.py` |
-# | **core** | the part of a CPU that runs a process. A machine with more ranks than cores is **oversubscribed**; on a cluster, each rank usually has a core or a GPU to itself |
-# | data | ours all read everything. Of large data, let each rank read only its part |
+# | **cluster** | many machines; here, one. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses those in the file `hosts` |
+# | **core** | the part of a CPU that runs a process. With more ranks than cores, a machine is **oversubscribed**. On a cluster, a rank has its own cores, and often a GPU |
 
 # %% [markdown] tags=["slide"]
 # ## 6 · The course
 #
-# All lessons, keys, and help for cells that hang: [one page](../docs/using.md).
+# Lessons, keys, help: [one page](../docs/using.md).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A cell with `%%px` runs on every rank, one without it in the kernel. Each process has its own memory.
-# - From its number and the number of ranks, a rank knows its part.
-# - Training with Adam usually takes 16 bytes per parameter, and the activations.
+# - `%%px` runs a cell on every rank. Each process has its own memory.
+# - From `comm.rank` and `comm.size`, a rank knows its part.
+# - Training with Adam usually takes 16 bytes per parameter, plus activations.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A colleague has a GPU with 24 GB. How large a model can she train? Vote: (a) 12 billion parameters, (b) 1.5 billion, (c) fewer. What do you ask her?
+# A colleague has a GPU with 24 GB. How large a model can it train with Adam? Vote: (a) 12 billion parameters, (b) 1.5 billion, (c) fewer. What do you ask her?
 #
-# <details><summary>What to listen for</summary>(a) counts the weights only; (b) leaves no room for activations. (c): how many fewer depends on her batch and the length
-# of her texts. And must she train all weights?</details>
+# <details><summary>What to listen for</summary>(a) counts only weights; (b) leaves no room for activations; (c) depends on her batch and the length of her texts. And must
+# she train all weights?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -250,14 +255,14 @@ print(f"rank {rank} reads {(new_images[rank] @ weights).argmax()}")
 #
 # ### Who downloads the data?
 #
-# A **node** is one machine of a cluster. Its ranks use the same memory chips and the same disk, but each has its own variables. `Split_type` makes a
+# A **node** is one machine of a cluster. Its ranks share memory chips, and the disk if there is one, but no variables. `Split_type` makes a
 # communicator of the ranks on each node; a rank's number in it is its **local rank**.
 
 # %%
 # %%px
 node = comm.Split_type(MPI.COMM_TYPE_SHARED)
 print(f"rank {rank} of {size}, local rank {node.rank} of {node.size} on its node")
-node.Free()
+node.Free()  # the communicator is no longer needed
 
 # %% [markdown]
 # We have one node, so the two numbers are equal. On three nodes with two ranks each they are not:
@@ -267,8 +272,8 @@ node.Free()
 # | rank | 0 | 1 | 2 | 3 | 4 | 5 |
 # | local rank | 0 | 1 | 0 | 1 | 0 | 1 |
 #
-# The **world size**, the number of all ranks, is 6. The local rank usually says which GPU of the node a rank uses. One rank that sends to all others or collects from
-# them is called the **root**; it is often rank 0, but any rank can be.
+# The **world size**, the number of all ranks, is 6. A rank usually takes the GPU with the number of its local rank. A rank that sends to all others, or collects from
+# them, is called the **root**; it is often rank 0, but any rank can be.
 
 # %% tags=["exercise: 00.q3"]
 
@@ -277,7 +282,7 @@ node.Free()
 # %% [markdown]
 # ### Whom do they wait for?
 #
-# First we need an order in which each rank has a neighbour. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
+# We are going to delay each rank by its neighbour's number. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
 
 # %% tags=["exercise: 00.1"]
 
@@ -296,7 +301,7 @@ print(f"to the right of rank {rank} is rank {neighbour}")
 cluster.dashboard()
 
 # %% [markdown]
-# In the next cell each rank sleeps for as many seconds as its *neighbour's* number says, and one more. Then all call `Barrier`, which no rank leaves before all have
+# In the next cell each rank sleeps for one second, plus its *right neighbour's* number in seconds. Then all call `Barrier`, which no rank leaves before all have
 # called it. **Predict:** for which rank do the others wait?
 
 # %% tags=["nbval-ignore-output"]
@@ -309,7 +314,7 @@ comm.Barrier()
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Rank 2, whose neighbour has the largest number. The dashboard calls a rank *computing* when it is in no MPI call, even if it sleeps.
+# Rank 2: its right neighbour has the largest number. The dashboard calls a rank *computing* when it is in no MPI call, even if it sleeps.
 #
 # </details>
 

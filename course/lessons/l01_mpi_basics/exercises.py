@@ -231,7 +231,7 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
-    task="All ranks but rank 0 send it two numbers, a count and a time. Rank 0 puts its own two first, "
+    task="All other ranks send two numbers to rank 0, a count and a time. Rank 0 puts its own two first, "
     "then collects the others' in two lists, and mixes them up. The senders are right, so leave their "
     "lines as they are. (`isend` and `waitall` are `Isend` and `Waitall` for objects.)",
     objectives=(5,),
@@ -281,9 +281,9 @@ def counts_and_seconds(comm, count, seconds):
 
 ROWS_UP = Question(
     id="01.q4",
-    question="An image lies in four strips, rank 0's on top. Each rank sends a row of pixels to the rank "
-    "above with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 the Recv. "
-    "The rows grow to 1 MB, above the limit. What happens?",
+    question="An image lies in four strips, rank 0's on top. Each rank sends a row of pixels up "
+    "with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 the Recv. "
+    "The rows grow to 1 MB. What happens?",
     options=(
         Option(
             "It hangs, as all Sends wait for one another",
@@ -323,7 +323,7 @@ WAITED = Question(
         ),
         Option(
             "Rank 1 has called Recv or Irecv",
-            reply="With 1 MB it had to, here. With 80 bytes, rank 0 was done while rank 1 slept.",
+            reply="With 1 MB it had to, here. A small message is buffered, and Wait returns at once.",
             belief="send-always-waits",
         ),
     ),

@@ -10,7 +10,7 @@
 #   - say which message a receive takes, and what that tells about time
 # before: >-
 #   {00}
-# minutes: {core: 20, more: 24}
+# minutes: {core: 20, more: 22}
 # ranks: 4
 # warm-up:
 #   - ask: You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?
@@ -25,13 +25,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# All ranks run one program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls: `Send`
-# on one rank, and on another `Recv` with an array to fill. (`--save` also fills a program; `--setup` reruns
-# after a restart.)
+# All ranks run the same program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls:
+# `Send` on one rank, `Recv` on another, with an array to fill. (`--setup`: run again if ranks restart.)
 
 # %%
 # %%px --setup --save 01_ring.py
-"""A ring of ranks: with how many bytes Send waits for its receiver, and how long a shift takes."""
+"""Messages around a ring of ranks."""
 
 import time
 from collections.abc import Callable
@@ -43,7 +42,7 @@ comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
 # %% [markdown] tags=["subslide"]
-# Rank 0 sends four numbers to rank 1. **Vote:** rank 1 prints (a) 0, 1, 2, 3, (b) nothing: MPI refuses, (c) other numbers.
+# Rank 0 sends four numbers to rank 1. **Vote:** what does rank 1 print? (a) 0, 1, 2, 3, (b) nothing: `Recv` raises an error, (c) other numbers
 
 # %% tags=["raises-exception"]
 # %%px
@@ -57,35 +56,38 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI converts nothing: 4.9e-324 has the bits of 1. The error is the
-# classroom's; elsewhere the program goes on. **Repair it**, and run again.
+# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI copies bits: the integer 1, read as a float, is 4.9e-324. Only the
+# classroom reports it; elsewhere the program goes on. **Repair the cell**, and run it again.
 #
 # </details>
-#
-# Lower-case `send`, `recv`, `bcast`, `allreduce` take any Python object and **pickle** it (pack it into bytes): handy for one number, slow for
-# arrays. `bcast` gives rank 0's object to all, `allreduce` the sum, or what `op` names (lesson 04).
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
 #
-# The ranks form a ring, 0 → 1 → 2 → 3 → 0. Each sends ten numbers of 8 bytes to its right. (`--timeout 3` ends a cell after 3 s.)
+# In a ring, 0 → 1 → 2 → 3 → 0, each rank sends an array to its right, then receives one from its left.
+
 
 # %%
-# %%px --timeout 3
-theirs = np.empty(10, int)
-comm.Send(np.full(10, rank), dest=(rank + 1) % size)
-comm.Recv(theirs, source=(rank - 1) % size)
-print(f"rank {rank} received the array of rank {theirs[0]}")
+# %%px --setup
+def ring(nbytes):
+    """Send an array of so many bytes to the right, and receive the left neighbour's."""
+    mine = np.full(nbytes, rank, np.uint8)  # one byte per number
+    theirs = np.empty(nbytes, np.uint8)
+    comm.Send(mine, dest=(rank + 1) % size)
+    comm.Recv(theirs, source=(rank - 1) % size)
+    print(f"rank {rank} received the array of rank {theirs[0]}")
+
+
+# %%
+# %%px
+ring(80)
 
 # %% [markdown] tags=["subslide"]
-# The same with 125,000 numbers of 8 bytes, 1 MB. **Vote:** which ranks print, (a) all, (b) some, (c) none?
+# And 1 MB? We give it 3 seconds. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
-theirs = np.empty(125_000, int)
-comm.Send(np.full(125_000, rank), dest=(rank + 1) % size)
-comm.Recv(theirs, source=(rank - 1) % size)
-print(f"rank {rank} received the array of rank {theirs[0]}")
+ring(1_000_000)
 
 # %% [markdown] tags=["notes"]
 # Who votes for "some" thinks of one rank that sends first. Ask which rank that is: all four run the same line. Then read one line of
@@ -94,24 +96,23 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. By the **hang report**, all are in `Send`, in line 3; nobody comes to `Recv`. Ranks that wait in a circle are in a **deadlock**. The
-# classroom restarted them; no cell needs a rerun.
+# None. The **hang report** says where each rank stands: all four are in `Send`, nobody gets to `Recv`. Ranks that wait for each other in a circle
+# are in a **deadlock**. The classroom restarted them. (Run on: we do not need what was lost.)
 #
-# But with 80 bytes, the same lines worked.
+# But 80 bytes went around, by the same lines!
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
 #
-# Somewhere between 80 bytes and 1 MB.
+# The size decides. Guess before we search:
 
 # %%
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# We search by halving. `Isend` starts a `Send` and returns at once; `Test` says whether that `Send` would have returned by now. Nobody receives
-# for 0.1 s: a `Send` not done by then would hang the ring.
+# `Isend` starts a `Send` and returns at once; `Test` says whether it is done. Nobody receives for 0.05 s. A `Send` done by then needs no receiver.
 
 
 # %%
@@ -120,77 +121,62 @@ def ring_ends(comm, nbytes):
     """Whether all Sends around the ring return before anybody calls Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    end = time.time() + 0.1
-    while not (done := sending.Test()) and time.time() < end:
-        pass  # many an MPI moves messages only while it is called
-    all_done = comm.allreduce(done, op=MPI.LAND)  # a logical and
+    for _ in range(50):
+        time.sleep(0.001)
+        done = sending.Test()
+    all_done = comm.allreduce(done, op=MPI.LAND)  # logical and: True if all ranks are done
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
     return all_done
 
 
-def halving(comm, ends=80, hangs=1_000_000):
-    """Yield a number of bytes with which the ring ends, and one with which it hangs, ever closer."""
+# %% [markdown]
+# Now we halve the interval, down to one byte:
+
+
+# %%
+# %%px --setup --save 01_ring.py
+def largest(comm):
+    """The largest message with which the ring ends, in bytes."""
+    ends, hangs = 80, 1_000_000
     while hangs - ends > 1:
         middle = (ends + hangs) // 2
-        ends, hangs = (middle, hangs) if ring_ends(comm, middle) else (ends, middle)
-        yield ends, hangs
+        if ring_ends(comm, middle):
+            ends = middle
+        else:
+            hangs = middle
+    return ends
 
 
 # %%
 # %%px
-for limit, hangs in halving(comm):
-    if rank == 0:
-        print(f"ends with {limit:,} B, hangs with {hangs:,} B")
+limit = largest(comm)
 
 # %%
 outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][0], word="it is")
 
-# %% [markdown] tags=["subslide"]
-# Now one `Send` of 80 bytes, then one of `limit + 1`, each after a `Barrier` (it returns when all have called it). Rank 1 is
-# 0.3 s late. **Predict:** how long is rank 0 in each `Send`?
-
-
-# %%
-# %%px
-def call(name, function, *arguments):
-    """Call the function, and note when it began and when it returned."""
-    began = time.time()
-    function(*arguments)
-    calls.append((name, began, time.time()))
-
-
-calls = []
-for nbytes in (80, limit + 1):
-    call("Barrier", comm.Barrier)
-    if rank == 0:
-        call(f"Send {nbytes:,} B", comm.Send, np.zeros(nbytes, np.uint8), 1)
-    elif rank == 1:
-        call("asleep", time.sleep, 0.3)
-        call(f"Recv {nbytes:,} B", comm.Recv, np.empty(nbytes, np.uint8), 0)
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l01_mpi_basics.figures import timeline
-
-timeline(cluster["calls"][:2])
-
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With 80 bytes, `Send` returned while rank 1 slept. By the **eager protocol**, MPI sends a small message at once, and **buffers** it until `Recv`
-# comes. By the **rendezvous protocol**, it announces a large one, and `Send` waits for `Recv`. (Open MPI here: 4,096 bytes less an 80-byte
-# header.)
+# ```
+#              eager               rendezvous
+# rank 0    Send ┐               Send ┬─────────────┐
+# rank 1         ┄┄┄┄┄┄┄┄ Recv        ┄┄┄┄┄┄┄┄ Recv ┘
+# ```
 #
-# The standard promises no buffer. When `Send` returns, you may change the array: that is all you know. A program that needs buffers to
-# end is called **unsafe**. Our ring is, with 80 bytes, too.
+# MPI sends a small message at once and **buffers** it until `Recv` comes: the **eager protocol**. A large message is only announced, and `Send`
+# waits for `Recv`: the **rendezvous protocol**. (Here the limit is 4,096 bytes, less 80 for MPI's header.)
+#
+# The standard promises no buffer. When `Send` returns, you may change the array; you know nothing more. A program that needs buffers is **unsafe**:
+# so is our ring, even with 80 bytes.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# Let odd ranks receive first. 1 MB goes around all four; then `Split` makes two rings, ranks 0 to 2 and rank 3 alone, each numbered from 0.
-# **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
+# First repair: odd ranks receive before they send. 1 MB goes around a ring of four, then around two smaller rings: ranks 0 to 2, and rank 3 alone.
+# (`Split` numbers each from 0.) **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -208,12 +194,14 @@ def shift(comm, value):
 
 
 for team in (comm, comm.Split(rank == 3)):
-    print(f"ring of {team.size}: from rank {shift(team, np.full(125_000, rank))[0]}")
+    theirs = shift(team, np.full(125_000, rank))
+    print(f"ring of {team.size}: from rank {theirs[0]}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): rank 3, number 0 of its ring, sends first, to itself. Of the three, 1 frees 0, which frees 2, which frees 1. So test on one rank, too.
+# (c). Rank 3 is number 0 of its ring: it sends to itself, and never gets to its `Recv`. (Of the three, rank 1 receives first, then 0, then 2.)
+# Test on one rank, too.
 #
 # </details>
 
@@ -222,34 +210,26 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown] tags=["notes"]
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Who is done early tries `Send`, then `Recv`, and reads the report.
 
-# %% [markdown] tags=["slide"]
-# ## 5 · How long does it take?
-#
-# A fair timing, for all later lessons: all ranks start together, the slowest counts, and of ten runs the median.
-
-# %% tags=["source: course_lib.measure:timed"]
-# %%px --save 01_ring.py
-
 # %% [markdown] tags=["subslide"]
-# 1 MB is 12,500 times 80 bytes. **Predict:** how many times as long does a shift take?
+# Your `shift` and the search make a program. **Predict:** does it end on one rank, and with which limit?
 
 
-# %% tags=["nbval-ignore-output"]
+# %%
 # %%px --save 01_ring.py
 if __name__ == "__main__":
-    few, many = np.ones(10), np.ones(125_000)
-    small, large = timed(comm, lambda: shift(comm, few)), timed(comm, lambda: shift(comm, many))
-    limit = max(ends for ends, hangs in halving(comm))
+    theirs = shift(comm, np.full(125_000, rank))
+    limit = largest(comm)
     if rank == 0:
-        print(f"{size} ranks: limit {limit} B; 80 B {1e6 * small:.0f} µs, 1 MB {large / small:.0f} × that")
+        print(f"ranks: {size}, 1 MB came from rank {theirs[0]}, limit {limit} bytes")
 
-# %% tags=["nbval-ignore-output"]
+# %%
 # !mpiexec -n 3 python code/01_ring.py
+# !mpiexec -n 1 python code/01_ring.py
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Far less than 12,500: with 80 bytes, nearly all is a fixed cost per message (lesson 04).
+# It ends, with another limit: MPI has a transport of its own for messages of a rank to itself.
 #
 # </details>
 
@@ -258,9 +238,9 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | limit | one per kind of link: Open MPI's TCP has 65,456 bytes |
-# | hang | nobody ends it before the job's time limit. In tests write `Ssend`: it waits for `Recv` at any size |
-# | GPUs | NCCL's `ncclSend` is queued, and its stream may wait at any size; put both calls between `ncclGroupStart` and `ncclGroupEnd` (PyTorch: `batch_isend_irecv`) |
+# | limit | another: with Open MPI over TCP, 65,456 bytes |
+# | hang | lasts until the job's time limit. In tests, use `Ssend`: it waits for `Recv` at any size |
+# | GPUs | with NCCL, a send may wait at any size. Group it with its receive (PyTorch: `batch_isend_irecv`) |
 
 # %% tags=["exercise: 01.q4", "subslide"]
 
@@ -274,11 +254,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A ring of `Send`, then `Recv`, ran for a year on one machine, with 3 kB, and today on a cluster, with 60 kB. (a) Keep it. (b) Raise
-# the cluster's limit. (c) Repair it.
+# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have a day: (a) change nothing,
+# (b) raise the limit, (c) test with `Ssend` and repair what hangs, (d) rewrite all forty with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(c). Both runs were below their limits and tested nothing. (b) lasts until messages grow. <code>Ssend</code>
-# would have shown it.</details>
+# <details><summary>What to listen for</summary>(a) works tomorrow: 60 kB is below the limit. (a) and (b) last until messages grow. (c) finds what tests
+# reach; (d) risks forty new mistakes. Both can be defended.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -286,11 +266,34 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### What can a rank do while its message travels?
+# ### How long does a message take, and whose is the array meanwhile?
 #
-# On `link` below, every message takes 0.2 s (*delayed on purpose*; `course_lib/effects.py` is one page). Each rank also has 0.2 s of work,
-# here a sleep. `Isend` and `Irecv` are **non-blocking**: each starts a message and returns a **request**. `Wait` returns when that is
-# complete. **Predict** the seconds of both ways.
+# This is how the course times: ranks start together (`Barrier` returns when all have called it), the slowest counts, and of ten runs the median.
+
+# %% tags=["source: course_lib.measure:timed"]
+# %%px
+
+# %% [markdown]
+# 1 MB is 12,500 times 80 bytes. **Predict:** how many times as long does your `shift` take?
+
+# %% tags=["nbval-ignore-output"]
+# %%px
+few, many = np.ones(10), np.ones(125_000)  # 80 bytes, and 1 MB
+small = timed(comm, lambda: shift(comm, few))
+large = timed(comm, lambda: shift(comm, many))
+if rank == 0:
+    print(f"80 bytes: {1e6 * small:.0f} µs; 1 MB: {large / small:.0f} times as long")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Far less than 12,500: each message has a fixed cost, and with 80 bytes that is nearly all (lesson 04).
+#
+# </details>
+#
+# Can a rank do something else meanwhile? `Isend` and `Irecv` are **non-blocking**: each starts a message and returns a **request**; `Wait` returns when
+# the array is yours again. On `link`, every message takes 0.2 s (delayed on purpose, by `course_lib/effects.py`). Each rank has 0.2 s of work, too, here a
+# sleep. **Predict** the seconds.
 
 
 # %%
@@ -302,29 +305,42 @@ mine, theirs = np.full(10, rank), np.empty(10, int)
 right, left = (rank + 1) % size, (rank - 1) % size
 
 
-def message_then_work():
-    link.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
-    time.sleep(0.2)
-
-
 def both_at_once():
-    requests = [link.Irecv(theirs, source=left), link.Isend(mine, dest=right)]
+    receiving, sending = link.Irecv(theirs, source=left), link.Isend(mine, dest=right)
     time.sleep(0.2)
-    for request in requests:
-        request.Wait()
+    receiving.Wait()
+    sending.Wait()
 
 
-for way in (message_then_work, both_at_once):
-    seconds = timed(comm, way, repeat=3)
+seconds = timed(comm, both_at_once, repeat=3)
+if rank == 0:
+    print(f"{seconds:.1f} s")
+
+# %% [markdown]
+# The message and the work cost no more than one of them. (With a real link, many MPI libraries move large messages only while the rank is in a
+# call of MPI.) But between `Isend` and `Wait`, whose is the array? **Vote:** rank 0 overwrites it before `Wait`, once with 80 bytes and once
+# with 1 MB. Rank 1 gets (a) zeros, both times, (b) nines, both times, (c) zeros, then nines.
+
+# %% tags=["raises-exception"]
+# %%px
+for nbytes in (80, 1_000_000):
+    array = np.zeros(nbytes, np.uint8)
     if rank == 0:
-        print(f"{way.__name__}: {seconds:.1f} s")
+        sending = comm.Isend(array, dest=1)
+        array[:] = 9  # too early
+        comm.Barrier()
+        sending.Wait()
+    else:
+        comm.Barrier()
+    if rank == 1:
+        comm.Recv(array, source=0)
+        print(f"{nbytes} bytes: {array[0]}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One after the other takes the sum, both at once the longer of the two. Until `Wait`, the arrays belong to MPI: do not read the one that
-# you receive, and do not change the one that you send. (Our link is a timer. With a real one, many MPI libraries move large messages only
-# while the rank is in a call of MPI.)
+# (c): the small message was buffered when `Isend` returned, the large one had only been announced. So the mistake passes every small test. Until
+# `Wait` the array is MPI's: do not change what you send, nor read what you receive. (The error is the classroom's.)
 #
 # </details>
 
@@ -335,8 +351,8 @@ for way in (message_then_work, both_at_once):
 # %% [markdown]
 # ### Which message comes first?
 #
-# `MPI.ANY_SOURCE` takes a message of any rank, and a `Status` says whose it was. Option `--twice` runs the cell twice, the second time with
-# random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
+# A **tag** is a number on a message; `ANY_SOURCE` and `ANY_TAG` take a message of any rank, with any tag. A `Status` then says whose it was. `--twice`
+# runs the cell twice, the second time with random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --twice
@@ -346,24 +362,26 @@ else:
     inbox, status = np.empty(10, int), MPI.Status()
     for _ in range(size - 1):
         comm.Recv(inbox, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=status)
-        count = status.Get_count(MPI.INT64_T)
+        count = status.Get_count(MPI.INT64_T)  # how many numbers came
         print(f"from rank {status.source}, tag {status.tag}: {inbox[:count]}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In any order: if both were the same, run it again. Floats added up as they come can differ in the last digits from run to
-# run: (a + b) + c is rounded otherwise than a + (b + c).
+# In any order. (If both runs agree, as they may, run the cell again.) Floats that are added up as they come may differ in the last digits from
+# run to run, as (a + b) + c may be rounded differently from a + (b + c).
 #
 # </details>
 #
-# Two messages of one rank to another are received in the order in which they were sent, if the same `Recv` could take both. A **tag** is a
-# number on a message; a receiver that names one takes only messages with that tag.
+# Two messages from one rank to another are received in the order in which they were sent, if the same `Recv` could take both. A receiver that
+# names a tag takes only messages with that tag. Calls in lower case **pickle** any object, that is, pack it into bytes: handy for one number, slow for
+# arrays.
 
 # %% tags=["exercise: 01.3"]
 
 # %% [markdown]
-# Does the page show who printed first? A token goes from rank 3 to 2, to 1, to 0. Each prints when it has it.
+# Does the page show who printed first? A token goes from rank 3 to 2, to 1, to 0. Each rank prints when it has it. **Vote:** whose line is on
+# top? (a) rank 3's, (b) rank 0's, (c) that differs from run to run
 
 # %%
 # %%px
@@ -375,8 +393,12 @@ if rank > 0:
     comm.Send(token, dest=rank - 1)
 
 # %% [markdown]
-# Rank 3 printed first, wherever its line stands. On your page, only calls of MPI put the events of two ranks in order: what a rank
-# does after `Recv` comes after all that the sender did before its `Send`, and nobody leaves a `Barrier` before all have come.
+# <details><summary>Open after you have run the cell</summary>
+#
+# Rank 0's, and it printed last: the page sorts by rank. Only messages tell who was first. What a rank does after `Recv` comes after all that the
+# sender did before its `Send`; nobody leaves a `Barrier` before all have come.
+#
+# </details>
 
 # %% tags=["exercise: 01.q6"]
 

@@ -1,4 +1,4 @@
-"""The darts of every rank on one unit square."""
+"""The darts of every rank on one unit square, and how far off estimates are."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,13 @@ from mpi_classroom.figures import FONT_SIZE, INK, Picture, new_figure, rank_colo
 
 
 def draw_darts(darts: Sequence[np.ndarray]) -> Picture:
-    """The darts of rank r, `darts[r]` of shape (2, n), in its colour; higher ranks, smaller dots.
-
-    So darts of several ranks at one point are rings around each other.
-    """
+    """The darts of rank r, `darts[r]` of shape (2, n), in its colour; rings where they are at one point."""
     figure, axes = new_figure("", width=6.0, height=5.2)
     angle = np.linspace(0, np.pi / 2, 100)
     axes.plot(np.cos(angle), np.sin(angle), color=INK)
+    at_one_point = points_of(darts) < sum(len(x) for x, _ in darts)
     for rank, (x, y) in enumerate(darts):
-        size = 13 * (1 - rank / len(darts))
+        size = 13 * (1 - rank / len(darts)) if at_one_point else 7
         axes.plot(x, y, "o", markersize=size, color=rank_colour(rank), label=f"rank {rank}", clip_on=False)
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="x", ylabel="y")
     figure.legend(loc="outside right upper", fontsize=FONT_SIZE, frameon=False)
@@ -25,8 +23,27 @@ def draw_darts(darts: Sequence[np.ndarray]) -> Picture:
 
 def alt_of(darts: Sequence[np.ndarray]) -> str:
     """How many darts there are, and at how many different points."""
-    points = np.concatenate(darts, axis=1)
+    thrown = sum(len(x) for x, _ in darts)
     return (
-        f"Unit square with a quarter circle: {points.shape[1]} darts of {len(darts)} ranks, "
-        f"at {len(np.unique(points, axis=1).T)} different points."
+        f"Unit square with a quarter circle: {thrown} darts of {len(darts)} ranks, "
+        f"at {points_of(darts)} different points."
     )
+
+
+def points_of(darts: Sequence[np.ndarray]) -> int:
+    """At how many different points the darts are."""
+    return len(np.unique(np.concatenate(darts, axis=1), axis=1).T)
+
+
+def draw_errors(one_seed: Sequence[float], own: Sequence[float]) -> Picture:
+    """How many estimates are off by how much, with one seed on all ranks and with streams of their own."""
+    figure, axes = new_figure("", width=8.0, height=4.2)
+    bins = np.arange(-0.0375, 0.038, 0.005)
+    middles = (bins[1:] + bins[:-1]) / 2
+    for name, errors, rank in (("one seed", one_seed, 1), ("own streams", own, 0)):
+        counts, _ = np.histogram(errors, bins)
+        axes.plot(middles, counts, marker="o", color=rank_colour(rank), label=name)
+    axes.set(xlabel="estimate − π", ylabel=f"estimates (of {len(own):,})", ylim=(0, None))
+    figure.legend(loc="outside right upper", fontsize=FONT_SIZE, frameon=False)
+    spreads = f"typically {np.std(one_seed):.4f} with one seed, {np.std(own):.4f} with own streams"
+    return Picture(figure, f"Estimates counted by how far off they are: {spreads}; both middles are at 0.")

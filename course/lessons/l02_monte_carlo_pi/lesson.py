@@ -10,7 +10,7 @@
 #   - say when a few measurements predict a thousand ranks, and when not
 # before: >-
 #   {01}
-# minutes: {core: 18, more: 16}
+# minutes: {core: 18, more: 15}
 # ranks: 4
 # warm-up:
 #   - ask: Ten items, four ranks, and `items[rank::4]`. Which items does rank 3 get?
@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Darts
 #
-# Throw darts at the unit square. A dart lands inside the quarter circle with probability π/4, so 4 · hits / darts is an estimate of π. To estimate a number
+# Throw darts at the unit square. A dart lands inside the quarter circle with probability π/4, so 4 · hits / darts is an estimate of π. Estimating a number
 # from random samples is called a **Monte Carlo** method.
 
 # %%
@@ -50,8 +50,7 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# `allreduce` adds up the counts of all ranks and gives every rank the sum. (**`Reduce`** would give it to one rank only, its **root**.) Four ranks throw
-# 25,000 darts each:
+# `allreduce` gives every rank the sum of all counts. (**`Reduce`** would give it to one rank only, its **root**.) Four ranks throw 25,000 darts each:
 
 # %%
 # %%px
@@ -62,8 +61,8 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# It looks like π. But one estimate may be lucky. We make a thousand and look at how far off they are, typically: first every rank by itself (`COMM_SELF`
-# is a communicator of that rank only), then all four, with four times as many darts.
+# It looks like π, perhaps by luck. How far off are a thousand estimates, typically? First those of each rank by itself (`COMM_SELF` is a communicator
+# of that rank only), then those of all four, with four times the darts.
 
 
 # %%
@@ -73,11 +72,12 @@ def errors(comm, rng):
     return [estimate(comm, rng, 25_000) - np.pi for _ in range(1_000)]
 
 
-alone = errors(MPI.COMM_SELF, np.random.default_rng(0))
-together = errors(comm, np.random.default_rng(0))
+SEED = 0
+alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))
+together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The typical error (the standard deviation) of one rank counts as 1. What is that of four ranks together?
+# Call one rank's typical error (the standard deviation) 1. What is that of four ranks together?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -85,7 +85,8 @@ predict("Error of four ranks, if that of one is 1?", None)
 # %%
 import numpy as np
 
-one, four = np.std(cluster["alone"][0]), np.std(cluster["together"][0])
+one = np.std(cluster["alone"][0])
+four = np.std(cluster["together"][0])
 print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
@@ -94,7 +95,7 @@ outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %%
 # %%px
-dots = np.random.default_rng(0).random((2, 40))  # x and y
+dots = np.random.default_rng(SEED).random((2, 40))  # x and y
 
 # %%
 from course.lessons.l02_monte_carlo_pi.figures import draw_darts
@@ -104,11 +105,8 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**, and every rank began with the same one. So all four
+# Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**, here the same on every rank. So all four
 # threw the *same* darts, and we counted each dart four times. The value looks right, nothing crashed, no rank complains: only the error gives it away.
-#
-# A dart is a coin that shows heads with probability p = π/4. So an estimate from N independent darts is typically 4·√(p(1−p)/N) = 1.64/√N off, its
-# **standard error**. With four times the darts it is half as large: 0.0052 for 100,000. The error above is twice that, whatever the seed.
 #
 # </details>
 
@@ -118,7 +116,7 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# Each rank needs random numbers that have nothing to do with the others': a **stream** of its own.
+# Each rank needs random numbers that have nothing to do with the others': its own **stream**.
 
 # %% tags=["exercise: 02.4"]
 
@@ -126,65 +124,65 @@ draw_darts(cluster["dots"])
 # Six minutes. Most write `seed + comm.rank` first. It passes any test within one run; the reply says when it fails.
 
 # %% [markdown]
-# Your function in the same measurement. **Predict** the error of four ranks, 0.0106 before.
+# Now measure with your function. **Predict** the error of four ranks, 0.0106 before.
 
 # %%
 # %%px
-own = errors(comm, stream(comm, 0))
-dots = stream(comm, 0).random((2, 40))
+own = errors(comm, stream(comm, SEED))
+dots = stream(comm, SEED).random((2, 40))
 if comm.rank == 0:
     print(f"typically off by {np.std(together):.4f} before, by {np.std(own):.4f} now")
 
 # %%
 draw_darts(cluster["dots"])
 
+# %% [markdown]
+# The curves count the thousand estimates by their error. **Vote:** you get *one* estimate of four ranks. Can you tell which curve it is from? (a) nearly
+# always, (b) hardly ever
+
 # %%
-ACROSS = "off by, in thousandths"
-bins = np.arange(-37.5, 38, 5)
-rows = [
-    {"labels": {ACROSS: x, "name": name}, "value": n, "unit": "of 1,000", "kind": "counted"}
-    for name, found in {"one seed": "together", "own streams": "own"}.items()
-    for x, n in zip(range(-35, 36, 5), np.histogram(1_000 * np.array(cluster[found][0]), bins)[0])
-]
-show(rows, x=ACROSS, y="estimates of four ranks", by="name")
+from course.lessons.l02_monte_carlo_pi.figures import draw_errors
+
+draw_errors(cluster["together"][0], cluster["own"][0])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# About half, as the standard error says: now 100,000 darts count as 100,000. Both curves have their middle at 0, so no single estimate tells
-# which of the two you have.
+# About half. An estimate from N independent darts is typically 1.64/√N off, its **standard error**: four times the darts, half the error. (A dart
+# scores 1 with probability p = π/4, otherwise 0: a variance of p(1−p), and 4·√(p(1−p)) is 1.64.)
+#
+# (b): both curves have their middle at 0. Only an estimate far out gives itself away.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# The last part makes a program of the cells above. All ranks start together, and the slowest counts (as in `timed`).
-
+# Now a program. It distributes 512 blocks of darts, and times the slowest rank: by the clock, and the seconds it had a core.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
 import time
 
 
-def main(blocks=400, darts=100_000):
+def main(blocks=512, darts=100_000):
     rng = stream(comm)
-    comm.Barrier()  # no rank goes on before all are here
-    began, busy = MPI.Wtime(), time.process_time()  # the clock, and seconds on a core
+    comm.Barrier()  # nobody goes on before all are here
+    clock, core = MPI.Wtime(), time.process_time()
     mine = sum(hits(rng, darts) for _ in range(comm.rank, blocks, comm.size))
-    busy = comm.allreduce(time.process_time() - busy, op=MPI.MAX)
-    total = comm.allreduce(mine)
-    seconds = comm.allreduce(MPI.Wtime() - began, op=MPI.MAX)
+    core = comm.allreduce(time.process_time() - core, op=MPI.MAX)
+    clock = comm.allreduce(MPI.Wtime() - clock, op=MPI.MAX)
+    pi = 4 * comm.allreduce(mine) / (blocks * darts)
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, π ≈ {4 * total / (blocks * darts):.5f}, ", end="")
-        print(f"computing: {busy:.2f} s per rank, by the clock: {seconds:.2f} s")
+        print(f"ranks: {comm.size}, π ≈ {pi:.5f}, clock: {clock:.2f} s, on a core: {core:.2f} s")
 
 
 if __name__ == "__main__":
     main()
 
+
 # %% [markdown]
-# **Predict** both times on one and on two ranks, which share 40 million darts. (The line below Setup says how many cores you have.)
+# **Predict** both times, if one rank or two throw the same 51.2 million darts. (The line below Setup counts your cores.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -194,9 +192,9 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Each of two ranks throws half of the darts, so it computes about half as long. The clock shows half, too, if each has a core to itself; a rank that shares a core,
-# with a rank or another program, waits for it. The clock's time of one rank divided by that of n is the **speed-up**. The number of cores limits it; hardware
-# threads are not whole cores. The estimates differ, because each new rank throws with a new stream; each is as good as the others.
+# Two ranks throw half the darts each, so each needs a core about half as long. The clock shows half, too, if each rank has a core to itself. Ranks that
+# share a core wait for it: four ranks on two cores gain nothing over two. The clock's time of one rank, divided by that of n, is the **speed-up**. (The
+# estimates differ, as more ranks use more streams.)
 #
 # </details>
 
@@ -205,27 +203,26 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks |
 # |---|---|
-# | time | the same darts: about 1/256 of the seconds, if the work divides evenly. Starting 256 processes takes longer |
+# | time | the same darts: about 1/256 of the seconds. But starting 256 processes takes longer than that |
 # | error | or the same seconds: 256 times the darts, an error 16 times smaller. One more digit costs 100 times the darts, on any machine |
-# | streams | the same line. With `seed + rank`, experiments with the seeds 0 and 1 would share 255 of 256 streams |
+# | streams | `stream`, unchanged |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The same seed on all ranks makes the same random numbers, and nothing says so. Look at the error, not at the value.
+# - The same seed on all ranks makes the same random numbers, and nothing says so. Look at the spread of many estimates, not at one.
 # - Spawn one stream per rank from one seed.
 # - Are four ranks four times as good? In time, nearly, with a core each and few messages. In error, twice, and only with four streams.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your colleague's 16 ranks estimate π = 3.14159 in every run, the same to the last digit. Are you glad? Vote yes or no; then say what you would ask to see.
+# Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? Vote yes or no; then say what you would ask to see.
 #
-# <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed, so a result can be repeated. They say nothing about the 16 ranks, which may
-# all throw the same darts. Ask for the 16 counts, or for the spread over 200 seeds beside 1.64/√N. And ask
-# for N: five right decimals need 10¹¹ darts, or luck.</details>
+# <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed, the result repeatable. But all 16 ranks may throw the same
+# darts. Ask for the 16 counts. And ask for the number of darts: five right decimals need some 10¹¹, or luck.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -243,13 +240,13 @@ if __name__ == "__main__":
 # ### Six times as fast as what?
 #
 # An article on MPI (Davis, below) estimates π with 10⁸ darts in 59.8 s "on a single GPU", then with an MPI program on six processes in 9.79 s: "almost 5x faster". What did MPI
-# gain? Let us find out with the article's loop.
+# gain? We begin with the article's loop, on one process.
 
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# Python looks up names, checks types and makes objects for every dart. NumPy does the same on whole arrays, in compiled code; to rewrite a loop like this is to **vectorise** it.
-# Each program below changes *one* thing; only the first must change two, as arrays need NumPy's generator.
+# Python looks up names, checks types and makes objects for every dart. NumPy computes whole arrays in compiled code; to rewrite a loop for that is to **vectorise** it.
+# Each function below changes *one* thing in the one before; only the first must change two, as arrays need NumPy's generator.
 
 # %%
 from course_lib.pi import count_inside
@@ -267,7 +264,7 @@ def squares(darts):  # no hypot, which takes care of overflow and takes a square
     return np.count_nonzero(x * x + y * y <= 1)
 
 
-def blocks(darts, block=2**14):  # arrays that fit into the core's cache
+def blocks(darts, block=2**14):  # smaller arrays, nearer to the core
     return sum(squares(min(block, darts - first)) for first in range(0, darts, block))
 
 
@@ -301,18 +298,18 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The first, by far: one process became more than ten times as fast, without any rank. The other steps multiply by small factors. Ranks multiply what is left, by the
+# The first, by far: one process became more than ten times as fast, without a second one. Each other step is a small factor. Ranks multiply the speed of that program, by the
 # number of cores at most.
 #
 # </details>
 #
-# And the article? 59.8 / 9.79 is 6.1, not "almost 5". The loop is plain Python, which uses no GPU. And the MPI program throws no darts: it adds up the area under 4/(1 + x²) with other calls
+# And the article? 59.8 / 9.79 is 6.1 times as fast (or 5.1 times "faster"), not "almost 5". The loop is plain Python, which uses no GPU. And the MPI program throws no darts: it adds up the area under 4/(1 + x²), in another loop
 # (lesson 03 runs it). Two things changed at once, so nobody can say what MPI gained.
 
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
-# Now suppose you measure properly. **What will 1,024 ranks gain?** In every job of fixed size there is work that only one rank does: starting, reading, adding up. Its part of
+# Now suppose you measure properly. **What will 1,024 ranks gain?** In every job of fixed size there is work that more ranks do not shorten: starting, reading, adding up. Its part of
 # the time on one rank is the **serial fraction** s. Suppose that 5% is serial.
 
 # %%
@@ -329,8 +326,8 @@ found = largest(0.05, 1024)
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=why, word="computed")
 
 # %% [markdown]
-# This is **Amdahl's law**: n ranks have a speed-up of at most 1/(s + (1−s)/n). Solved for s, it gives the serial fraction that explains a measured speed-up (Karp and Flatt). Three
-# measurements on two ranks that differ by a few percent, as repeated runs do:
+# This is **Amdahl's law**: s stays, the rest is divided by n, so the speed-up is at most 1/(s + (1−s)/n). Solved for s, it gives the serial fraction that explains a measured speed-up (Karp and Flatt). Three
+# invented speed-ups on two ranks, a few percent apart, as repeated runs are:
 
 
 # %%
@@ -343,14 +340,14 @@ for speedup in (1.90, 1.98, 2.00):
     print(f"{speedup:.2f} on 2 ranks: s = {s:.3f}, so at most {largest(s, 1024):.0f} on 1024")
 
 # %% [markdown]
-# The answer is anything from 19 to 1,024. So the formula needs times whose errors are much smaller than s, and a job with nothing but a serial part to slow it. Compute it for 2, 4 and 8 ranks, one per core. If s stays the same, there is a serial part. If it grows with n, the time went into messages or waiting, and
-# Amdahl's law is the wrong model. And measure near your goal: from 8 ranks to 64, not from 2 to 1,024.
+# The answer is anything from 19 to 1,024. So the formula needs times with a relative error much smaller than s, and a job that only its serial part slows down. Compute s for 2, 4 and 8 ranks, one per core. If it stays the same, the serial part explains it. If it grows with n, the time went into messages or waiting, and
+# Amdahl's law is the wrong model. And measure near your goal, on several nodes if it has them: predict 64 ranks from 8, not 1,024 from 2.
 
 # %% [markdown]
 # ## References
 #
 # - J. Davis, [Large Scale Deep Learning Using the High-Performance Computing Libraries OpenMPI and
-#   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: the loop and the numbers called published.
+#   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: the loop, the 59.8 s and the 9.79 s.
 # - NumPy, [Parallel random number generation](https://numpy.org/doc/stable/reference/random/parallel.html).
 # - G. Amdahl, [Validity of the single processor approach](https://doi.org/10.1145/1465482.1465560), 1967.
 # - A. Karp and H. Flatt, [Measuring parallel processor performance](https://doi.org/10.1145/78607.78614), 1990.

@@ -246,7 +246,7 @@ TERMS_FROM = Exercise(
 SIXTEEN_GPUS = Question(
     id="03.q3",
     question="A training step takes 80 ms on one GPU, and 20 ms on 8 GPUs that share its batch. What do you "
-    "expect on 16, if adding up gradients takes as long as on 8, and nothing overlaps?",
+    "expect on 16, if adding up gradients takes as long as on 8, nothing overlaps, and every GPU stays full?",
     options=(
         Option(
             "10 ms",
@@ -307,7 +307,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p6",
-        question="From how many strips on do two ranks pay?",
+        question="From how many strips on are two ranks faster?",
         objectives=(1,),
         targets=("n-ranks-n-times",),
     ),

@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π is 4 arctan(1), the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N, each as high as the
-# curve in its middle. (To compute an area is called **quadrature**.)
+# π is the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N. Each is as high as the curve
+# above its middle. (Computing an area is **quadrature**.)
 
 # %%
 # %%px --save 03_quadrature.py
@@ -38,14 +38,14 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on: `range(1, strips, 4)`. NumPy gets 16,384 of them at a time (`block`), which fit in
-# the core's cache:
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on: `range(1, strips, 4)`. NumPy gets a `block` of 16,384 strips at a time, few enough
+# for the core's cache:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `Reduce` adds up the parts on rank 0. How close do few strips come to π?
+# `Reduce` adds up the ranks' parts on rank 0:
 
 
 # %%
@@ -58,6 +58,9 @@ def pi(team, strips):
     return float(total)
 
 
+# %% [markdown]
+# Ten times the darts brought half a digit of π (lesson 02). **Guess:** what do ten times the strips bring?
+
 # %%
 # %%px
 for strips in (10, 100, 1_000):
@@ -65,71 +68,73 @@ for strips in (10, 100, 1_000):
     if comm.rank == 0:
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
-# %% [markdown]
-# Ten times the strips come a hundred times closer. Now the time; `timed` is from lesson 01.
+# %% [markdown] tags=["subslide"]
+# Two digits! And the time? `timed` is lesson 01's:
 
 # %% tags=["source: course_lib.measure:timed", "subslide"]
 # %%px --save 03_quadrature.py
 
+# %% [markdown] tags=["subslide"]
+# Rank 0 does each job alone (`COMM_SELF`), then ranks 0 and 1 share it. `Split` makes a communicator of the ranks that pass the same value;
+# ranks 2 and 3 rest.
+
 
 # %%
 # %%px --save 03_quadrature.py
-def sweep(team, jobs):
-    """For each job, which is a number of strips, the seconds on the ranks of `team`."""
-    return {strips: timed(team, lambda n=strips: pi(team, n), repeat=100) for strips in jobs}
+def time_of(team, strips):
+    """Seconds for so many strips on the ranks of `team`: the best of five medians."""
+    medians = [timed(team, lambda: pi(team, strips), repeat=50) for _ in range(5)]
+    return min(medians)  # what else the cores do only adds
 
 
-jobs = (100, 1_000, 10_000, 100_000, 300_000)
+pair = comm.Split(comm.rank < 2)
+
+
+def one_and_two(jobs):
+    """On rank 0: the seconds of one rank and of two, for each job."""
+    one, two = {}, {}
+    for strips in jobs:
+        if comm.rank == 0:
+            one[strips] = time_of(MPI.COMM_SELF, strips)
+        if comm.rank < 2:
+            two[strips] = time_of(pair, strips)
+    return one, two
+
 
 # %% [markdown] tags=["subslide"]
-# Ranks 0 and 1 share each job; then rank 0 does it alone. (`Split` makes a communicator of the ranks that pass the same value; `COMM_SELF` is
-# one rank alone. Ranks 2 and 3 wait.) **Predict** the ratio for 1,000 strips.
+# Both, for five jobs:
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px --save 03_quadrature.py
-pair = comm.Split(comm.rank < 2)
-
-
-def one_and_two(jobs):
-    """On rank 0: the seconds of one rank and of two, for each job."""
-    two = sweep(pair, jobs) if comm.rank < 2 else None
-    one = sweep(MPI.COMM_SELF, jobs) if comm.rank == 0 else None
-    return one, two
-
-
-times = one_and_two(jobs)
+JOBS = (300_000, 100_000, 10_000, 1_000, 100)
+one, two = one_and_two(JOBS)
 
 # %% tags=["nbval-ignore-output"]
-one, two = cluster["times"][0]
+from course.lessons.l03_arctan_pi.figures import draw_times
+
+one, two = cluster["one"][0], cluster["two"][0]
 outcome("1,000 strips: how many times as fast are two ranks?", one[1_000] / two[1_000])
-
-
-def points(on, times, kind="measured"):
-    return [{"labels": {"strips": n, "on": on}, "value": times[n], "kind": kind} for n in times]
-
-
-show(points("one rank", one) + points("two ranks", two), x="strips", y="time", by="on")
+draw_times({"one rank": one, "two ranks": two})
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With 1,000 strips, two ranks are *slower*. With 300,000 they are nearly twice as fast, if each has a core to itself. On the left, the
-# time goes into calls of NumPy, which both ranks make. Half of the strips saves next to nothing, and a message comes on top.
+# With 1,000 strips, two ranks are *slower*. With 300,000 they are nearly twice as fast, if each has a core. A few strips
+# take next to no time; calling NumPy and sending a message do.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves are flat on the left and rise on the right. The simplest formula that does so is a straight line (bent
-# in the picture, whose axes are logarithmic):
+# Both curves begin flat, but for noise, and then rise. The simplest such formula is a straight line. (These logarithmic axes bend it.)
 #
 # **t = a + b · N / p**
 #
-# for N strips on p ranks. b is the time of one strip. a is what a run costs even without strips; it depends on p.
+# N strips take p ranks the time t. One strip takes b. A run without strips takes a, which depends on p.
 
 # %% tags=["exercise: 03.4"]
 
@@ -137,93 +142,91 @@ show(points("one rank", one) + points("two ranks", two), x="strips", y="time", b
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# The rest of the program fits both lines to the times above. b is from one rank: a strip does not know who adds it up.
-
+# Both lines, from the times above:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
-def main():
-    estimate = pi(comm, 1_000_000)
-    if comm.rank == 0:
-        one, two = times
-        (a_one, b), (a_two, _) = fit(one, 1), fit(two, pair.size)
-        print(f"π ≈ {estimate:.12f}, b = {1e9 * b:.2f} ns per strip")
-        print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__" and comm.rank == 0:
+    a_one, b = fit(one, 1)
+    a_two, _ = fit(two, pair.size)
+    print(f"b = {1e9 * b:.2f} ns per strip")
+    print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# **Predict:** from which N on do two ranks pay? With these numbers, set the two lines equal and solve.
+# **Predict** from which N on two ranks are faster. Set the two lines equal, with these numbers.
 
 # %%
-predict("From how many strips on do two ranks pay?", None)
+predict("From how many strips on are two ranks faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure eight jobs, and draw both lines.
+# Now measure eight jobs near there. The dashed lines are yours.
 
 # %%
 # %%px
-times_around = one_and_two(range(2_000, 32_000, 4_000))
+one_near, two_near = one_and_two(range(30_000, 0, -4_000))
 
 # %% tags=["nbval-ignore-output"]
-one_around, two_around = cluster["times_around"][0]
-won = [n for n in one_around if two_around[n] < one_around[n]]
-outcome("From how many strips on do two ranks pay?", won[0] if won else 0)
+one_near, two_near = cluster["one_near"][0], cluster["two_near"][0]
+won = [n for n in one_near if two_near[n] < one_near[n]]
+outcome("From how many strips on are two ranks faster?", min(won, default=0))
 
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
-rows = points("one rank", one_around) + points("two ranks", two_around)
-rows += points("one rank", {n: a_one + b * n for n in one_around}, "predicted")
-rows += points("two ranks", {n: a_two + b * n / 2 for n in one_around}, "predicted")
-show(rows, x="strips", y="time", by="on")
+lines = {"one rank": (a_one, b), "two ranks": (a_two, b / 2)}
+draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b, where the dashed lines cross. Two ranks *cost* a₂ − a₁ more, for message and waiting, and *save*
-# half of b N. The first job that two ranks win should agree within a factor of two or so (0: they won none). If not, look at what
-# else the cores are doing: each line hangs on two points.
+# a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b: there the dashed lines cross. Two ranks *cost* a₂ − a₁ more, for message and waiting.
+# They *save* half of b N. The first win is often within a factor of two of your N (0: no win).
+# Do the dots of two ranks lie beside their line? Then a₂ has changed since: messages are at the mercy of what else runs, and where. (One
+# rank's step after 16,384 strips is its second block.)
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The program, on any machine:
+# Now run the program with two ranks only. **Predict:** with nobody beside them, do the lines cross at fewer strips?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
 
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Usually, on fewer than four cores: above, a rank that waits hands its core to others, and comes back late. So **a is not a property of the
+# program alone**.
+#
+# </details>
+
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# Two ranks can finish 100,000 strips sooner. Or each takes 100,000 of its own. **Predict** their time, divided by that of one rank with
-# 100,000.
+# Two ranks can also do 200,000 strips. **Predict** their time, divided by that of one rank with 100,000.
 
 # %%
 predict("Two ranks, 200,000 strips: times as long?", None)
 
 # %%
 # %%px
-times_grown = one_and_two([100_000, 200_000])
+two_grown = time_of(pair, 200_000) if comm.rank < 2 else None
 
 # %% [markdown]
-# We also draw what the line of two ranks says of more, *if a stayed the same*. Which job will be flat?
+# Your line also says what more ranks would do, *if a stayed the same*. **Guess:** how many times as fast as 2 ranks are 1,024, with 100,000
+# strips in all?
 
 # %% tags=["nbval-ignore-output"]
-one_grown, two_grown = cluster["times_grown"][0]
-outcome("Two ranks, 200,000 strips: times as long?", two_grown[200_000] / one_grown[100_000])
-scaling = []
-for p in (2, 16, 128, 1024):
-    for job, n in (("the same 100,000", 1e5), ("100,000 per rank", 1e5 * p)):
-        labels = {"ranks": p, "job": job}
-        scaling.append({"labels": labels, "value": a_two + b * n / p, "kind": "predicted"})
-show(scaling, x="ranks", y="time", by="job")
+outcome("Two ranks, 200,000 strips: times as long?", cluster["two_grown"][0] / one[100_000])
+
+ranks, N = (2, 16, 128, 1024), 100_000
+same_job = {p: a_two + b * N / p for p in ranks}
+per_rank = {p: a_two + b * N * p / p for p in ranks}
+draw_times({"100,000 strips": same_job, "100,000 per rank": per_rank}, x="ranks", kind="predicted")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# About 1, if each has a core: a rank does the work of one, and only a is larger. **Weak scaling** lets the job grow with the ranks: N/p stays, so t stays. **Strong scaling** keeps the job: N/p shrinks, a does not. Once b N/p is as small
-# as a, more ranks can at most halve t. The **efficiency**, the speed-up divided by p, falls all along.
+# About 1, if each rank has a core: each does what one did. The same job is far from 512 times as fast: **strong scaling** keeps the job, so N/p shrinks and a does not. In **weak
+# scaling** the job grows with the ranks: N/p stays, and so does t, if a does. **Efficiency** is the speed-up over one rank, divided by p.
 #
 # </details>
 
@@ -232,9 +235,9 @@ show(scaling, x="ranks", y="time", by="job")
 #
 # | | what changes |
 # |---|---|
-# | a | some 2 µs per message with InfiniBand, 30 µs with TCP over Ethernet; in a tree of 1,024 ranks, 10 messages in a row. So a grows with p, and beyond some p the same job gets slower again |
-# | b | far smaller on a GPU, where starting a computation adds some 5 µs to a. So only larger jobs pay. b rises when each GPU gets too little to fill it |
-# | training | a step adds up one number per weight: a is about twice their bytes over the network's rate, less what overlaps with computing (lesson 06) |
+# | a | some 2 µs per message with InfiniBand, 30 µs with TCP. It grows with p: in a tree of 1,024 ranks, 10 messages follow each other |
+# | b | far smaller on a GPU, so only larger jobs pay; larger when a GPU gets too little to fill it |
+# | training | each step adds up one number per weight: a is about twice their bytes (out and back) over the network's rate, less what overlaps (lesson 06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -252,7 +255,7 @@ show(scaling, x="ranks", y="time", by="job")
 # network? (b) Did the job grow? (c) Which precision?
 #
 # <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of the work: a may be
-# all that is left. (a) and (c) come next.</details>
+# all that is left.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -322,7 +325,7 @@ team.Disconnect()
 print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
 
 # %% [markdown]
-# **Predict:** will two workers be faster than one process, with a thousand strips and with twenty million? (The loop is pure Python: b is some 100 ns.)
+# **Predict:** will two workers be faster than one process, with a thousand strips and with twenty million? (The loop is pure Python: b is one or two hundred ns.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
@@ -331,7 +334,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A thousand: slower. Twenty million: faster, up to twice if each worker has a core. It is the same line, with a large a. Two Pythons start, import NumPy and connect: that takes a good part of a second. So spawning pays for seconds of
+# A thousand: slower. Twenty million: faster, up to twice if each worker has a core (the parent may keep a third one busy while it waits). It is the same line, with a large a. Two Pythons start, import NumPy and connect: that takes tenths of a second. So spawning pays for seconds of
 # work, not for milliseconds. On a cluster, ask for slots for the workers, too; some sites forbid `Spawn`. The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with
 # 59.8 s for darts: two algorithms. Ours compares one loop with itself.
 #
@@ -341,7 +344,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # arctan(1). First each rank adds one term, then the ranks share a million. After N terms the sum is 1/N off: how many ranks with one term each would six
 # digits take?
 #
-# R's package Rmpi is usually built with the MPI of the operating system. Ranks of different MPIs cannot talk to each other, so `run_r` starts R's with the
+# R's package Rmpi is usually built with the MPI of the operating system. Ranks of different MPIs cannot talk to each other, so `run_r` starts the ranks of R with the
 # system's `mpirun`.
 
 # %%
@@ -396,16 +399,16 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # <details><summary>Open after you have run the cell</summary>
 #
 # A computer rounds after every addition. Other numbers of ranks add the same strips in another order, and round at other points. All sums are
-# right; they share 14 digits. Compare such results with a tolerance, never with `==`.
+# right (the midpoint rule itself is further from π than they are from each other); they share 14 digits. Compare such results with a tolerance, never with `==`.
 #
 # </details>
 
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# Is that so in training, too? Ranks that train together add up gradients (lesson 06), and another number of ranks adds them in another order. We need no ranks to see what
+# Is rounding as harmless in training? Ranks that train together add up gradients (lesson 06), and another number of ranks adds them in another order. We need no ranks to see what
 # that does. We train a network twice, from the same weights, on the same batches, the second time with each batch in reverse order. The loss of a batch is a mean over its images,
-# so their order should not matter. **Predict:** how many digits do the two losses share in step 1, and how many in step 300?
+# so their order should not matter. **Predict** for float32, which has about seven digits: how many do the two losses share in step 1, and how many in step 300?
 
 # %%
 import numpy as np
@@ -449,7 +452,7 @@ for dtype in (torch.float32, torch.float64):
 # (lesson 05) is large, the differences *grow*: after 300 steps no digit need be left. Nothing is wrong, and both networks learn. In float64 the
 # differences start at the 16th digit, and about ten digits survive.
 #
-# So a different loss in step 300 proves nothing. To check a parallel program against one process, compare the *first* steps, in float64, with a small
+# So a different loss in step 300 proves nothing. To check a parallel program against one process, compare the *first* steps (but more than one: the loss of step 1 has seen no gradient), in float64, with a small
 # model and the same samples, without dropout and batch norm: there, a difference in the first ten digits is a bug. Later, compare what training is for: accuracy, over several seeds.
 #
 # </details>

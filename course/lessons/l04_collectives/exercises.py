@@ -251,8 +251,8 @@ def counts(n):
 LOG_THE_LOSS = Question(
     id="04.q4",
     question="In every step, four ranks call `comm.Allreduce` for the gradients. You add: every hundred "
-    "steps, under `if comm.rank == 0:`, one more `comm.Allreduce`, of the losses, for the log. What happens "
-    "at step 100?",
+    "steps, under `if comm.rank == 0:`, one more `comm.Allreduce`, of the losses, for the log. What is most "
+    "likely at step 100?",
     options=(
         Option(
             "rank 0's call fetches the other ranks' losses, and adds",

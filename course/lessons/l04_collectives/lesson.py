@@ -3,7 +3,7 @@
 # goal: Add up arrays over all ranks in two ways, and find out which way to take where.
 # able:
 #   - build an all-reduce from messages, in two ways
-#   - count what each rank sends, on any number of ranks
+#   - count what each rank sends, on 2, 4, 8 … ranks
 #   - choose an all-reduce for a size, a network and a number of ranks
 # more:
 #   - count what crosses between nodes
@@ -24,9 +24,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks have an array each, and all need the sum: an **all-reduce**, as training on several GPUs does in every step (lesson 06). MPI's
-# `Allreduce` is a **collective**: all ranks make the same collective calls, in the same order. We build an all-reduce from messages. Cells
-# marked `--save` also fill `code/04_allreduce.py`.
+# Four ranks have an array each, and all need the sum: an **all-reduce**. Data-parallel training does one in every step (lesson 06). MPI's
+# `Allreduce` is a **collective**: all ranks make the same collective calls, in the same order. We build our own from messages, twice. Cells marked
+# `--save` also fill `code/04_allreduce.py`.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -38,8 +38,8 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, a rank cuts its array into one **chunk** per rank. Each step passes one to the right and adds the one from the left; complete
-# chunks go round again. (`Sendrecv` takes what to send, to whom, a tag; then where to receive, from whom, a tag.)
+# In the **ring algorithm**, a rank cuts its array into one **chunk** per rank. In each step it sends a chunk to the right, and adds the chunk that comes
+# from the left. That sum it sends next. Complete chunks go round once more, copied. (`Sendrecv` takes what to send, to whom, a tag; then the same for receiving.)
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -51,8 +51,8 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# We film both. Rank 0 brings 1, 2, 3, 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. **Predict:** after how many exchanges does every rank have
-# all sums, in the ring and by doubling?
+# We film both, a row per rank. Rank 0 brings 1, 2, 3, 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. **Predict:** after how many exchanges has every rank
+# all sums?
 
 
 # %%
@@ -90,14 +90,14 @@ film(cluster["films"], "In the ring, one chunk per exchange; by doubling, all (d
 # %% [markdown] tags=["slide"]
 # ## 2 · A slow link
 #
-# Which is faster? Between your ranks a message takes microseconds, so we *delay messages on purpose*: each takes 5 ms, plus its bytes at
-# 12.5 MB/s.
+# Which is faster? Your ranks have no network, so we *delay messages on purpose*: each takes 5 ms, plus its bytes at 12.5 MB/s.
 
 # %%
 # %%px
 from course_lib.effects import slow_messages
 
-comm = slow_messages(MPI.COMM_WORLD, seconds=0.005, gbit_per_s=0.1)
+ALPHA, RATE = 0.005, 12.5e6  # seconds per message; bytes per second, which is 0.1 Gbit/s
+comm = slow_messages(MPI.COMM_WORLD, seconds=ALPHA, gbit_per_s=0.1)
 
 # %% [markdown]
 # **Vote** for the winners at 1 KiB and at 4 MiB: (a) ring, ring, (b) ring, doubling, (c) doubling, ring, (d) doubling, doubling.
@@ -132,15 +132,15 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): at 1 KiB messages decide, 5 ms each; at 4 MiB bytes, 0.34 s per array.
+# (c): messages decide at 1 KiB, 5 ms each; bytes at 4 MiB, 0.34 s per array.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Count
 #
-# The **latency** α is the time of an empty message, half of a **ping-pong** there and back. Each byte adds β seconds; 1/β is the **bandwidth**.
-# The **alpha-beta model** says that an all-reduce takes messages · α + bytes · β, as counted on one rank.
+# The **latency** α is the time of an empty message, half of a **ping-pong** (there and back). Each byte adds β seconds; 1/β is the **bandwidth**.
+# The **alpha-beta model** says that an all-reduce takes messages · α + bytes · β of one rank.
 
 # %% tags=["exercise: 04.4"]
 
@@ -149,24 +149,25 @@ if __name__ == "__main__":
 # Point at the film.
 
 # %% [markdown] tags=["subslide"]
-# **Predict** the size at which both ways take equally long on the slow link (5 ms, 12.5 MB/s, four ranks). Your counts compute it:
+# At which size do both ways take equally long, on the slow link and four ranks? **Guess** first; then your counts compute it, and the link
+# decides:
 
 # %% tags=["nbval-ignore-output"]
 # %%px
-messages, arrays = np.subtract(*counts(4))  # the ring's minus doubling's
-main(round(0.005 * messages * 12.5e6 / -arrays))
+(messages, arrays), (fewer, more) = counts(4)
+costs = ALPHA * (messages - fewer)  # seconds that the ring loses by its messages
+main(round(costs * RATE / (more - arrays)))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring sends 4 messages more, 20 ms, and half an array less. In 20 ms go 250 kB, so they tie at 500 kB: 90 ms either way (delays are
-# sleeps, and end late). On two ranks bytes cannot tell: each sends one array in both ways. More times that without delay, one rank per core,
-# beside `Allreduce`.
+# The ring sends 4 messages more, which cost 20 ms, and half an array less. In 20 ms go 250 kB, so they tie at 500 kB: 90 ms either way
+# (delays are sleeps, and end late).
 #
 # </details>
 
 # %% [markdown]
-# And on eight ranks? **Predict** the times at 1 KiB and at 4 MiB. (`course_lib/effects.py` adds the delay, here and above.)
+# And on eight ranks? **Predict** the times at 1 KiB and at 4 MiB. (`course_lib/effects.py` adds the delay.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.005 0.1 code/04_allreduce.py | grep ranks
@@ -185,18 +186,25 @@ main(round(0.005 * messages * 12.5e6 / -arrays))
 
 # %%
 # %%px --save 04_allreduce.py
+ALPHA, RATE = 2e-6, 25e9  # seconds per message, bytes per second
+
+
+def predicted(n, nbytes):
+    """Milliseconds on n ranks, in the ring and by doubling."""
+    return [1e3 * (ALPHA * messages + arrays * nbytes / RATE) for messages, arrays in counts(n)]
+
+
 if comm.rank == 0:
     print("predicted   ms for 1 MiB: ring, doubling   for 1 GiB: ring, doubling   (2 us, 25 GB/s)")
     for n in 2, 4, 64, 2048:
-        ms = [1e3 * (2e-6 * count + size * m / 25e9) for m in (2**20, 2**30) for count, size in counts(n)]
-        print(f"n = {n:4} {ms[0]:20.3f} {ms[1]:10.3f} {ms[2]:19.3f} {ms[3]:10.3f}")
+        small, large = predicted(n, 2**20), predicted(n, 2**30)
+        print(f"n = {n:4} {small[0]:20.3f} {small[1]:10.3f} {large[0]:19.3f} {large[1]:10.3f}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring's messages grow with n, its bytes stay below two arrays; by doubling, both grow with log₂ n. Here the ring wins above
-# 0.4 MB on four ranks, above 23 MB on 2,048. The model lets all messages travel undisturbed; on a real network, far
-# partners share links.
+# The ring's messages grow with n, its bytes stay below two arrays. By doubling, both grow with log₂ n. So the ring wins above 0.4 MB on four
+# ranks, but only above 23 MB on 2,048. (On real networks far partners share links: more time for doubling.)
 #
 # </details>
 
@@ -205,10 +213,9 @@ if comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | algorithm | MPI and NCCL choose per call: rings, trees; *halving and doubling* has 2·log₂ n messages and the ring's bytes |
-# | latency | about 2 µs with RDMA, tens of µs over TCP |
+# | algorithm | MPI and NCCL choose per call: rings, trees, or *halving and doubling* (2·log₂ n messages, the ring's bytes) |
+# | latency | about 2 µs when network cards access memory (RDMA), more from GPUs; tens over TCP |
 # | several GPUs per node | often: sum inside nodes, then between (More) |
-# | training | sums overlap with backward |
 
 # %% tags=["exercise: 04.q4", "subslide"]
 
@@ -217,14 +224,14 @@ if comm.rank == 0:
 #
 # - All ranks make the same collective calls, in the same order.
 # - Per rank, a ring sends 2(n−1)/n arrays in 2(n−1) messages, doubling log₂ n arrays in log₂ n.
-# - Few messages win for small arrays, few bytes for large ones. Then measure what the model leaves out.
+# - Few messages win for small arrays, few bytes for large ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A new network has twice the bandwidth and the same latency. From which size on does the ring win now? (a) Half the old one, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c): at the border, additional messages cost as much as the bytes that they save. A byte costs half
+# <details><summary>What to listen for</summary>(c): where they tie, added messages cost what the saved bytes cost. A byte costs half
 # as much now, so it takes twice as many.</details>
 
 # %% [markdown]
@@ -275,13 +282,13 @@ for name, kilobytes in total.items():
     print(f"{name:36} {kilobytes:5.0f} kB")
 
 # %% [markdown]
-# In the ring, two of the four ranks send all their 900 kB to the other node. If neighbours are on different nodes, all four do. Launchers that fill
+# In the ring, two of the four ranks send all their 900 kB to the other node; by doubling, all four send 600 kB, in the second exchange. With a ring whose neighbours are on different nodes, all four send their 900 kB. Launchers that fill
 # one node after the other place a ring well.
 #
 # Can we do with less? A **hierarchical all-reduce** sums inside each node; one **leader** per node exchanges with the other leaders, and passes the result
 # on inside.
 #
-# Inside a node both go along a **tree**. In a **broadcast** (`Bcast`) every rank that has the array sends it on: after one round two ranks have it, then
+# Inside a node, sum and result both travel along a **tree**. In a **broadcast** (`Bcast`) every rank that has the array sends it on: after one round two ranks have it, then
 # four, then eight; ten rounds reach 1,024. A **reduce** (`Reduce`) is the same tree backwards, and leaves the sum on one rank. The course's library has
 # both, and our ring as `ring_allreduce`.
 
@@ -306,8 +313,8 @@ if comm.rank == 0:
 # <details><summary>Open after you have run the cell</summary>
 #
 # 1,200: a ring of two leaders, 600 kB each. That is a third less than the well-placed ring. With 64 nodes of 8 ranks, bytes hardly differ any more (126 arrays against 128),
-# but the ring takes 1,022 steps. If sends are eager, it waits for 128 messages between nodes, one after the other; if they wait for their receiver
-# (rendezvous, lesson 01), for 1,022. The leaders wait for 126. Real libraries let all ranks of a node talk to other nodes, each with a part of the array, so that no
+# but a chunk makes 1,022 steps round the ring, and about 128 of them, one after the other, lead to another node. If sends wait for their receiver
+# (rendezvous, lesson 01), all 1,022 take as long as those. The leaders make 126 steps. Real libraries let all ranks of a node talk to other nodes, each with a part of the array, so that no
 # network card rests.
 #
 # </details>
@@ -327,14 +334,13 @@ if comm.rank == 0:
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, though MPI can start its ranks; Horovod (lesson 06) sits beside it. A **CUDA-aware MPI** takes arrays in a GPU's memory; any other
-# needs a copy in main memory. NCCL's all-reduce has one argument more than MPI's, a **stream**: a queue of the GPU. Its calls return when the sum is *queued*, not when it is
-# there.
+# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, though MPI can start its ranks. A **CUDA-aware MPI** takes arrays in a GPU's memory; any
+# other needs a copy in main memory. NCCL's all-reduce has one argument more than MPI's, a **stream**: a queue of the GPU. Its calls return when
+# the sum is *queued*, not when it is there.
 #
-# PyTorch calls the runtime of a group of ranks its **backend**. Gloo knows nothing of our MPI ranks, so they have to find each other: rank 0 opens a
-# **store**, a table in which every rank writes its address and reads those of the others. That is Gloo's **rendezvous** (not the one of lesson 01), and what it
-# leaves is a *context*: the ranks, and their connections. Each process group (lesson 07) has its own. (With NCCL, two groups of
-# one GPU must still take turns.)
+# PyTorch calls the runtime of a group of ranks its **backend**. Gloo knows nothing of our MPI ranks, so they have to find each other. Rank 0
+# opens a **store**: a table in which every rank writes its address, and reads those of the others. That is Gloo's **rendezvous** (not the one of
+# lesson 01).
 #
 # MPI tells the ranks where the store is, and is not needed after that.
 
@@ -366,7 +372,7 @@ meet(comm)
 # %% [markdown]
 # You meet the store under other names, too: `tcp://host:port`, `file://path`, or `env://`, which reads the address from environment variables.
 #
-# The collectives are MPI's by name. A guide (Kolly 2022, see References) prints this example, on a group of two ranks, and says that rank 1's tensor
+# The collectives are MPI's by name. A guide (Kolly 2022, see References) prints the example below, a `reduce` to rank 0 of two ranks, and says that rank 1's tensor
 # "shouldn't be changed"; its output shows `[2, 110]` on rank 0 and `[2, 11]` on rank 1. We run it on two ranks, then on all four. **Predict** what rank 1
 # holds the second time.
 
@@ -389,7 +395,7 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # <details><summary>Open after you have run the cell</summary>
 #
 # On two ranks rank 1 kept its two numbers; with longer tensors it need not (PyTorch issue 76527). On four, Gloo multiplies partial products into tensors on the way. PyTorch's documentation promises
-# nothing for them. A small run showed what a backend happened to do, and the guide took it for the rule.
+# nothing for ranks other than `dst`. A small run showed what a backend happened to do, and the guide took it for the rule.
 #
 # </details>
 
@@ -400,7 +406,7 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% [markdown]
 # Tables of what works on which backend grow old: the guide's, and PyTorch's own at that time, had no `reduce_scatter` and no `all_to_all` on Gloo. (In an **all-to-all**
 # every rank has a part for every other rank. **Scatter** distributes the root's parts, **gather** collects parts on the root.) So we try, and look at
-# each result. `mpi4py` is a backend of this course, `torch_mpi4py`, that calls MPI. PyTorch's own `mpi` needs a PyTorch that was compiled with MPI.
+# each result. This course's backend `torch_mpi4py` calls MPI (in the output: mpi4py). PyTorch's own `mpi` needs a PyTorch that was compiled with MPI.
 
 # %%
 # %%px
@@ -443,10 +449,10 @@ for name in by_rank[0]["gloo"]:
     print(f"{name:18} gloo: {said[0]:12} mpi4py: {said[1]}")
 
 # %% [markdown]
-# Both leave what they should, on both. `monitored_barrier` exists for Gloo alone: PyTorch refuses it elsewhere.
+# `reduce_scatter` and `all_to_all` leave what they should on both backends. `monitored_barrier` exists for Gloo alone: PyTorch refuses it elsewhere.
 
 # %% [markdown]
-# **Which all-reduce for which size?** Two ranks, one per core, from 4 bytes to 64 MiB: our two, MPI's own and Gloo's, in one run. A ping-pong stands
+# **Which all-reduce for which size?** Two ranks, from 4 bytes to 64 MiB: our two, MPI's own and Gloo's, in one run. A ping-pong stands
 # beside them; half of its left end is this machine's α. A point is the median of five runs, its bar goes from the fastest to the slowest.
 # On two ranks the ring sends one array in two messages, doubling in one. **Predict** which of the two wins at 1 KiB, 64 KiB, 4 MiB and 64 MiB.
 
@@ -478,8 +484,10 @@ for power in range(13 if comm.rank < 2 else 0):
     sweep += measure(two, ways, repeat=5, bytes=array.nbytes)
 
 # %% tags=["nbval-ignore-output"]
-alpha = next(row.value / 2 for row in cluster["sweep"][0] if row["way"] == "ping-pong")
-print(f"latency α = {1e6 * alpha:.1f} µs")
+left_end = {row["way"]: row.value for row in cluster["sweep"][0] if row["bytes"] == 4}
+print(f"latency α = {1e6 * left_end['ping-pong'] / 2:.1f} µs")
+for way, seconds in left_end.items():
+    print(f"{way:10} {seconds / left_end['ping-pong']:4.1f} ping-pongs")
 show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 
 # %% [markdown]
@@ -487,17 +495,17 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # At 1 KiB and 64 KiB doubling wins: it sends one message, the ring two. At 4 MiB they are close, at 64 MiB the ring wins on most machines. Copies and
 # additions decide there, which the model leaves out: on each rank the ring adds half an array, doubling a whole one (on four ranks 0.75 and 2). On a GPU
-# additions cost next to nothing.
+# additions cost little beside the network.
 #
 # </details>
 #
-# Look at two more things. At the left end: how many ping-pongs does each all-reduce cost? In between: which line bends where? That is where a library changes
-# its way, as `Allreduce` does.
+# Look at two more things. At the left end: how many ping-pongs does each all-reduce cost? In between: which line bends where? There the bytes begin to outweigh α, or a library changes
+# its way, as `Allreduce` may.
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages in turn: the ring costs one, doubling half a one, plus Python's part. Gloo sends through the operating system's network, and
-# wakes a thread for every message. The same question for GPUs has the same form: NCCL and a CUDA-aware MPI, beside each other, by size.
+# A ping-pong is two messages in turn. The model says one for the ring, half a one for doubling; the rest is Python's part, such as cutting chunks. Gloo sends through the operating system's network, and
+# wakes a thread for every message. For GPUs, ask the same of NCCL and a CUDA-aware MPI: beside each other, by size.
 #
 # </details>
 

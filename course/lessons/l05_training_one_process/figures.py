@@ -1,11 +1,12 @@
-"""The picture of lesson 05: new digits, and what each network reads in them."""
+"""The pictures of lesson 05: what each network reads in new digits, and how many it reads rightly."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpi_classroom.figures import FONT_SIZE, Picture, new_figure
+from mpi_classroom.show import show
 
 
 def draw_readings(
@@ -41,3 +42,13 @@ def _beside(uncut: Sequence[int], digits: Sequence[int]) -> str:
         if 2 * differ > len(digits)
         else "some other digits than the first"
     )
+
+
+def draw_right(right: Mapping[str, Sequence[int]], of: int) -> Picture:
+    """Draw for each named training how many of the `of` new images are right after each epoch."""
+    rows = [
+        {"labels": {"epoch": n, "training": name}, "value": v, "unit": f"of {of}", "kind": "counted"}
+        for name, values in right.items()
+        for n, v in enumerate(values, 1)
+    ]
+    return show(rows, x="epoch", y="new images read correctly", by="training")

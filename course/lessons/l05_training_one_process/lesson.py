@@ -25,10 +25,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# If a **mini-batch** (batch for short) does not fit into memory, compute the gradients of its pieces, the **micro-batches**, one after another: `backward()` *adds* to those
-# that are there. This is **gradient accumulation**.
+# A **mini-batch** (batch for short) may not fit into memory. Then compute the gradients of its pieces, the **micro-batches**, one after another:
+# `backward()` *adds* to the gradients already there. This is **gradient accumulation**.
 #
-# Cells marked `--save` also fill `code/05_train.py` (`__file__`), which learns handwritten digits and reads 297 new ones.
+# We learn 1,500 handwritten digits, and read 297 new ones. Cells marked `--save` also fill `code/05_train.py` (here `__file__`).
 
 # %%
 # %%px --save 05_train.py
@@ -60,45 +60,58 @@ labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part
 # %%px --save 05_train.py
 
 # %% [markdown] tags=["subslide"]
-# New: `piece`, the most images at once; `after_first` and `warm_up`, for sections 3 and 4. A short last batch is left out.
+# A small network. `norm` is for section 3, where it will be one more layer:
 
 
 # %%
 # %%px --save 05_train.py
-def network(*after_first):
+def network(norm=nn.Identity):
     torch.manual_seed(0)
     first, second, last = nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 10)
     for weights in nn.Sequential(first, second, last).parameters():
-        weights.data *= 3  # nearer to the edge than PyTorch's own: see section 4
-    return nn.Sequential(first, *(make() for make in after_first), nn.Tanh(), second, nn.Tanh(), last)
+        weights.data *= 3  # section 4 needs it
+    return nn.Sequential(first, norm(128), nn.Tanh(), second, nn.Tanh(), last)
 
 
-def train(model, size, piece, rate, warm_up=0):
-    """Train for 8 epochs; after each: loss on the new images, how many are right, what each is read as."""
-    optimizer, steps, scores = torch.optim.SGD(model.parameters(), lr=rate), 0, []
+def score(model):
+    """Loss on the new images, how many are right, what each is read as."""
+    outputs = model.eval()(new_images)
+    read = outputs.argmax(1)
+    return F.cross_entropy(outputs, new_labels).item(), (read == new_labels).sum().item(), read
+
+
+# %% [markdown] tags=["subslide"]
+# `piece` is how many images the network gets at once; `accumulate`, which cuts the batch, follows. (`warm_up` is for section 4.)
+
+
+# %%
+# %%px --save 05_train.py
+def train(model, size, piece, rate, warm_up=1):
+    """Train for 8 epochs; the scores after each."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    steps, scores = 0, []
     for epoch in range(8):
-        for batch in shuffled_batches(len(images), size, seed=0, epoch=epoch)[: len(images) // size]:
+        batches = shuffled_batches(len(images), size, seed=0, epoch=epoch)
+        model.train()
+        for batch in batches[: len(images) // size]:  # without a short last batch
             steps += 1
-            optimizer.param_groups[0]["lr"] = rate * min(1, steps / max(1, warm_up))
+            optimizer.param_groups[0]["lr"] = rate * min(1, steps / warm_up)  # grows, then stays
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
-        outputs = model.eval()(new_images)
-        loss, read = F.cross_entropy(outputs, new_labels), outputs.argmax(1)
-        scores.append((loss.item(), (read == new_labels).sum().item(), read))
-        model.train()
+        scores.append(score(model))
     return scores
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank runs some trainings; `allgather` hands all scores to all.
+# Each rank runs some trainings; `allgather` hands all scores to all ranks.
 
 
 # %%
 # %%px --save 05_train.py
-def sweep(trainings, *after_first):
+def sweep(trainings, norm=nn.Identity):
     """The scores of all trainings, in their order, on every rank; rank 0 prints how each ends."""
     mine = range(comm.rank, len(trainings), comm.size)
-    done = comm.allgather({n: train(network(*after_first), *trainings[n]) for n in mine})
+    done = comm.allgather({n: train(network(norm), *trainings[n]) for n in mine})
     scores = [done[n % comm.size][n] for n in range(len(trainings))]
     for (size, piece, rate, *_), epochs in zip(trainings, scores, strict=True):
         loss, right, _ = epochs[-1]
@@ -110,7 +123,8 @@ def sweep(trainings, *after_first):
 CUTS = [(128, piece, 0.4) for piece in (128, 64, 100, 127)]
 
 # %% [markdown]
-# Many tutorials divide each loss by the number of pieces, as below. We cut 128 images into 64 + 64, 100 + 28, and 127 + 1. **Vote:** which end with the loss of an uncut training, to six decimals? (a) All three, (b) 64 + 64 alone, (c) none.
+# Many tutorials divide each loss by the number of pieces, as below. We cut 128 images into 64 + 64, 100 + 28, and 127 + 1. **Vote:** which end
+# with the loss of an uncut training, to six decimals? (a) All three, (b) 64 + 64 alone, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -125,7 +139,8 @@ def accumulate(model, inputs, targets, piece):
 
 
 scores = sweep(CUTS)
-first, read = new_images[:10].numpy(), [epochs[-1][2][:10].tolist() for epochs in scores]
+first = new_images[:10].numpy()
+read = [epochs[-1][2][:10].tolist() for epochs in scores]
 
 # %%
 from course.lessons.l05_training_one_process.figures import draw_readings
@@ -145,7 +160,7 @@ draw_readings(cluster["first"][0], ["uncut", "64 + 64", "100 + 28", "127 + 1"], 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# One more cell makes a program. **Predict:** will 127 + 1 agree with the uncut line to the last digit, on 3 ranks, too?
+# One more cell makes a program. **Predict:** will 127 + 1 agree with the uncut line in all printed digits, on 3 ranks, too?
 
 
 # %%
@@ -159,9 +174,9 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Yes; only rounding differs. A mean over the batch is a *sum*, divided once, and a sum may be cut anywhere. So this course has one
-# convention: **sum the losses, divide by the size of the whole batch before backward, add the gradients**. In `accumulate`:
-# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`. Pieces may run on many ranks (lesson 06) or in a pipeline (lesson 08).
+# Yes; only rounding differs, further right. A mean over the batch is a *sum*, divided once, and a sum may be cut anywhere. The course's convention: **sum
+# the losses, divide by the size of the whole batch before backward, add the gradients**. In `accumulate`:
+# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`. Pieces may run on many ranks (lesson 06).
 #
 # </details>
 
@@ -173,53 +188,52 @@ if __name__ == "__main__":
 
 # %%
 # %%px
-_ = sweep([(128, piece, 0.4) for piece in (128, 64, 16, 2)], lambda: nn.BatchNorm1d(128))
+_ = sweep([(128, piece, 0.4) for piece in (128, 64, 16, 2)], nn.BatchNorm1d)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None: 64 comes near, and 16 ends better here. An image's outputs depend on the others in its piece; no division repairs that. Of two images, each feature
-# becomes +1 and −1: only which is larger survives. *Layer* norm looks at one image at a time and may be cut. **Dropout** switches off random units: pieces draw
-# others, and agree on average only.
+# None: 64 comes near, and 16 ends better here. An image's outputs depend on the others in its piece; no division repairs that. (Two images become
+# about +1 and −1.) *Layer* norm looks at one image at a time and may be cut. **Dropout** switches off random units: pieces agree on average only.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# Sixteen GPUs with 16 images each make batches of 256: 5 steps per epoch, not 93. For plain **stochastic gradient descent** (SGD), the **linear scaling rule** says:
-# k times the batch, k times the **learning rate**. With a **warm-up**, the rate grows to that, here in the first 20 of 40 steps.
+# Sixteen GPUs with 16 images each make batches of 256. One GPU takes 93 steps per epoch, they take 5. For plain **stochastic gradient descent**
+# (SGD), the **linear scaling rule** says: k times the batch, k times the **learning rate**. With a **warm-up**, the rate grows to that in the
+# first steps.
 
 # %%
 predict("Right of 297 at 16 times the rate, no warm-up?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
+WARM_UP = 20  # steps; then try 10 and 5
 trainings = {  # images per batch, at once, rate, steps of warm-up
     "batch 16": (16, 16, 0.05),
     "256, same rate": (256, 256, 0.05),
     "256, 16 × the rate": (256, 256, 0.8),
-    "256, 16 × the rate, warm-up": (256, 256, 0.8, 20),
+    "256, 16 × the rate, warm-up": (256, 256, 0.8, WARM_UP),
 }
-rows = [
-    {"labels": {"epoch": n, "training": name}, "value": right, "unit": "of 297", "kind": "counted"}
-    for name, scores in zip(trainings, sweep([*trainings.values()]), strict=True)
-    for n, (_, right, _) in enumerate(scores, 1)
-]
+scores = sweep([*trainings.values()])
+right = {name: [of[1] for of in epochs] for name, epochs in zip(trainings, scores, strict=True)}
 
 # %% tags=["nbval-ignore-output"]
-ends = [row["value"] for row in cluster["rows"][0] if row["labels"]["epoch"] == 8]
-outcome("Right of 297 at 16 times the rate, no warm-up?", ends[2], word="counted")
-show(cluster["rows"], x="epoch", y="new images read correctly", by="training")
+from course.lessons.l05_training_one_process.figures import draw_right
+
+right = cluster["right"][0]
+outcome("Right of 297 at 16 times the rate, no warm-up?", right["256, 16 × the rate"][-1], word="counted")
+draw_right(right, of=297)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It guesses: long first steps throw the weights to where tanh is flat, and they stay there. The training **diverges**. Short first steps lead to weights that
-# bear long ones, if not smoothly: see epoch 4, near the full rate.
+# It guesses, as long first steps throw the weights too far: the training **diverges**. Short first steps lead to weights that bear long ones, if not
+# smoothly: see epoch 4.
 #
-# We chose a network near the edge: its first weights are 3 times PyTorch's. With PyTorch's, this warm-up fails, too; with ours, one of 5 steps does: change the
-# 20. Batches of 512 at 1.6 guess after any warm-up we tried.
+# We chose a case that warm-up decides: weights start 3 times as large as PyTorch's. Change `WARM_UP`: how short may it be?
 #
 # </details>
 
@@ -231,18 +245,19 @@ show(cluster["rows"], x="epoch", y="new images read correctly", by="training")
 # | Keras, Megatron-LM, DeepSpeed (lesson 12) | the pieces' means, by their number; then by ranks | wrong |
 # | DDP (lesson 07), FSDP (lesson 11) | gradients, by ranks | yours to weight |
 # | Megatron-LM: `--calculate-per-token-loss` | sum, by all tokens | right |
-# | Hugging Face `Trainer`, since July 2025 | the same | right |
+# | Hugging Face `Trainer`, since July 2025 | the same (most models) | right |
 #
-# Equal pieces hide it; texts have unequally many **tokens** (words).
+# Equal pieces hide it; texts differ in **tokens** (words, or parts).
 
 # %% tags=["exercise: 05.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, divide once by the whole batch, add the gradients: any cut is the same training up to rounding, if the network treats
-#   each image by itself, without chance. Mistakes raise no error: compare with an uncut run.
-# - With SGD, a larger batch wants a larger rate, often with a warm-up; with Adam, about √k times. Beyond some size, neither helps.
+# - Sum the losses, divide once by the whole batch, add the gradients. Then any cut is the same training up to rounding, if network and loss treat
+#   each image by itself, without chance.
+# - Mistakes raise no error: compare with an uncut run.
+# - For k times the batch, try k times the rate with SGD, √k times with Adam, and a warm-up. Beyond some size, neither helps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -250,7 +265,7 @@ show(cluster["rows"], x="epoch", y="new images read correctly", by="training")
 # On 64 GPUs your run is 2 percentage points worse than on 4, with the same rate, epochs and 32 images per GPU. Try one thing overnight: (a) a larger rate and
 # a warm-up, (b) fewer images per GPU, (c) more epochs. Which, and what would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs nothing. You are wrong if the *training* loss is as low as on 4 GPUs, or no rate helps. Then (b), at worse use of
+# <details><summary>What to listen for</summary>(a) costs least. You are wrong if the *training* loss is as low as on 4 GPUs, or no rate helps. Then (b), at worse use of
 # each GPU, or (c), which gives back time saved.</details>
 
 # %% [markdown]
@@ -290,21 +305,20 @@ fine, coarse = disagreement(torch.float64), disagreement(torch.float32)
 least, most = 8 * (fine < 1e-8), 4 if coarse > 1e-5 else 16
 print(f"digits that agree: at least {least} in float64, at most {most} in float32")
 
-# %% tags=["exercise: 05.q3"]
-
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The two losses differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without it, the loss of
-# 100 + 28 would have convinced everybody. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
+# `above` and `below` differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without any check, the 268 digits that 100 + 28 read rightly would have convinced everybody. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
 #
 # </details>
+
+# %% tags=["exercise: 05.q3"]
 
 # %% [markdown]
 # ### Threads or ranks?
 #
 # One process can use all cores of a machine without any message: its **threads** share the work inside each operation. So why train with ranks? We measure a step
-# of a small CNN on 128 images.
+# of a small convolutional network (CNN) on 128 images.
 
 # %%
 predict("Speed-up of the CNN with one thread per core (at most 4)?", None)
@@ -342,13 +356,13 @@ if team != MPI.COMM_NULL:
     speed += measure(team, ways)
 
 # %% tags=["nbval-ignore-output"]
-one, threads, *_ = [row.value for row in cluster["speed"][0]] * 2  # one core: the same twice
+one, threads = [row.value for row in cluster["speed"][0]][:2]
 outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threads)
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two free cores, threads and ranks may end close together. On busy cores threads lose most: they wait for each other after every operation. Jakovac and Pichler found something else on eight: there MPI and Gloo beat eight threads clearly. Who
-# is right? Say that an epoch takes a seconds that threads do not share, and b seconds that n threads share: a + b/n. Two of the published times give a and b,
+# On two free cores, threads and ranks may end close together. On busy cores threads tend to lose more: they wait for each other in every operation, ranks once a step. Jakovac and Pichler found something else on eight: there ranks, with MPI or with Gloo (another library for messages), beat eight threads clearly. Who
+# is right? Let *a* be the seconds of an epoch that threads do not share, and *b* those that *n* threads share: *a* + *b*/*n*. Two of the published times give *a* and *b*,
 # and the third is the test.
 
 # %%
@@ -369,14 +383,13 @@ theirs += [predicted(a + b / n, workers=n, way="threads") for n in (1, 2, 4, 8, 
 show(theirs, x="workers", y="an epoch of the CNN", by="way")
 
 # %% [markdown]
-# On 4 threads a + b/n says 35 s, published are 37: the formula is 2 s off. In it, 25 of 65 s are not shared: small operations, and all that runs between them. No number
-# of threads gets below 25 s. Eight ranks took 17 and 19 s: what threads do not share runs side by side in ranks, too. By the formula, ranks win
-# at most 45/32 = 1.4 times with two workers, and 30/8 = 3.7 times with eight: two cores may hide what eight show.
+# On 4 threads a + b/n says 35 s, published are 37: the formula is 2 s off. In it, 25 of 65 s are not shared: probably small operations, and all that runs between them. No number
+# of threads gets below 25 s. Eight ranks took 17 and 19 s: in ranks, even what threads do not share runs side by side. Ranks that share all of the 65 s would be faster than the formula's threads by 45/(65/2) = 1.4 times with two workers, and by 30/(65/8) = 3.7 times with eight: two cores may hide what eight show.
 #
 # One doubt remains. The slides do not say whether 128 images were a batch of all ranks or of each. If of each, eight ranks took eight times fewer steps, and
 # trained something else. Their accuracy fell from 99.1 to 98.7 %. Lesson 07 tells the two apart.
 #
-# What decides in practice: threads end where the machine ends, ranks do not. Large machines run a few threads in each of many ranks.
+# What decides in practice: threads end where the machine ends, ranks do not. Programs on clusters run a few threads in each of many ranks.
 
 # %% [markdown]
 # ### How large may one image be?
@@ -435,7 +448,7 @@ show(memory, x="edge of the image", y="memory", by="what")
 # 3 colours and 3 times 16 maps, of 4 bytes: 204 bytes per pixel, and a few for the weights. Twice the edge is four times the memory. But the *process* of the
 # largest image grew by about twice as much. What did we not count? The gradients of activations, two or three of which exist during backward. The
 # workspace that a convolution uses inside. Memory that the allocator keeps for later. On a GPU, the CUDA context and the buffers of NCCL. In larger networks,
-# the state of the optimizer. So an estimate is a lower bound: measure before you buy.
+# the gradients of the weights and the state of the optimizer. So such a count is a lower bound: measure before you buy.
 #
 # By the count, a GPU of 80 GB holds one image of 19,800 × 19,800 pixels, and some 14,000 × 14,000 if it grew as this CPU process did. A scanned tissue slide has 100,000 × 100,000: 2 TB. Then
 # one recomputes instead of keeping, computes in bf16, or cuts the image itself (lesson 10).

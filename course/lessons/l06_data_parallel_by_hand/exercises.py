@@ -242,7 +242,7 @@ SAME_TRAINING = Question(
 
 WHICH_GPU = Question(
     id="06.q2",
-    question="A training on eight GPUs, two per machine, is slow. In a profile, the one all-reduce of each "
+    question="A training on eight GPUs, two per machine, is slow. The one all-reduce of each "
     "step takes 310 ms on GPUs 0 to 5, and 12 ms on GPUs 6 and 7. What do you look at first?",
     options=(
         Option(

@@ -6,11 +6,11 @@
 #   - divide the loss so that it is the same training
 #   - find the rank that the others wait for
 # more:
-#   - let messages travel while a rank computes, and read a profile
+#   - let messages travel while a rank computes
 #   - compare a parameter server with an all-reduce
 # before: >-
 #   {01}, {04}; a training loop in PyTorch. Helpful: {05}
-# minutes: {core: 20, more: 30}
+# minutes: {core: 20, more: 20}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks call `Reduce`. Which of them hold the sum afterwards?
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# Five lines turn a training loop into **data parallelism**: each rank has a complete copy of the network, a **replica**, and its own part of every batch, a **shard**.
+# In **data parallelism**, each rank has a complete copy of the network, a **replica**, and its own part of every batch, a **shard**.
 #
 # ```
 #                ┌ rank 0: 32 images → replica → gradient ┐
@@ -48,6 +48,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+BATCH, STEPS = 128, 60
+
 torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
@@ -58,10 +60,34 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
-batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
+batches = [draw.choice(len(images), BATCH, replace=False) for _ in range(STEPS)]
 
 # %% [markdown] tags=["subslide"]
-# `numbers` shows MPI a tensor as a flat array. The next function copies rank 0's weights to all.
+# Here is the training loop that you know, with five new lines. `team` holds the ranks that train together.
+
+
+# %%
+# %%px --save 06_by_hand.py
+def train(team, rate):
+    """Train a network on all ranks of `team`; return it, and the loss of every batch."""
+    torch.manual_seed(team.rank)  # each rank draws weights of its own …
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    broadcast_weights(team, model)  # 1 … and all get rank 0's
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    losses = []
+    for batch in batches:
+        mine = np.array_split(batch, team.size)[team.rank]  # 2 this rank's shard
+        optimizer.zero_grad()
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
+        loss.backward()
+        sum_gradients(team, model)  # 4 the gradients of all ranks, added
+        optimizer.step()
+        losses.append(team.allreduce(loss.item()))  # 5 the losses of all ranks, added
+    return model, losses
+
+
+# %% [markdown] tags=["subslide"]
+# Line 1 calls `broadcast_weights`. MPI wants flat arrays; `numbers` shows it a tensor as one.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -70,36 +96,14 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# The next one adds up gradients: with `MPI.IN_PLACE`, `Allreduce` overwrites each rank's array with the sum.
+# Line 4 calls `sum_gradients`. With `MPI.IN_PLACE`, `Allreduce` overwrites each rank's gradient with the sum.
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
 
+
 # %% [markdown] tags=["subslide"]
-# In the training loop, the five numbered lines are new.
-
-
-# %%
-# %%px --save 06_by_hand.py
-def network():
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
-def train(comm, rate):
-    """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
-    torch.manual_seed(comm.rank)  # each rank draws weights of its own …
-    model, losses = network(), []
-    broadcast_weights(comm, model)  # 1 … and all get rank 0's
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    for batch in batches:
-        mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
-        optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
-        loss.backward()
-        sum_gradients(comm, model)  # 4 the gradients of all ranks, added
-        optimizer.step()
-        losses.append(comm.allreduce(loss.item()))  # 5 the losses of all ranks, added
-    return model, losses
+# And a test on new images:
 
 
 # %%
@@ -107,13 +111,13 @@ def train(comm, rate):
 def report(team, rate=1.0):
     """Train on all ranks of `team`; rank 0 prints the losses and the new images read correctly."""
     model, losses = train(team, rate)
+    right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
-        right = (model(new_images).argmax(1) == new_labels).double().mean().item()
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 calls `share_of_loss`, which is still missing. Let us try the mean loss: first each rank alone with all 128 images (`COMM_SELF` has one rank), then
+# Line 3's `share_of_loss` is still missing. Let us try the mean loss: first each rank alone with all 128 images (`COMM_SELF`), then
 # four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
 
 
@@ -129,7 +133,7 @@ report(comm, rate=1.0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The four guess: about one image in ten is right. And no error message.
+# (c). They guess: about one image in ten is right. And no error message.
 #
 # </details>
 #
@@ -143,11 +147,16 @@ report(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Now four ranks look *better* than one, and this program would be shipped. The losses betray it: 9.32 is four times 2.33.
-# Each rank took the *mean* over its shard, and line 4 *adds* four means. So a rate of 0.1 acts like 0.4: `report(MPI.COMM_SELF, rate=0.4)` ends at
-# 0.400933, a quarter of 1.603732. (Adam nearly cancels the factor.)
+# (c). Four ranks look *better* than one, and this program would be shipped. The first loss betrays it: 9.32 is four times 2.33.
+# Each rank takes the *mean* over its shard, and lines 4 and 5 *add* four means. So a rate of 0.1 acts like 0.4. (Adam nearly cancels the factor.)
+#
+# Prove it: one rank at 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
 #
 # </details>
+
+# %%
+# %%px
+report(MPI.COMM_SELF, rate=0.4)
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
@@ -159,8 +168,8 @@ report(comm, rate=0.1)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# Two lines make a program; run both cells. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
-# or three, (c) all six.
+# Two lines make a program. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
+# or three, (c) all six. Then run both cells.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -174,27 +183,26 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six, however the batch was cut. Each rank adds the losses of *its* images and divides by the *whole* batch:
-# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding*: the order of additions changes float64's
-# 16th digit, and in float32, or over many steps, earlier ones.
+# (c), all six. Each rank adds the losses of *its* images and divides by the *whole* batch:
+# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding*.
 #
-# Two layers break this. **Batch norm** normalises each feature over the images at hand: 128 on one rank, 43 on three. No division repairs that; PyTorch's
-# `SyncBatchNorm` does. **Dropout** switches off other units than one process would.
+# Two layers break this. **Batch norm** normalises each feature over the images at hand: 128 on one rank, 43 on three. PyTorch's
+# `SyncBatchNorm` repairs that. **Dropout** switches off other units than one process would.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# The ranks now come 0, 5, 10 and 20 ms late to every sum; a draw decides who. The last is a **straggler**. Each measures its time in
-# `sum_gradients`.
+# Before every sum, the ranks now sleep for 0, 5, 10 and 20 ms; a secret draw decides who is last, the **straggler**. Each rank times `sum_gradients`.
 
 # %%
 # %%px
 import time
 
-delays = comm.bcast(np.random.default_rng().permutation([0, 5, 10, 20]))  # ms; rank 0 draws
-model, seconds = network(), []  # the sums are of zeros; we look at the time alone
+draw = np.random.default_rng().permutation([0, 5, 10, 20])  # ms
+delays = comm.bcast(draw)  # rank 0's draw counts
+model, seconds = nn.Linear(64, 128), []  # the sums are of zeros; we look at the time alone
 for _ in range(20):
     time.sleep(delays[comm.rank] / 1000)
     began = MPI.Wtime()
@@ -225,8 +233,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 20 ms late   ···················· sum
 # ```
 #
-# The one with the *shortest* bar, which is the sum itself. The longest bar is the punctual rank's: its messages look slow, but a faster network would
-# not help. (If *all* bars were long, it might.)
+# The rank with the *shortest* bar: it waits for nobody. The longest bar is the punctual rank's; a faster network would
+# not shorten it. (If *all* bars were long, it might.)
 #
 # </details>
 
@@ -235,8 +243,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | line 4 | NCCL adds, in rings, in trees or inside the switch, while backward computes (More); limit (clip) gradients only after the sum |
-# | batch | 32 images per GPU make 2,048; the rate for 128 is then usually too small (lesson 05) |
+# | line 4 | NCCL adds gradients while backward computes (More); limit (clip) them after the sum |
+# | batch | 32 images per GPU make 2,048; a rate for 128 is then usually too small (lesson 05) |
 # | language model | divide by the tokens that the loss counts on all ranks |
 
 # %% tags=["exercise: 06.q1", "subslide"]
@@ -244,9 +252,9 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Add gradients, and divide the *sum* of a shard's losses by the *whole* batch: the same training on any number of ranks, up to rounding, unless
+# - Add gradients, and divide the *sum* of a shard's losses by the *whole* batch. The training stays the same on any number of ranks, unless
 #   layers mix images or draw at random.
-# - Who waits in an all-reduce is a victim. A rank that waits far less, step after step, is late.
+# - Who waits in an all-reduce is a victim. The rank that hardly waits is late.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -254,8 +262,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # learning rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): it is quick to check. Eight ranks with the old batch each make one eight times as
-# large. Then shards, batch norm, dropout, seeds (c). (a) changes the time.</details>
+# <details><summary>What to listen for</summary>(b): quick to check. Eight ranks with the old batch each make one eight times as
+# large. Then batch norm, dropout, seeds (c). (a) changes the time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -270,16 +278,16 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # %% [markdown]
 # ### When do messages cost no time?
 #
-# Our loop sends when backward is done. But the gradient of the last layer is complete when backward has hardly begun, and `Iallreduce` starts a sum and
-# returns at once. To compute while messages travel is called **overlap**. PyTorch calls a **hook**, a function of ours, as soon as a gradient is
-# complete:
+# Our loop sends when backward is done. But backward begins with the last layer, so that layer's gradient is complete early. PyTorch can call a **hook**, a function
+# of ours, as soon as a gradient is complete. In it, `Iallreduce` starts a sum and returns at once:
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# We need a deep network and a slow link. Its 12 messages of a step (6 layers, weight and bias) together take 2/3 of the time of forward and backward
-# (*delayed on purpose*; `course_lib/effects.py` is one page and says how). From here to the profile, `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. (Both take the same images: we look at the time alone.)
+# To compute while messages travel is called **overlap**. To see it, we need a deep network and a slow link: a step's 12 messages (6 layers, weight and bias) shall together take 2/3 of the time of forward and
+# backward. They are *delayed on purpose*; `course_lib/effects.py` says how, on one page. In this story, `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. (Both take the same images: we
+# look at the time alone.)
 
 # %%
 # %%px --targets 0:2
@@ -306,7 +314,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# `measure` lets three kinds of steps take turns: *compute* only; *compute, then send*; *overlap*. If the first takes 1, **predict** the other two.
+# Three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes 1 + 2/3. **Predict** the third.
 
 # %%
 # %%px --targets 0:2
@@ -323,93 +331,92 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One after the other takes the sum, 1 + 2/3. Overlap hides more than half of the 2/3 here: messages travel while backward computes. Not everything can
-# be hidden. The gradients of the first layer come last, and nothing is left to hide their messages behind. During forward there is nothing to send, and starting messages
-# costs time, too. Overlap needs somebody who moves messages while you compute.
-# With NCCL the GPU does, and takes a little of backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
+# Between the two: overlap hides more than half of the messages' time here. Why not all of it? The gradients of the *first* layer come last, and then nothing is left to hide their messages behind.
+# During forward there is nothing to send. And overlap needs somebody who moves messages while you compute. With NCCL the GPU does, and takes a little of
+# backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
 #
 # </details>
 #
-# **How many messages should a step send?** On the next link, each message costs a twentieth of a forward and backward pass, and the bytes of a step
-# together a whole one. `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**, and starts a
-# bucket's sum when its last gradient is there. Thresholds of 16 KiB, 1 MiB and 16 MiB make 12, 4 and 1 messages here. We send all 64 bits of a number, or only 16.
-# **Predict** the fastest of the three.
+# **How many messages should a step send?** On the next link, each message costs a twentieth of forward and backward, and all bytes of a step together cost as much as forward and backward.
+# `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**. A bucket's sum starts when its last gradient is there. Numbers travel with all
+# 64 bits, or rounded to 16. **Predict** the fastest of the six.
 
 # %%
 # %%px --targets 0:2 --timeout 100
 from course_lib.parallel.gradient_buckets import GradientBuckets
 
+THRESHOLDS = {"12 messages": 2**14, "4 messages": 2**20, "1 message": 2**24}  # bytes per bucket
+NUMBERS = {"64 bits": None, "16 bits": torch.bfloat16}
+
+once = timed(pair, lambda: compute(plain))
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(comm=pair, seconds=once / 20, gbit_per_s=8e-9 * nbytes / once)
-bucket_rows, sent = [], []
-for limit, name in ((2**14, "16 KiB"), (2**20, "1 MiB"), (2**24, "16 MiB")):
-    for bits, wire in ((64, None), (16, torch.bfloat16)):
-        model = deep()
-        buckets = GradientBuckets(slow, model, bucket_bytes=limit, wire_dtype=wire)
-        sent.append(f"{name}, {bits} bits: messages {len(buckets.buckets)}, bytes {buckets.nbytes}")
-        step = {f"{bits} bits": lambda: (compute(model), buckets.wait())}
-        bucket_rows += measure(pair, step, repeat=5, threshold=name, by="numbers of")
+slow = slow_messages(pair, seconds=once / 20, gbit_per_s=8e-9 * nbytes / once)
+
+
+def bucketed(threshold, dtype):
+    """A step of a new network whose gradients travel in buckets; and how many, with how many bytes."""
+    model = deep()
+    buckets = GradientBuckets(slow, model, bucket_bytes=threshold, wire_dtype=dtype)
+    return lambda: (compute(model), buckets.wait()), (len(buckets.buckets), buckets.nbytes)
+
+
+steps, sent = {}, {}
+for messages, threshold in THRESHOLDS.items():
+    for bits, dtype in NUMBERS.items():
+        name = f"{messages}, {bits}"
+        steps[name], sent[name] = bucketed(threshold, dtype)
+bucket_rows = measure(pair, steps, repeat=5, by="messages per step, and bits per number")
 
 # %%
-print(*cluster[0]["sent"], sep="\n")
+for name, (messages, nbytes) in cluster[0]["sent"].items():
+    print(f"{name:20} counted per step: messages {messages:2}, bytes {nbytes}")
 
 # %% tags=["nbval-ignore-output"]
-show(cluster[0]["bucket_rows"], x="threshold", y="time of a step", by="numbers of")
+show(cluster[0]["bucket_rows"], x="messages per step, and bits per number", y="time of a step")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages pay twelve times. Four pay four times, but three of them can travel while backward computes. One pays once, and has nothing left to
-# hide behind. Which number wins is a matter of the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB
-# for the first. 16 bits gain more than any threshold. Their price: every sum is rounded to 8 significant bits, so it is no longer the
-# training of one process. The largest number in float16 is 65,504; a bfloat16 has the range of float32, but in it, 256 + 1 is 256.
+# Twelve messages pay twelve times. One pays once, and has nothing left to hide behind. Four pay four times, but three of them can travel while backward computes. Which
+# number wins is a matter of the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB for the first.
+#
+# Going from 64 bits to 16 is the larger gain here. (From float32 it would save half of the bytes, not three quarters.) The price: every sum is rounded to 8 significant bits, so it is no longer the
+# training of one process. In a bfloat16, 256 + 1 is 256.
 #
 # </details>
 #
-# **Where does *your* step spend its time?** A **profiler** records what runs when. `record_function` names a range.
-
-# %% tags=["nbval-ignore-output"]
-# %%px --targets 0:2
-from torch.profiler import ProfilerActivity, profile, record_function
-
-with profile(activities=[ProfilerActivity.CPU]) as profiler:
-    with record_function("compute"):
-        compute(hooked)
-    with record_function("wait"):
-        wait()
-
-if comm.rank == 0:
-    for each in sorted(profiler.key_averages(), key=lambda event: -event.cpu_time_total):
-        if each.key in ("compute", "wait", "aten::mm", "aten::addmm"):
-            print(f"{each.key:12} {each.cpu_time_total / 1000:5.1f} ms in {each.count} calls")
-
-# %% [markdown]
-# Read it from the top. `compute` contains `aten::addmm`, the products of forward, and, the larger part, `aten::mm`, the products of backward. `wait` is two things: messages still on
-# their way, and ranks still on theirs.
-# `profiler.export_chrome_trace("trace.json")` writes a timeline that [Perfetto](https://ui.perfetto.dev) shows. On GPUs, look for an all-reduce that is long
-# on most ranks and short on one.
-#
-# Broadcast, hooks, fusion and compression together are what **Horovod** made popular, over MPI and NCCL. It broadcasts the *optimizer*, too. Say rank 0
+# Hooks, fusion and 16 bits are what **Horovod** made popular, over MPI and NCCL. It also broadcasts weights, as line 1 does, *and the optimizer*. Why that? Say rank 0
 # alone reads a checkpoint after a restart, and line 1 sends its weights. **Predict:** are the replicas equal one step later,
-# without that broadcast, and with it? (All ranks take the same images here, so there is nothing to sum.)
+# without the optimizer's broadcast, and with it? (All ranks take the same images here, so there is nothing to sum.)
 
 # %%
 # %%px
 from course_lib.parallel.data_parallel import broadcast_optimizer, replicas_agree
 
 
+def network():
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def take_step(model, optimizer):
+    optimizer.zero_grad()
+    share_of_loss(model(images[:500]), labels[:500], 500).backward()
+    optimizer.step()
+
+
+# %%
+# %%px
 def restart(send_optimizer):
-    """Two steps with a restart between them; whether all ranks hold the same weights afterwards."""
+    """A step, a restart, a step; whether all ranks hold the same weights afterwards."""
     model = network()
     broadcast_weights(comm, model)
-    for step in range(2):
-        if step == 0 or comm.rank > 0:  # a new optimizer, without momentum; rank 0 keeps its own
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-        if step == 1 and send_optimizer:
-            broadcast_optimizer(comm, optimizer)
-        optimizer.zero_grad()
-        share_of_loss(model(images[:500]), labels[:500], 500).backward()
-        optimizer.step()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    take_step(model, optimizer)
+    if comm.rank > 0:  # only rank 0 has the momentum back
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    if send_optimizer:
+        broadcast_optimizer(comm, optimizer)
+    take_step(model, optimizer)
     return replicas_agree(comm, model)
 
 
@@ -420,28 +427,9 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Momentum is state, too. Without it, ranks 1 to 3 take another step than rank 0, from equal weights and with equal gradients. Nothing fails.
+# Momentum is state, too. Without it, ranks 1 to 3 take another step than rank 0, from equal weights and with equal gradients. And again no error message.
 #
 # </details>
-
-# %% [markdown]
-# A study of data parallelism over MPI (Jakovac and Pichler, below) names ten phases of such a program: 0 init, 1 broadcast, 2 shard, 3 forward, 4 backward,
-# 5 average (ours adds, as line 3 has divided), 6 update, 7 barrier, 8 gather, 9 finalize. `course_lib` trains a whole epoch in these phases; 0 and 9 are the
-# import of `mpi4py` and the end of the process. One epoch of the digits is twelve steps:
-
-# %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
-# %%px
-
-# %%
-# %%px
-torch.manual_seed(0)
-parts = ("train_images", "train_labels", "test_images", "test_labels")
-data = Dataset("digits", True, *(digits[part] * (15 if "images" in part else 1) for part in parts))
-model = nn.Sequential(nn.Flatten(), network()).float()  # `course_lib` trains in float32
-optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-epoch = train_epoch(comm, model, optimizer, data, batch_size=128, seed=0)
-if comm.rank == 0:
-    print(f"steps: {len(epoch.losses)}, ranks: {epoch.ranks}, {epoch.score.accuracy:.0%} right")
 
 # %% tags=["exercise: 06.2"]
 
@@ -460,12 +448,13 @@ if comm.rank == 0:
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker and updates once: the numbers of an all-reduce. With w workers, it
-# receives w gradients and sends w copies of the weights in every step; in a ring all-reduce each rank sends less than two gradients, for any w
-# (lesson 04). An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But the straggler's gradient is **stale**: since it
+# A *synchronous* server waits for one gradient from every worker, then updates once. That gives the numbers of an all-reduce, but with w workers the server
+# receives w gradients and sends w copies of the weights per step. In a ring all-reduce each rank sends less than two gradients, for any w (lesson 04).
+#
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But the straggler's gradient is **stale**: since it
 # fetched the weights, the others have moved them. **Staleness** counts those updates.
 #
-# First three equal workers train. In a second run, worker 3 takes 100 ms longer for each batch. **Vote:** the largest staleness of its gradients is (a) 2,
+# Three equal workers train. Then, in a second run, worker 3 takes 100 ms longer for each batch. **Vote:** the largest staleness of its gradients is (a) 2,
 # one update by each of the others, (b) about 5, (c) more than 10.
 
 # %%
@@ -474,49 +463,44 @@ from course_lib.parallel.parameter_server import train_asynchronously
 from course_lib.training.loop import Batch, summed_cross_entropy
 
 
-def with_a_server(slow_worker):
-    """Train with rank 0 as the server; on rank 0, how many updates had which staleness."""
+def lesson_of(count, seconds):
+    """So many batches for a worker, who already has the next weights while it sleeps."""
+    for batch in (batches * 5)[:count]:
+        yield Batch(images[batch], labels[batch], len(batch))
+        time.sleep(seconds)
+
+
+def with_a_server(count, seconds=0.0):
+    """Rank 0 serves, the others train; on rank 0, how many gradients had which staleness."""
     torch.manual_seed(0)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-
-    count = 40 if slow_worker is None else 8 if comm.rank == slow_worker else 300
-
-    def worker_batches():
-        for batch in (batches * 5)[:count] if comm.rank > 0 else []:
-            yield Batch(images[batch], labels[batch], len(batch))
-            time.sleep(0.1 if comm.rank == slow_worker else 0)
-
-    _, service = train_asynchronously(comm, model, summed_cross_entropy, optimizer, worker_batches())
+    mine = lesson_of(count if comm.rank > 0 else 0, seconds)
+    _, service = train_asynchronously(comm, model, summed_cross_entropy, optimizer, mine)
     return service.histogram() if service else {}
 
 
-alike, straggling = with_a_server(None), with_a_server(3)
+alike = with_a_server(40)
+straggling = with_a_server(8, seconds=0.1) if comm.rank == 3 else with_a_server(300)
 
 # %% tags=["nbval-ignore-output"]
-updates = []
+BINS = {"0 to 1": range(2), "2 to 4": range(2, 5), "5 to 20": range(5, 21), "21 or more": range(21, 10**6)}
+gradients = []
 for run in ("alike", "straggling"):
-    for low, high in ((0, 1), (2, 4), (5, 20), (21, 1000)):
-        count = sum(n for stale, n in cluster[0][run].items() if low <= stale <= high)
-        words = f"{low} to {high}" if high < 1000 else "more"
-        updates.append(
-            {
-                "labels": {"staleness": words, "workers": run},
-                "value": count,
-                "unit": "gradients",
-                "kind": "counted",
-            }
-        )
-print(f"largest staleness: {max(cluster[0]['alike'])} alike, {max(cluster[0]['straggling'])} straggling")
-show(updates, x="staleness", y="number", by="workers")
+    histogram = cluster[0][run]
+    print(f"{run}: largest staleness {max(histogram)}")
+    for name, group in BINS.items():
+        count = sum(n for staleness, n in histogram.items() if staleness in group)
+        labels = {"staleness": name, "workers": run}
+        gradients.append({"labels": labels, "value": count, "unit": "gradients", "kind": "counted"})
+show(gradients, x="staleness", y="number", by="workers")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# While worker 3 computes one gradient, the other two update dozens of times. So the two are nearly alone: mostly 0 to 1. Among w equal workers the staleness is w − 1 on average, here 2; a worker that
-# is k times slower gives about k · (w − 1). A stale gradient belongs to weights that are gone, and no run can be
-# repeated, because the order of arrival decides the numbers. Large networks are almost always trained synchronously today; servers live on where tables of
-# embeddings are too large for one machine, as in recommenders.
+# While worker 3 computes one gradient, the other two update many times. Among w equal workers, staleness is w − 1 on average, here 2; a worker that
+# is k times slower gives about k · (w − 1). And its gradient belongs to weights that are long gone. No run can be repeated, because the order of arrival decides
+# the numbers. Large networks are almost always trained synchronously today. Servers live on where tables of embeddings are too large for one machine, as in recommenders.
 #
 # </details>
 
@@ -525,8 +509,8 @@ show(updates, x="staleness", y="number", by="workers")
 # %% [markdown]
 # ## References
 #
-# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the ten phases. The paper says that PyTorch's DDP starts one `Allreduce` per
-#   parameter; DDP sends buckets, like Horovod.
+# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: data parallelism in ten phases, which are [on a page of their own](../docs/torch-distributed.md). The paper says that
+#   PyTorch's DDP starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and which loss to divide by what.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion over MPI and NCCL.
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.

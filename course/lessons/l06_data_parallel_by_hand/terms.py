@@ -31,7 +31,6 @@ TERMS = (
         "A layer that shifts and scales each feature by its mean and spread over the samples at hand.",
         forms="",
     ),
-    Term("profiler", "A tool that records what a program runs, when, and for how long.", forms=""),
     Term("tensor fusion", "Putting several small tensors into one message."),
     Term("fusion threshold", "The number of bytes up to which tensors are put into one bucket."),
     Term(

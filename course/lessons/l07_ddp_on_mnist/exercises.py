@@ -362,25 +362,26 @@ FASTER_NETWORK = Question(
 )
 
 WHICH_CONTROL = Question(
-    id="07.q3",
-    question="One GPU with batches of 256 reaches 76.9 %. 64 GPUs with 32 images each, same rate and epochs, "
-    "reach 74.1 %. Which run shows whether the GPUs are to blame?",
+    id="07.q6",
+    question="A network with batch norm reaches 76.9 % on one GPU with batches of 256. On 64 GPUs with 4 "
+    "images each, at the same rate, it reaches 74.1 %. Which run most likely finds the lost points?",
     options=(
         Option(
             "64 GPUs that average in float64",
             reply="If rounding cost 2.8 points, three ranks would not end with the digits of one. And the "
-            "global batch would still be 2,048 in place of 256.",
+            "means of batch norm would still be over 4 images.",
             belief="communication-costs-accuracy",
         ),
         Option(
             "64 GPUs with another seed",
-            reply="That tells how far seeds move the accuracy. Both runs would still train with eight times "
-            "the batch.",
+            reply="That tells how far seeds move the accuracy. Each GPU would still normalise over 4 images "
+            "in place of 256.",
             belief="seeds-explain-it",
         ),
         Option(
-            "one GPU, batches of 2,048",
-            reply="It trains as the 64 do, without their sums. If it reaches 74.1 %, too, the batch did it.",
+            "64 GPUs with SyncBatchNorm",
+            reply="The global batch is 256 both times, so the batch is innocent here. But batch norm saw 256 "
+            "images on one GPU and sees 4 on each of 64. SyncBatchNorm sees all 256.",
             right=True,
         ),
     ),
@@ -415,8 +416,8 @@ TEST_SHARDS = Question(
 
 OTHER_MACHINE = Question(
     id="07.q5",
-    question="Our replay gives the CNN on eight ranks 5 s per epoch, by hand over MPI. The published study "
-    "measured 19 s on eight ranks. What follows?",
+    question="From steps measured one by one on our machine, we calculate what eight ranks would need: 5 s "
+    "per epoch of the CNN, by hand over MPI. The published study measured 19 s. What follows?",
     options=(
         Option(
             "our program is almost four times as fast",
@@ -426,14 +427,14 @@ OTHER_MACHINE = Question(
         ),
         Option(
             "nothing about which program is faster",
-            reply="A replay leaves out what eight busy cores share, and on one core the machines differ by "
-            "three times. A speed-up of 4.4 at best does not contradict one of 3.4.",
+            reply="One process takes 22 s here and took 65 s there, and a calculation leaves out what eight "
+            "busy cores share. Speed-ups of 4.4, calculated, and 3.4 fit together.",
             right=True,
         ),
         Option(
             "they measured wrong, as 5 s were possible",
-            reply="Nobody measured 5 s, and the replay is not of their machine. A bound refutes no "
-            "measurement above it.",
+            reply="Nobody measured 5 s, and the calculation is for our machine. It refutes no measurement "
+            "on theirs.",
             belief="replays-are-measured",
         ),
     ),

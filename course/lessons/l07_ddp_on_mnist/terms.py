@@ -31,6 +31,7 @@ TERMS = (
         "The time that a rank spends in a collective before the last rank has arrived.",
         forms="",
     ),
+    Term("profiler", "A tool that records what a program runs, when, and for how long.", forms=""),
     Term(
         "communication hook",
         "A function that DDP calls with each bucket of gradients, in place of its own all-reduce.",

@@ -51,11 +51,11 @@ def one_f_one_b(stage, stages, m):
 
 ONE_F_ONE_B = Exercise(
     id="08.4",
-    title="Spot the bug",
+    title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (if there are so many "
-    "micro-batches). Then forward and backward take turns, and backwards are left over. Here `warmup` is 0, "
-    "and the last part is missing.",
+    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m): until then no "
+    "gradient can come. Then forwards and backwards take turns, and `warmup` backwards are left over. The "
+    "code does something else, in two places.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):

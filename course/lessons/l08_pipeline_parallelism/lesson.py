@@ -9,7 +9,7 @@
 #   - say what recomputing, interleaving and unequal stages cost
 # before: >-
 #   {01}, {03}, {05}
-# minutes: {core: 20, more: 8}
+# minutes: {core: 20, more: 9}
 # ranks: 4
 # warm-up:
 #   - ask: >-
@@ -27,7 +27,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the layers each
 #
-# A network does not fit into one rank's memory. In **pipeline parallelism** each rank holds some consecutive layers, a **pipeline stage**.
+# A network does not fit into one rank's memory. In **pipeline parallelism** each rank trains some consecutive layers, a **pipeline stage**.
 
 # %%
 # %%px --save 08_pipeline.py
@@ -50,20 +50,23 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
+IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an image
 
 
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    """This rank's stage of eight layers; the weights are the same for any number of ranks."""
+    """This rank's stage. Each rank draws the whole network, so that its weights are always the same."""
     torch.manual_seed(0)
-    layers = [x for a, b in pairwise([64, *7 * [128], 10]) for x in (nn.Linear(a, b), nn.ReLU())][:-1]
-    return nn.Sequential(*(layers[n] for n in np.array_split(range(15), team.size)[team.rank]))
+    layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.Linear(*size), nn.ReLU())]
+    mine = np.array_split(range(15), team.size)[team.rank]  # 15 layers: no ReLU at the end
+    return nn.Sequential(*(layers[n] for n in mine))
 
 
 # %% [markdown] tags=["subslide"]
-# What layers compute, their **activations**, is kept for backward; a rank sends its last ones to the next rank. In backward, their gradient comes back. A batch is cut into **micro-batches**, whose
-# gradients add up (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
+# A rank keeps what its layers compute, their **activations**, for backward, and sends the last ones to the next rank. In backward, their gradient comes back.
+#
+# A batch is cut into **micro-batches**, whose gradients add up (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -72,10 +75,10 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# `requires_grad_()` makes autograd compute the gradient of what was received: the previous rank needs it. There `y.backward(gradient)` goes on from it, as if
-# the loss were on that rank.
+# `requires_grad_()` makes autograd compute the gradient of what was received. The previous rank goes on from it with `y.backward(gradient)`, as if
+# the loss were there.
 #
-# **GPipe** is the simplest schedule: all forwards, then all backwards. Every micro-batch has 512 images: more of them make a larger batch.
+# **GPipe** is the simplest schedule: all forwards, then all backwards.
 
 
 # %%
@@ -87,10 +90,13 @@ def gpipe(stage, stages, m):
 
 def step(team, stage, schedule, m, seed=0):
     """Forward and backward of m micro-batches; returns this rank's part of the loss."""
-    batch = np.random.default_rng(seed).integers(len(images), size=(m, 512))
+    batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
     parts = [(images[row], labels[row]) for row in batch]
-    loss_fn = lambda y, targets: F.cross_entropy(y, targets, reduction="sum") / batch.size  # noqa: E731
-    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, loss_fn, width=128)
+
+    def share(outputs, targets):
+        return F.cross_entropy(outputs, targets, reduction="sum") / batch.size
+
+    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
 
 
 # %%
@@ -111,82 +117,77 @@ if __name__ == "__main__":
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
-# !mpiexec -n 3 python code/08_pipeline.py
 
 # %% [markdown]
-# The same loss, from the same additions and multiplications. (So it is with batch norm; but that would differ from the uncut batch, as it sees one micro-batch at a time.)
+# One rank, four ranks, the same loss: the additions and multiplications are the same.
 #
-# Now the time. Ranks 0 and 1 hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they?
+# Now the time. Ranks 0 and 1 hold half of the layers each, and take *one* micro-batch. How many times as fast as one rank alone are they?
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
-
-# %% [markdown]
-# The cell also tries 2, 4, 8 and 16 micro-batches.
 
 # %%
 # %%px --targets 0:2 --timeout 100
 from course_lib.measure import measure
 
-pair, points = comm.Create_group(comm.group.Incl([0, 1])), []
-alone, half = cut(MPI.COMM_SELF), cut(pair)
-for m in (1, 2, 4, 8, 16):
-    (one,) = measure(pair, lambda: pair.rank or step(MPI.COMM_SELF, alone, gpipe, m))  # rank 1 waits
+pair = comm.Create_group(comm.group.Incl([0, 1]))
+whole, half = cut(MPI.COMM_SELF), cut(pair)
+
+
+def speed_up(m):
+    """How many times as fast two ranks are as one; the shortest of 10 runs counts."""
+    (one,) = measure(MPI.COMM_SELF, lambda: step(MPI.COMM_SELF, whole, gpipe, m))
     (two,) = measure(pair, lambda: step(pair, half, gpipe, m))
-    # the shortest of 10 runs each
-    points.append({"labels": {"micro-batches": m}, "value": one.low / two.low, "unit": "times one rank"})
+    return one.low / two.low
+
+
+single = speed_up(1)
 
 # %% tags=["nbval-ignore-output"]
-points = cluster[0]["points"]
-outcome("One micro-batch: how many times as fast are two ranks?", points[0]["value"])
-show(points, x="micro-batches", y="speed")
+outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["single"])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With one micro-batch, no faster: rank 1 waits for activations, then rank 0 for gradients. With more, rank 0 starts the next while rank 1 works on
-# this one. (Messages cost a little; and for more than 1, two cores must have nothing else to do.)
+# No faster: rank 1 waits for activations, then rank 0 for their gradients. With more micro-batches, rank 0 can start the next while rank 1 works on
+# this one. How much is that worth?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Count the white slots
 #
-# Let us play schedules on paper, and assume four equal stages, 1 slot for a forward, 2 for a backward, and messages that take no time.
+# Let us play schedules on paper: four equal stages, 1 slot for a forward, 2 for a backward, and messages that take no time.
 
 # %%
 # %%px --targets 0
-few, many = ([gpipe(rank, 4, m) for rank in range(4)] for m in (4, 16))
+paper = {m: [gpipe(rank, 4, m) for rank in range(4)] for m in (4, 16)}
 
 # %%
 from course.lessons.l08_pipeline_parallelism.figures import draw_schedules
 
-draw_schedules({"4 micro-batches": cluster[0]["few"]})
+draw_schedules({"4 micro-batches": cluster[0]["paper"][4]})
 
 # %% [markdown]
 # White is the **bubble**: each rank is idle for 9 slots. **Vote:** with 16 micro-batches it is idle for (a) fewer slots, (b) 9, (c) more.
 
 # %%
-draw_schedules({"16 micro-batches": cluster[0]["many"]})
+draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Still 9. Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. For m micro-batches it works 3m slots;
-# one rank alone would need 3pm. So p ranks are 3pm / (3m + 3(p − 1)) = **p · m / (m + p − 1)** times as fast as one, and idle for (p − 1) / (m + p − 1) of the time.
+# Still 9. Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. For m micro-batches it works 3m slots,
+# and one rank alone would work 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one, and idle for (p − 1) / (m + p − 1) of the time.
 #
 # </details>
 #
-# Beside your measurement, for two ranks (in fact, stages are not quite equal, messages take time, and each rank prepares the whole batch):
-
-# %% tags=["nbval-ignore-output"]
-formula = [{**p, "value": 2 * m / (m + 1), "kind": "predicted"} for p, m in zip(points, (1, 2, 4, 8, 16))]
-show(points + formula, x="micro-batches", y="speed")
+# With many micro-batches, the bubble hardly counts. (More measures it on your machine.)
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches! But now a rank may allocate only 64 MiB for a step (`course_lib/effects.py`).
+# So take many micro-batches! But now a rank may allocate only 64 MiB for a step (`course_lib/effects.py`). **Vote:** 32 micro-batches (a) still run, (b) run slowly, (c) fail.
 
 # %%
 # %%writefile code/limited.py
@@ -198,15 +199,21 @@ import sys
 from course_lib.effects import memory_limit
 
 ours = runpy.run_path("code/08_pipeline.py")
-ours["main"](steps=1)  # without a limit: what torch allocates once
+ours["main"](steps=1)  # first without a limit, as torch allocates some things only once
 with memory_limit(64 * 2**20):
     ours["main"](ours[sys.argv[1]], int(sys.argv[2]), steps=1)
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 2 python -m mpi4py code/limited.py gpipe 32 2>&1 | grep "^ranks\|memory:"
+# !mpiexec -n 2 python -m mpi4py code/limited.py gpipe 32 2>&1 | grep "m = 32\|memory:"
 
 # %% [markdown]
-# The line with m = 2 is a step without a limit. With 32 it dies, for want of 512 · 128 · 8 bytes: GPipe keeps the activations of all micro-batches before the first goes backward. Why wait so long?
+# <details><summary>Open after you have run the cell</summary>
+#
+# (c). It dies for want of half a megabyte: GPipe keeps the activations of all 32 micro-batches before the first goes backward.
+#
+# </details>
+#
+# Why should the first backward wait so long?
 
 # %% tags=["exercise: 08.4"]
 
@@ -214,10 +221,10 @@ with memory_limit(64 * 2**20):
 # Nine minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Your schedule under the limit, and on paper. **Predict:** does a step take fewer slots than with GPipe?
+# Your schedule under the limit, and on paper. **Predict:** with 8 micro-batches, GPipe takes 33 slots. And yours?
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 2 python -m mpi4py code/limited.py one_f_one_b 32 2>&1 | grep "^ranks\|memory:"
+# !mpiexec -n 2 python -m mpi4py code/limited.py one_f_one_b 32 2>&1 | grep "m = 32\|memory:"
 
 # %%
 # %%px --targets 0
@@ -229,7 +236,7 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# No: both take 33. 1F1B saves memory: rank s of p begins with p − s forwards (the warmup and the first turn's), then each backward frees a micro-batch before the next forward. So it holds at
+# 33, too. 1F1B saves memory, not time. Rank s of p begins with p − s forwards; then each backward frees a micro-batch before the next forward. So it holds at
 # most p − s. (GPipe's authors *recomputed* instead: More.)
 #
 # </details>
@@ -239,10 +246,10 @@ draw_schedules(cluster[0]["grids"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | the training fixes the global batch, and say 8 pipelines of 8 stages share it: m is often smaller than you like |
-# | micro-batch | as small as still keeps a GPU busy |
-# | messages | few, between neighbours only, so stages often lie on different machines; ours blocks in `Recv`, others receive while they compute |
+# | m | 8 pipelines of 8 stages share one global batch: m is often smaller than you like |
+# | messages | small, between neighbours only, so stages often lie on different machines; real pipelines receive while they compute |
 # | stages | output layer and loss make the last one longer; the embedding makes the first one larger |
+# | batch norm | sees one micro-batch at a time |
 # | 1F1B | in PyTorch: `torch.distributed.pipelining.Schedule1F1B` |
 
 # %% tags=["exercise: 08.q4", "subslide"]
@@ -250,24 +257,45 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Activations travel forward, their gradients back; the training stays the same.
 # - With equal stages and free messages, p ranks are p · m / (m + p − 1) times as fast as one, with GPipe and with 1F1B.
 # - GPipe holds all m micro-batches, 1F1B at most p − s on stage s.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your GPipe has 8 stages and 8 micro-batches. It shall train more images per second: which change does most? (a) 1F1B, (b) 32
+# Your GPipe has 8 stages and 8 micro-batches. Which change gives most images per second? (a) 1F1B, (b) 32
 # micro-batches of the same size, (c) links with twice the bandwidth.
 #
-# <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if the training bears a batch four times as large. Activations then
-# need (a). (c): ranks wait for computing, as long as messages are short beside it.</details>
+# <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if the training bears so large a batch. Memory may then
+# need (a). (c): ranks wait for computing, not for messages.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
+#
+# ### Does your machine obey the formula?
+#
+# Two ranks and m micro-batches: 2m / (m + 1). **Predict:** do the measured points lie above the formula, on it, or below?
+
+# %%
+# %%px --targets 0:2 --timeout 100
+speed = {m: speed_up(m) for m in (1, 2, 4, 8, 16)}
+
+# %% tags=["nbval-ignore-output"]
+points = []
+for m, measured in cluster[0]["speed"].items():
+    row = {"labels": {"micro-batches": m}, "unit": "times one rank"}
+    points += [{**row, "value": measured}, {**row, "value": 2 * m / (m + 1), "kind": "predicted"}]
+show(points, x="micro-batches", y="speed")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Below, as a rule: messages take time, stages are not quite equal, and two cores must have nothing else to do. But the shape is the formula's, and nobody has put in a time.
+#
+# </details>
 #
 # ### What can memory buy?
 #
@@ -340,10 +368,9 @@ both = {
 schedule_grids(both)
 
 # %% [markdown]
-# **And without any bubble?** PipeDream, which introduced 1F1B, never waits for the end of a batch: a stage updates its weights after each backward. There is
-# no **flush**, so there is no bubble once the pipeline is full. But between a micro-batch's forward and its backward, other micro-batches update the weights. So PipeDream
-# keeps the old version for the backward: more memory, and a gradient that is **stale** when it is applied. This is not the training of one process. What we
-# wrote, 1F1B *with* a flush, came later (PipeDream-Flush, Megatron-LM).
+# **And without any bubble?** PipeDream, which introduced 1F1B, never waits for the end of a batch: a stage updates its weights after each backward. But between a micro-batch's forward and its
+# backward, others update the weights. So PipeDream keeps the old version for the backward: more memory, and a gradient that is **stale** when it is applied. This is not the training of one
+# process. What we wrote, 1F1B *with* a **flush** at the end of a batch, came later (PipeDream-Flush, Megatron-LM).
 #
 # ### Which stage sets the pace?
 

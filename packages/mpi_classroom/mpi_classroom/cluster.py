@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ipyparallel import error
 from IPython.core.getipython import get_ipython
+from IPython.display import display
 
 from mpi_classroom.awake import Deadline
 from mpi_classroom.catch_up import catch_up
@@ -38,7 +39,7 @@ from mpi_classroom.slurm import Slurm, surrounding_job
 from mpi_classroom.welcome import StatusLine, other_clusters
 
 if TYPE_CHECKING:
-    from mpi_classroom.dashboard import Dashboard
+    from mpi_classroom.dashboard import Dashboard, Offer
     from mpi_classroom.figures import Picture
 
 START_SECONDS = 60.0
@@ -63,6 +64,7 @@ class Cluster:
         self.facts: tuple[RankFacts, ...] = ()
         self.magics: GuardedMagics | None = None
         self.live: Dashboard | None = None
+        self._offers: list[Offer] = []  # of a live view, in pages
         self.opened = True  # by the last start_cluster(); False when it was running before
         self._blocks: list[bool] = []  # of each `with` that it is in: whether it opened the cluster
 
@@ -158,9 +160,15 @@ class Cluster:
             f"{threads} thread{'s' * (threads > 1)} per rank, {self.facts[0].library}"
         )
 
-    def _repr_html_(self) -> str | None:
-        """The ranks as a table; None, for the text alone, when the cluster is stopped."""
-        return as_table(self.facts, repr(self)) if self.facts else None
+    def _ipython_display_(self) -> None:
+        """The ranks as a table, with a button for the live view; of a stopped cluster, one line."""
+        if not self.facts:
+            print(self)
+            return
+        from mpi_classroom.dashboard import Offer  # here: it takes half a second
+
+        display({"text/plain": repr(self), "text/html": as_table(self.facts, repr(self))}, raw=True)
+        self._offers.append(Offer(self.dashboard))
 
     @property
     def view(self) -> Any:
@@ -222,9 +230,10 @@ class Cluster:
         self._end()
         if self.hosts is not None:
             self.hosts.close()
-        if self.live is not None:
-            self.live.close()
-            self.live = None
+        for shown in (*self._offers, self.live):
+            if shown is not None:
+                shown.close()
+        self._offers, self.live = [], None
 
     def _end(self) -> None:
         """End the processes, but for the agents of other hosts, which the next ones may use."""

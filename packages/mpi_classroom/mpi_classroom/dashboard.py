@@ -18,12 +18,13 @@ text: this is what an executed notebook keeps, and what a website shows.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import anywidget
+import ipywidgets
 import traitlets
 from IPython.display import display
 from matplotlib.axes import Axes
@@ -57,6 +58,7 @@ LOOKS: dict[Doing, Look] = {
 TICKS_PER_FRAME = 2
 SHARES = tuple(LOOKS)[:3]  # whose numbers a page shows
 WIDGET = "application/vnd.jupyter.widget-view+json"
+IN_WORDS = "See them live: cluster.dashboard()"
 
 
 class View(anywidget.AnyWidget):
@@ -128,16 +130,51 @@ class Dashboard:
     def _ipython_display_(self) -> None:
         self._displays.append(display(self._bundle(), raw=True, display_id=True))
 
+    def appear_in(self, handle: Any) -> None:
+        """Take the place of what `handle`, of IPython's `display`, shows."""
+        self._displays.append(handle)
+        handle.update(self._bundle(), raw=True)
+
     def _update(self, bundle: Mapping[str, Any]) -> None:
         for handle in filter(None, self._displays):
             handle.update(bundle, raw=True)
 
     def _bundle(self) -> dict[str, Any]:
         """The lanes in words, and the widget while there is one."""
-        bundle: dict[str, Any] = {"text/plain": in_words(self.lanes.frame, self._cell)}
-        if self.view is not None:
-            bundle[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id}
-        return bundle
+        return with_widget(in_words(self.lanes.frame, self._cell), self.view)
+
+
+class Offer:
+    """A button in a page; pressed, it becomes what `open_view` returns."""
+
+    def __init__(self, open_view: Callable[[], Dashboard]) -> None:
+        self._button = ipywidgets.Button(description="Live view", tooltip="Show what the ranks are doing")
+        self._button.on_click(self._pressed)
+        self._open_view = open_view
+        self._handle = display(with_widget(IN_WORDS, self._button), raw=True, display_id=True)
+
+    def _pressed(self, button: Any) -> None:
+        if self._handle is not None:  # nothing outside a notebook
+            self._open_view().appear_in(self._handle)
+            self._end()
+
+    def close(self) -> None:
+        """Leave the words alone, unless it was pressed. Safe to call twice."""
+        if self._handle is not None:
+            self._handle.update(with_widget(IN_WORDS, None), raw=True)
+            self._end()
+
+    def _end(self) -> None:
+        self._handle = None
+        self._button.close()
+
+
+def with_widget(words: str, widget: Any) -> dict[str, Any]:
+    """What a page shows: the widget if there is one and the page can show it, else the words."""
+    bundle: dict[str, Any] = {"text/plain": words}
+    if widget is not None:
+        bundle[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    return bundle
 
 
 def legend(size: int) -> dict[str, Any]:

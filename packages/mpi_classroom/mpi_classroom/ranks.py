@@ -81,7 +81,7 @@ def rank_index(index: Any, n: int) -> int:
 
 
 def as_table(facts: Sequence[RankFacts], title: str) -> str:
-    """The ranks as a table in HTML, with headers for its columns and rows; below it, how to see them live."""
+    """The ranks as a table in HTML, with headers for its columns and rows; then how to read a variable."""
     head = "".join(f'<th scope="col">{name}</th>' for name in ("rank", "host", "may use", "process"))
     rows = "".join(
         f'<tr><th scope="row">{fact.rank}</th><td>{html.escape(fact.host)}</td>'
@@ -90,6 +90,6 @@ def as_table(facts: Sequence[RankFacts], title: str) -> str:
     )
     return (
         f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        "<p>See them live: <code>cluster.dashboard()</code>. The variable <code>x</code> of all ranks: "
+        "<p>The variable <code>x</code> of all ranks: "
         '<code>cluster["x"]</code>, of rank 0: <code>cluster[0]["x"]</code>.</p>'
     )

@@ -17,7 +17,7 @@ import pytest
 from ipyparallel.client import client
 
 from mpi_classroom import cluster as cluster_module
-from mpi_classroom import folders, launch, launcher, processes
+from mpi_classroom import dashboard, folders, launch, launcher, processes
 from mpi_classroom.cluster import Cluster, RankFacts, check_world, start_cluster
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
@@ -443,8 +443,22 @@ def test_a_number_is_a_rank(running):
         running[2]
 
 
-def test_a_page_shows_the_ranks_as_a_table(running):
-    assert all(f"<td>{fact.pid}</td>" in running._repr_html_() for fact in running.facts)
+def test_a_page_shows_the_ranks_as_a_table_with_a_button_that_becomes_the_live_view(running, monkeypatch):
+    bundles = []
+    page = SimpleNamespace(update=lambda bundle, raw: bundles.append(bundle))
+    shows = lambda bundle, raw, display_id=None: bundles.append(bundle) or page  # noqa: E731
+    for module in (cluster_module, dashboard):
+        monkeypatch.setattr(module, "display", shows)
+    running._ipython_display_()
+    table, button = bundles
+    assert all(f"<td>{fact.pid}</td>" in table["text/html"] for fact in running.facts)
+    assert button["text/plain"] == "See them live: cluster.dashboard()"
+    assert button[dashboard.WIDGET]["model_id"] == running._offers[0]._button.model_id
+    running._offers[0]._button.click()
+    assert bundles[2][dashboard.WIDGET]["model_id"] == running.dashboard().view.model_id
+    running._ipython_display_()
+    running._offers[1].close()
+    assert bundles[-1] == {"text/plain": button["text/plain"]}
 
 
 def test_the_folder_is_for_its_owner_only(running):
@@ -529,7 +543,7 @@ def test_another_number_of_ranks_replaces_the_cluster(running, capsys):
     assert len(clusters_of(os.getpid())) == 1
 
 
-def test_a_stopped_cluster_says_so_and_can_be_started_again(running):
+def test_a_stopped_cluster_says_so_and_can_be_started_again(running, capsys):
     cluster = cluster_module._current
     pids, shared, folder = clusters_of(os.getpid())[0].pids, segments([cluster.facts[0].pid]), cluster.folder
     cluster.stop()
@@ -545,7 +559,9 @@ def test_a_stopped_cluster_says_so_and_can_be_started_again(running):
     cluster["x"] = 5
     assert cluster["x"] == [5]
     cluster.stop()
-    assert cluster._repr_html_() is None
+    capsys.readouterr()
+    cluster._ipython_display_()
+    assert capsys.readouterr().out == "<cluster of 1 ranks, stopped>\n"
 
 
 def test_a_with_stops_the_cluster_that_it_opened_also_after_an_error(running):

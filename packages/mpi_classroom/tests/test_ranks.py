@@ -50,7 +50,7 @@ def test_the_table_has_headers_for_columns_and_rows_and_no_markup_of_others():
     table = as_table(FACTS, "2 ranks & more")
     assert table.count('<th scope="col">') == 4 and table.count('<th scope="row">') == len(FACTS)
     assert "<caption>2 ranks &amp; more</caption>" in table and "pc&lt;7&gt;" in table
-    assert "cores 0–3" in table and "core 2" in table and "cluster.dashboard()" in table
+    assert "cores 0–3" in table and "core 2" in table and "cluster[0]" in table
 
 
 def test_numbers_are_listed_in_runs():

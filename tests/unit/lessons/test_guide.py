@@ -110,7 +110,7 @@ def test_no_later_cell_of_the_core_needs_a_section_that_may_be_left_out() -> Non
 
 def test_a_section_that_is_needed_is_noticed() -> None:
     assert needed_after("02", 2) == {"ranks together", "ranks errors", "kernel np", "kernel draw_darts"}
-    assert {"ranks one_and_two", "kernel points"} < needed_after("03", 1)
+    assert {"ranks one_and_two", "kernel draw_times"} < needed_after("03", 1)
 
 
 def needed_after(number: str, section: int) -> set[str]:

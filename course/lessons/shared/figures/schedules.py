@@ -11,6 +11,7 @@ from itertools import groupby
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from course_lib.comm.spans import COMPUTE, WAIT, WEIGHTS, Span, in_order
 from course_lib.theory.schedules import Action, Schedule, TimedAction
@@ -19,7 +20,6 @@ from mpi_classroom.figures import (
     INK,
     Look,
     Picture,
-    listed,
     name_ranks,
     new_panels,
 )
@@ -31,7 +31,7 @@ PASSES: Sequence[Mapping[str, Look]] = (
     {"forward": {"facecolor": "#BDE9DA", "hatch": ""}, "backward": {"facecolor": "#00664A", "hatch": ""}},
 )
 LETTERS = {"forward": INK, "backward": "white"}
-ONE_FORWARD = "time (1 = one forward)"  # the unit of simulations
+ONE_FORWARD = "time (slots; a forward through a stage takes 1)"  # the unit of simulations
 WIDE_ENOUGH = 0.019  # of the panel: a box that has room for its digit
 Spans = Sequence[TimedAction] | Sequence[Span]
 
@@ -142,17 +142,15 @@ def schedule_grids(schedules: Mapping[str, Spans], *, unit: str = ONE_FORWARD) -
     `unit` stands below the axis of time: what lasts 1 in the simulation.
     """
     drawn = {name: boxes(spans) for name, spans in schedules.items()}
-    shares = [f"{name} {idle(found):.0%}" for name, found in drawn.items()]
-    title = f"Idle share of the ranks' time: {listed(shares)}"
-    labels = {name: f"{name}: {idle(found):.0%} idle" for name, found in drawn.items()}
-    said = "; ".join(f"{name} ends at {length(found):.3g}" for name, found in drawn.items())
-    return _panels(drawn, labels, title, unit, 1.0, f"{title}. {said}")
+    labels = {
+        name: f"{name}: {length(found):g} slots, {idle(found):.0%} idle" for name, found in drawn.items()
+    }
+    return _panels(drawn, labels, unit, 1.0, "; ".join(labels.values()))
 
 
 def _panels(
     drawn: Mapping[str, Sequence[Box]],
     labels: Mapping[str, str],
-    title: str,
     unit: str,
     factor: float,
     conclusion: str,
@@ -160,11 +158,12 @@ def _panels(
     ranks = 1 + max(box.rank for found in drawn.values() for box in found)
     chunks = 1 + max(box.chunk for found in drawn.values() for box in found)
     height = 1.35 + 0.25 * (chunks > 1) + len(drawn) * (0.55 + 0.34 * ranks)
-    figure, panels = new_panels(title, rows=len(drawn), height=height, sharex=True)
+    figure, panels = new_panels("", rows=len(drawn), height=height, sharex=True)
     longest = factor * max(length(found) for found in drawn.values())
     for panel, (name, found) in zip(panels, drawn.items(), strict=True):
         _grid(panel, found, factor, longest, ranks)
         panel.set_title(labels[name], fontsize=FONT_SIZE, color=INK, loc="left")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(8, integer=True))
     panels[-1].set_xlabel(unit)
     keys = [
         Patch(label=f"{kind}, chunk {chunk}" if chunks > 1 else kind, edgecolor=INK, **look)
