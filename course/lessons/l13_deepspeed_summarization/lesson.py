@@ -459,7 +459,8 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# Training won less than a point. The distance to the oracle shows how much of a summary is an editor's taste. (This ROUGE compares words without their endings, as papers do.)
+# Training won less than a point. The distance to the oracle shows how much of a summary is an editor's taste. (This ROUGE compares words without their endings, as papers do.) SmolLM2 has not been
+# trained on these articles for this course.
 
 # %% [markdown]
 # ## References
