@@ -175,7 +175,7 @@ def train_and_pick(comm: MPI.Intracomm, settings: dict[str, Any], seed: int, qui
     """Train on all ranks of `comm`, and pick sentences from the articles that are not trained on."""
     import torch
 
-    from course.lessons.l13_deepspeed_summarization.extracts import pick_together, train_extractor
+    from benchmarks.extracts import pick_together, train_extractor
     from course_lib.parallel.deepspeed_engine import deepspeed_world
 
     news, recipe = read_news(quick), ExtractRecipe(**settings)

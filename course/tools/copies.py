@@ -113,14 +113,15 @@ def update_copies(source: Path = NOTEBOOKS, target: Path = MY_COURSE) -> Update:
 
 
 def _add_data(source: Path, target: Path) -> None:
-    """Copy the files of `source` that `target` does not have."""
-    for file in sorted(source.glob("*.npz")):
-        if not (target / file.name).exists():
-            target.mkdir(parents=True, exist_ok=True)
-            partial = target / f".{file.name}.{os.getpid()}.part"
+    """Copy the files of `source`, in its folders too, that `target` does not have."""
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        copy = target / file.relative_to(source)
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            partial = copy.with_name(f".{file.name}.{os.getpid()}.part")
             try:
                 shutil.copyfile(file, partial)
-                partial.replace(target / file.name)
+                partial.replace(copy)
             finally:
                 partial.unlink(missing_ok=True)
 

@@ -16,20 +16,13 @@ def rouge_1(text: str, reference: str) -> float:
     return 2 * common / max(1, ours.total() + theirs.total())
 
 
-def claims(text: str, article: str) -> set[str]:
-    """The names and numbers in `text`: no words that the article has in lower case, too."""
-    ordinary = set(re.findall(r"\b[a-z]+\b", article))
-    found = re.findall(r"\b(?:[A-Z]\w+|\d+)\b", text)
-    return {word for word in found if word.lower() not in ordinary}
-
-
 def fact_scores(text: str, article: str, facts: Sequence[str]) -> tuple[float, float]:
     """Precision and recall of the facts in a summary, each from 0 to 1.
 
-    Precision: how many of its names and numbers the article has, too; 1 if it states none. Recall: how many
-    of `facts` it states.
+    Precision: how many of its names and numbers the article has, too; 1 if it states none.
+    Recall: how many of `facts` it states. A word that the article has in lower case is no name.
     """
-    stated = claims(text, article)
+    ordinary = set(re.findall(r"\b[a-z]+\b", article))
+    stated = {word for word in re.findall(r"\b(?:[A-Z]\w+|\d+)\b", text) if word.lower() not in ordinary}
     right = stated & set(re.findall(r"\w+", article))
-    precision = len(right) / len(stated) if stated else 1.0
-    return precision, sum(fact in text for fact in facts) / len(facts)
+    return len(right) / len(stated) if stated else 1.0, sum(fact in text for fact in facts) / len(facts)

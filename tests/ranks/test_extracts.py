@@ -8,7 +8,7 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from course.lessons.l13_deepspeed_summarization.extracts import (
+from benchmarks.extracts import (
     extract_config,
     global_batches,
     pick_together,

@@ -12,14 +12,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), X86_ALONE]
 
 ONE_PROCESS = ("tests/unit/training", "tests/unit/test_fast_pipeline.py", "tests/unit/test_pi.py")
 # What reads, writes and counts words, which no instruction set changes.
-OTHERS = ("test_memory_use", *(f"summaries/test_{name}" for name in ("checkpoint", "rouge", "tokens")))
+OTHERS = ("test_memory_use", "summaries/test_rouge", "test_facts")
 DRAWN = ("drawn_digits", "drawn_shapes", "generated_news")
 ON_RANKS = (
     "data_parallel",
     "gradient_buckets",
     "pipeline",
     "spatial_parallel",
-    "summaries",
     "tensor_parallel",
     "training_state",
     "zero",

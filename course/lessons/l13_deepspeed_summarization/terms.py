@@ -9,10 +9,6 @@ TERMS = (
         "shares with a reference, or how long their longest common subsequence is (ROUGE-L).",
     ),
     Term("lead-3", "The baseline summary that consists of the first three sentences of the article."),
-    Term(
-        "encoder-decoder",
-        "A network of two parts: the encoder reads a text, the decoder writes another, token by token.",
-    ),
     Term("token", "What a language model reads and writes: a word, or a piece of one.", forms=""),
     Term(
         "oracle extract",

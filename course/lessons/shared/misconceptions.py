@@ -131,8 +131,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "rouge-up-facts-right": "a higher ROUGE means that the facts are right",
         "token-counts-do-not-matter": "the loss is the mean of the ranks' losses, whatever their tokens",
         "rouge-is-accuracy": "ROUGE is the share of summaries that are right",
-        "held-out-is-everywhere": "what scores well on held-out articles does so on any",
-        "skills-come-evenly": "every part of a training brings about as much as the one before",
         "low-loss-can-write": "a model with a low training loss can write",
     },
     "14": {

@@ -1,1 +1,1 @@
-"""Summaries of articles by a small encoder-decoder: tokens, model, decoding, scores. No communication."""
+"""Summaries made of an article's own sentences: features, model, scores. No communication."""

@@ -1,48 +1,22 @@
-"""How much of a reference summary a text repeats, and how many of its facts: two different questions.
+"""How many words of a reference a text repeats, and the sentences of an article that repeat most.
 
     ROUGE-1, -2   words, and pairs of neighbours, that the two have in common: F1 of precision and recall
     ROUGE-L       the longest common subsequence
-    facts         phrases (who, what, where, when) that a right summary must contain
 
-Two baselines that train nothing: `lead_3`, the first three sentences, and `oracle_extract`, the sentences
-that score best against the reference, which it has to know. Lin, "ROUGE: A Package for Automatic Evaluation
-of Summaries" (2004); Nallapati and others, "SummaRuNNer" (2017), for the extract.
+Lin, "ROUGE: A Package for Automatic Evaluation of Summaries" (2004); Nallapati and others, "SummaRuNNer"
+(2017), for the oracle's sentences.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.data.generated_news import Article
-
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][\"”'])\s+|\n+")
 WORD = re.compile(r"[a-z0-9]+")
 LEAD, EXTRACT = 3, 3  # sentences
-
-
-@dataclass(frozen=True, slots=True)
-class Rouge:
-    """Mean F1 scores, from 0 to 1."""
-
-    one: float
-    two: float
-    l: float  # noqa: E741
-
-
-def rouge(texts: Sequence[str], references: Sequence[str]) -> Rouge:
-    """The mean scores of `texts` against as many `references`, by the package `rouge-score`."""
-    if not texts or len(texts) != len(references):
-        raise ValueError(f"{len(texts)} texts cannot be scored by {len(references)} references")
-    from rouge_score.rouge_scorer import RougeScorer
-
-    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
-    scores = [scorer.score(right, text) for text, right in zip(texts, references, strict=True)]
-    means = (sum(score[kind].fmeasure for score in scores) / len(scores) for kind in scorer.rouge_types)
-    return Rouge(*means)
 
 
 def published_rouge(texts: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
@@ -82,17 +56,6 @@ def sentences(text: str) -> list[str]:
     return [sentence for part in SENTENCE_END.split(text) if (sentence := part.strip())]
 
 
-def lead_3(text: str) -> str:
-    """The first three sentences: what a journalist puts first, and the baseline that is hard to beat."""
-    return " ".join(sentences(text)[:LEAD])
-
-
-def oracle_extract(text: str, reference: str, *, limit: int = EXTRACT) -> str:
-    """Up to `limit` sentences of `text`, those of `oracle_sentences`, in their order."""
-    parts = sentences(text)
-    return " ".join(parts[place] for place in oracle_sentences(parts, reference, limit=limit))
-
-
 def oracle_sentences(parts: Sequence[str], reference: str, *, limit: int = EXTRACT) -> list[int]:
     """The places of up to `limit` sentences, added greedily while ROUGE-1 + ROUGE-2 with `reference` grows.
 
@@ -112,22 +75,3 @@ def oracle_sentences(parts: Sequence[str], reference: str, *, limit: int = EXTRA
 def _worth(chosen: Sequence[str], reference: str) -> float:
     text = " ".join(chosen)
     return rouge_n(text, reference, 1) + rouge_n(text, reference, 2)
-
-
-# ------------------------------------------------------------------ facts
-
-
-def facts_found(text: str, facts: Sequence[str]) -> list[str]:
-    """Those of `facts` that `text` states, as whole words."""
-    return [fact for fact in facts if re.search(rf"\b{re.escape(fact)}\b", text)]
-
-
-def facts_right(texts: Sequence[str], articles: Sequence[Article]) -> float:
-    """The share of all facts of `articles` that their summaries `texts` state."""
-    wanted = sum(len(article.facts) for article in articles)
-    if not wanted or len(texts) != len(articles):
-        raise ValueError(
-            f"{len(texts)} texts cannot be held to the {wanted} facts of {len(articles)} articles"
-        )
-    right = [facts_found(text, article.facts) for text, article in zip(texts, articles, strict=True)]
-    return sum(map(len, right)) / wanted
