@@ -14,9 +14,7 @@ STOP_LINE = "**Stop here in a short workshop.**"  # the last cell of the core
 MORE = "more"  # the tag of what is not of the core
 RUN_SECONDS = "run_seconds"
 # Lessons that follow the rules of `laboratory.py`; when it has all, the older rules go.
-LABORATORY = (
-    *("00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14", "15", "16", "17"),
-)
+LABORATORY = tuple(f"{number:02}" for number in range(18))
 SECONDS_STEP = 5  # run times are rounded, or every build would change the notebook
 
 
