@@ -10,12 +10,11 @@ from urllib.parse import unquote, urlsplit
 
 from course.tools.build import SHOWN_TAG, notebook_of, source_of, tags
 from course.tools.lesson import LessonSource, Problem, local_path
-from course.tools.parts import LABORATORY, MORE, STOP_LINE, in_core
+from course.tools.parts import MORE, STOP_LINE, in_core
 from course.tools.shown import WIDTH
 
-CORE_ENDING = ("Key points", "Discuss")
-ENDING = ("On GPUs", "Pitfalls", "References", "Stretch", "Teardown")
-LABORATORY_ENDING = ("References", "Teardown")
+CORE_ENDING = ("On a cluster", "Key points", "Discuss")
+ENDING = ("References", "Teardown")
 KNOWN_TAGS = ("nbval-ignore-output", "raises-exception", MORE)
 MAX_CODE_LINES = 25
 MAX_CODE_CELLS = 3
@@ -25,10 +24,8 @@ UNREMOVED = re.compile(r"\b(mkdtemp|mkstemp)\((?![^()]*\bdir=)")
 
 def sections(lesson: LessonSource) -> Iterator[Problem]:
     """The required headings, in their order."""
-    laboratory = lesson.number in LABORATORY
-    before, after = (["On a cluster"], LABORATORY_ENDING) if laboratory else ([], ENDING)
     more = () if lesson.frame.elective else ("More",)
-    order = [*before, *CORE_ENDING, *more, *after]
+    order = [*CORE_ENDING, *more, *ENDING]
     found = [(n, text) for n, level, text in lesson.headings if level == 2]
     place, here = 0, 1
     for title in order:

@@ -38,7 +38,7 @@ from nbformat import NotebookNode
 from course.paths import LESSONS, ROOT
 from course.tools.failures import raised_while_shown
 from course.tools.frame import FrameError, framed, stem
-from course.tools.parts import LABORATORY, MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
+from course.tools.parts import MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
 from course.tools.runner import Deadlines, NotebookRun
 from course.tools.shown import ShowError, shown
 from mpi_classroom import take_home
@@ -120,7 +120,7 @@ def compose(source: Path, *, notes: bool = False) -> NotebookNode:
     notebook.cells = [each for number, cell in enumerate(cells, 1) for each in _practised(cell, number)]
     if not notes:
         notebook.cells = [cell for cell in notebook.cells if NOTES not in tags(cell)]
-    _fill(notebook, alike=stem(source)[:2] in LABORATORY)
+    _fill(notebook)
     _mark_parts_and_slides(notebook)
     for cell, id in zip(notebook.cells, _ids(notebook), strict=True):
         cell.id = id
@@ -183,8 +183,8 @@ def _mark_parts_and_slides(notebook: NotebookNode) -> None:
             cell.metadata["slideshow"] = {"slide_type": kinds[0]}
 
 
-def _fill(notebook: NotebookNode, alike: bool) -> None:
-    """Give the cells tagged `source: module:name` the code of the library; `alike`: import nothing twice."""
+def _fill(notebook: NotebookNode) -> None:
+    """Give the cells tagged `source: module:name` the code of the library; nothing is imported twice."""
     shown_before: dict[bool, set[str]] = defaultdict(set)  # on the ranks, in the kernel
     for number, cell in enumerate(notebook.cells, 1):
         references = [match[1] for tag in tags(cell) if (match := SHOWN_TAG.fullmatch(tag))]
@@ -200,8 +200,7 @@ def _fill(notebook: NotebookNode, alike: bool) -> None:
         except ShowError as error:
             raise BuildError(str(error), number) from None
         shown_before[on_ranks].add(references[0].partition(":")[2])
-        if alike:
-            code = _without_known_imports(code, notebook.cells[: number - 1], on_ranks)
+        code = _without_known_imports(code, notebook.cells[: number - 1], on_ranks)
         cell.source = f"{magic}\n{code}" if magic else code
 
 

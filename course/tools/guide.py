@@ -26,7 +26,7 @@ from course.tools.frame import label, stem
 from course.tools.lesson import LessonSource
 from course.tools.parts import MORE, in_core, run_seconds
 from course.tools.schedule import DISCUSSION, clock, find_track, lesson_slot, sessions
-from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes, pace_of
+from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes
 from mpi_classroom.exercises import Exercise, Question
 
 GUIDE = ROOT / "docs" / "teaching"
@@ -154,7 +154,7 @@ def section_minutes(lesson: LessonSource) -> dict[str, float]:
     takes, here = {"Setup": 0.0}, "Setup"
     for cell in core_cells(lesson):
         if cell.cell_type != "markdown":
-            takes[here] = takes.get(here, 0.0) + cell_minutes(cell, read, pace_of(lesson))
+            takes[here] = takes.get(here, 0.0) + cell_minutes(cell, read)
             continue
         for piece in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
             if heading := re.match(r"## (.+)", piece):

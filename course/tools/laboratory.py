@@ -1,7 +1,6 @@
 """The laboratory's rules: code in sight, a program to take home, twenty minutes, counted numbers.
 
-`LABORATORY` (in parts.py) names the lessons that follow them; it only grows. In every lesson, nbval passes
-over no more outputs than IGNORED says; these numbers only fall.
+Nbval passes over no more outputs of a lesson than IGNORED says; these numbers only fall.
 """
 
 import ast
@@ -24,7 +23,7 @@ from course.tools.build import (
 from course.tools.coverage import COMMAND
 from course.tools.frame import SETUP, stem
 from course.tools.lesson import LessonSource, Problem
-from course.tools.parts import LABORATORY, in_core
+from course.tools.parts import in_core
 from course.tools.times import code_and_words, count_words
 from mpi_classroom.take_home import FOLDER, SAVED
 
@@ -135,7 +134,7 @@ def counted(lesson: LessonSource) -> Iterator[Problem]:
     if ignored > allowed:
         yield 1, f"nbval passes over {ignored} outputs, {allowed} are allowed; print what is counted"
     notebook = notebook_of(lesson.source)
-    if lesson.number not in LABORATORY or not notebook.exists():
+    if not notebook.exists():
         return
     built = nbformat.read(notebook, as_version=4).cells
     core = [
@@ -149,11 +148,10 @@ def counted(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def laboratory(lesson: LessonSource) -> Iterator[Problem]:
-    """All rules for a lesson of the laboratory; the last holds everywhere."""
-    if lesson.number in LABORATORY:
-        for rule in (code_in_sight, twenty_minutes, take_home):
-            try:
-                yield from rule(lesson)
-            except BuildError as error:
-                yield error.cell or 1, error.sentence
+    """All these rules."""
+    for rule in (code_in_sight, twenty_minutes, take_home):
+        try:
+            yield from rule(lesson)
+        except BuildError as error:
+            yield error.cell or 1, error.sentence
     yield from counted(lesson)

@@ -13,8 +13,6 @@ from nbformat import NotebookNode
 STOP_LINE = "**Stop here in a short workshop.**"  # the last cell of the core
 MORE = "more"  # the tag of what is not of the core
 RUN_SECONDS = "run_seconds"
-# Lessons that follow the rules of `laboratory.py`; when it has all, the older rules go.
-LABORATORY = tuple(f"{number:02}" for number in range(18))
 SECONDS_STEP = 5  # run times are rounded, or every build would change the notebook
 
 

@@ -24,7 +24,7 @@ from course.tools.build import notebook_of
 from course.tools.coverage import MAGIC
 from course.tools.frame import SETUP, TEARDOWN
 from course.tools.lesson import LessonSource, Problem
-from course.tools.parts import LABORATORY, MORE, in_core, run_seconds
+from course.tools.parts import MORE, in_core, run_seconds
 
 WORDS_PER_MINUTE = 180
 MINUTES_PER_EXERCISE = 6
@@ -35,17 +35,9 @@ ALIKE = "\n".join(
 HALF_A_DAY = ("00", "01", "04", "06", "07", "11")
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Minutes per line of code and per question, and what a core takes besides what it says."""
-
-    line: float
-    question: float
-    core: float
-
-
-DISCUSS = 3  # minutes of a core of the laboratory; a schedule has its own for all lessons
-OLD, LABORATORY_PACE = Pace(8 / 60, 2, 0), Pace(5 / 60, 1, 2 + DISCUSS)
+MINUTES_PER_LINE, MINUTES_PER_QUESTION = 5 / 60, 1
+RUNS = 2  # minutes of a core in which its cells run and predictions are made
+DISCUSS = 3  # minutes of a core; a schedule has its own for all lessons
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +59,28 @@ TRACKS = (
 )
 
 
-def pace_of(lesson: LessonSource) -> Pace:
-    """How fast a lesson is read."""
-    return LABORATORY_PACE if lesson.number in LABORATORY else OLD
-
-
 def minutes(lesson: LessonSource) -> dict[str, int]:
     """What the warm-up, the core without it, and More take, in whole minutes."""
     start, warm = lesson.section("Warm-up")
-    pace = pace_of(lesson)
-    takes = {"warm-up": 3.0 * OLD.question if warm else 0.0, "core": pace.core, "more": 0.0}
+    takes = {"warm-up": 6.0 if warm else 0.0, "core": RUNS + DISCUSS, "more": 0.0}  # 2 per question
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
     for n, (cell, of_core) in enumerate(zip(lesson.cells, in_core(lesson.cells), strict=True), 1):
         part = "warm-up" if start <= n < start + len(warm) else "core" if of_core else "more"
-        takes[part] += cell_minutes(cell, read, pace)
-    for part, seconds in run_seconds(notebook_of(lesson.source)).items():
-        takes[part] += 0 if part == "core" and pace.core else seconds / 60
+        takes[part] += cell_minutes(cell, read)
+    takes["more"] += run_seconds(notebook_of(lesson.source)).get("more", 0) / 60
     return {part: round(total) for part, total in takes.items()}
 
 
-def cell_minutes(cell: NotebookNode, read: set[str], pace: Pace = OLD) -> float:
+def cell_minutes(cell: NotebookNode, read: set[str]) -> float:
     """Reading a cell, and doing what it asks; lines in `read` are skipped, and the others are added to it."""
     if cell.cell_type == "markdown":
         return count_words(cell.source) / WORDS_PER_MINUTE
     if match := MAGIC.match(cell.source):
-        return pace.question if ".q" in match[1] else MINUTES_PER_EXERCISE
+        return MINUTES_PER_QUESTION if ".q" in match[1] else MINUTES_PER_EXERCISE
     code, words = code_and_words(cell.source)
     new = [line for line in code if line not in read]
     read.update(new)
-    return len(new) * pace.line + words / WORDS_PER_MINUTE
+    return len(new) * MINUTES_PER_LINE + words / WORDS_PER_MINUTE
 
 
 def count_words(text: str) -> int:
@@ -150,7 +135,4 @@ def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
 def core_minutes(course: Sequence[Path]) -> dict[str, int]:
     """What the core of each lesson takes without warm-up and discussion, by number."""
     lessons = [LessonSource(source, course) for source in course]
-    return {
-        lesson.number: minutes(lesson)["core"] - (DISCUSS if lesson.number in LABORATORY else 0)
-        for lesson in lessons
-    }
+    return {lesson.number: minutes(lesson)["core"] - DISCUSS for lesson in lessons}

@@ -13,7 +13,6 @@ import pytest
 from course.paths import NOTEBOOKS, ROOT
 from course.tools.build import lesson_sources
 from course.tools.frame import read_frame, stem
-from course.tools.parts import LABORATORY
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 SLOW = ("12_train.py",)  # a process of it needs 1 GB, and some seconds to start
@@ -89,7 +88,7 @@ def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec() -> None
 
 def test_every_lesson_of_the_laboratory_but_an_elective_has_its_program() -> None:
     takes_home = {stem(source)[:2] for source in lesson_sources() if not read_frame(source).elective}
-    assert {program.name[:2] for program in PROGRAMS} == set(LABORATORY) & takes_home
+    assert {program.name[:2] for program in PROGRAMS} == takes_home
 
 
 @pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])

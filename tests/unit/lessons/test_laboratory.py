@@ -79,7 +79,6 @@ Problems = Callable[..., list[str]]
 @pytest.fixture
 def problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Problems:
     """What the rules say of lesson 01 with this source, built with the output 7 below each cell."""
-    monkeypatch.setattr(laboratory, "LABORATORY", ("01",))
     monkeypatch.setattr(laboratory, "IGNORED", {"01": 2})  # that of Setup, and one of its own
     monkeypatch.setattr(frame, "START", "00_first")
     written(tmp_path, "00_first", FIRST)
@@ -221,11 +220,9 @@ def test_a_core_whose_compared_outputs_have_no_number_is_found(problems: Problem
     assert sentence == "no output of the core that nbval compares has a number; print one that is counted"
 
 
-def test_a_lesson_that_is_not_of_the_laboratory_is_held_to_its_ignored_outputs_alone(
+def test_outputs_that_nbval_passes_over_are_counted(
     problems: Problems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laboratory, "LABORATORY", ())
-    assert problems(LESSON.replace(" --save 01_try.py", "")) == []
     monkeypatch.setattr(laboratory, "IGNORED", {"01": 1})
     assert len(problems(LESSON)) == 1
 

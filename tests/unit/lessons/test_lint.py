@@ -42,6 +42,7 @@ x = 1
 y = 2
 
 # %% [markdown]
+# ## On a cluster
 # ## Key points
 # ## Discuss
 
@@ -56,10 +57,7 @@ y = 2
 # Back to [step one](#1-·-One-step).
 
 # %% [markdown]
-# ## On GPUs
-# ## Pitfalls
 # ## References
-# ## Stretch
 """
 FIRST = (
     LESSON.replace("title: Middle", "title: Start here")
@@ -75,7 +73,6 @@ STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
 def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The `notebooks` folder of a course of three lessons, built, held to their anatomy alone."""
     monkeypatch.setattr(lint, "SOURCE_RULES", RULES)
-    monkeypatch.setattr(anatomy, "LABORATORY", ())
     monkeypatch.setattr(frame, "MAP", "Setup")
     for page in (glossary, guide, schedule):
         monkeypatch.setattr(page, "stale", list)
@@ -125,7 +122,7 @@ def test_an_elective_has_neither_more_nor_a_stop_line(course: Path) -> None:
     head, _, rest = LESSON.replace("{core: 20, more: 15}", "{core: 20}").partition(
         "# %% [markdown]\n# **Stop"
     )
-    ending = rest[rest.index("# %% [markdown]\n# ## On GPUs") :]
+    ending = rest[rest.index("# %% [markdown]\n# ## References") :]
     source.write_text(head + ending)
     pretend_to_build(source)
     assert findings(course) == []
@@ -137,13 +134,13 @@ def test_an_elective_has_neither_more_nor_a_stop_line(course: Path) -> None:
 LONG = "# %%\n" + "\n".join(f"a{n} = {n}" for n in range(26))
 
 BAD_SOURCES = [
-    ("no pitfalls", "# ## Pitfalls\n", "", 12, "'## Pitfalls' does not come after this"),
+    ("no table", "# ## On a cluster\n", "", 1, "'## On a cluster' does not come after this"),
     (
         "order",
-        "# ## References\n# ## Stretch\n",
-        "# ## Stretch\n# ## References\n",
-        12,
-        "'## Stretch' does not come",
+        "# ## Key points\n# ## Discuss\n",
+        "# ## Discuss\n# ## Key points\n",
+        9,
+        "'## Discuss' does not come",
     ),
     ("numbering", "### 2 · Another", "### 3 · Another", 11, "section 3 comes where 2 is due"),
     ("no stop line", "# **Stop here in a short workshop.**", "# Stop here.", 11, "must stand once"),
