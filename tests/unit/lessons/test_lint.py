@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from course.tools import anatomy, frame, glossary, guide, lint, schedule
+from course.tools import frame, glossary, guide, lint, schedule
 from course.tools.anatomy import RULES
 from course.tools.build import compose, lesson_sources, notebook_of, source_of
 from course.tools.markdown import read_html, read_markdown

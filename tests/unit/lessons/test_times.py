@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course.tools import build, times
+from course.tools import build
 from course.tools.build import notebook_of
 from course.tools.lesson import LessonSource
 from course.tools.parts import RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
