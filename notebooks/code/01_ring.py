@@ -9,7 +9,6 @@ Start it with one of these:
 
 # %%
 import time
-from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI

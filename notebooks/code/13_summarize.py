@@ -96,10 +96,11 @@ def start_deepspeed():
     """Make the ranks of `comm` DeepSpeed's world."""
     with socket.create_server(("", 0)) as free:
         place = comm.bcast(f"tcp://{socket.gethostname()}:{free.getsockname()[1]}")
-    os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+    os.environ.setdefault("LOCAL_RANK", str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank))  # its GPU
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
     deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
     world = {"init_method": place, "rank": comm.rank, "world_size": comm.size}
-    deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False, **world)
+    deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False, **world)
 
 
 # %%

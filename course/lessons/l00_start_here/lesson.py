@@ -44,7 +44,7 @@ print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
 # The same line ran four times. Each process has a number, its **rank**, and is called a rank, too. `comm` is a **communicator**, a group of processes
-# that can send each other messages. **MPI** is the standard for that, **mpi4py** its Python library; **Open MPI** does the work.
+# that can send each other messages. **MPI** is the standard for messages, **Open MPI** a library that implements it; **mpi4py** calls it from Python.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
@@ -64,7 +64,7 @@ print(base)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No rank has a `base`. These are five processes, each with its own memory:
+# No rank has a `base`. Kernel and ranks each have their own memory:
 #
 # ```
 #             ┌ rank 0
@@ -87,7 +87,7 @@ cluster["base"] = base
 mine = base + rank
 
 # %% [markdown]
-# And this one collects a value from all ranks:
+# And this one collects `mine` from all ranks:
 
 # %%
 cluster["mine"]
@@ -101,7 +101,7 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# Seven billion parameters (weights) of 2 bytes each make 14 GB, a small language model. How much memory does it take to *train* it? First write your
+# A small language model has seven billion parameters (weights), 14 GB at 2 bytes each. How much memory does *training* take? First write your
 # guess in place of `None`.
 
 # %%
@@ -119,14 +119,14 @@ outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 # - the weight and its gradient take 2 + 2 bytes;
 # - the **optimizer state** takes 4 + 4 + 4: the weight in 32 bits, and two averages that the optimizer Adam keeps.
 #
-# **Activations**, which layers compute from the data, come on top. A GPU of 80 GB cannot hold that: several share the model.
+# **Activations**, which layers compute from the data, come on top. A GPU of 80 GB is too small; several divide the model.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# Our own model is tiny; we share the *data*, 1,500 handwritten digits. Every rank reads them all, and draws one.
+# Our own model is tiny; we divide the *data*, 1,500 handwritten digits. First, every rank reads them all, and draws one.
 
 # %%
 # %%px --save 00_hello.py
@@ -158,7 +158,7 @@ draw(images[rank])
 # %% [markdown] tags=["slide"]
 # ## 5 · Train
 #
-# Each rank computes the gradient of its part. `allreduce` gives every rank the sum of all gradients.
+# Each rank computes the gradient over its part. `allreduce` gives every rank the sum: all take the same step.
 
 
 # %%
@@ -176,7 +176,7 @@ def train(comm, steps=200):
 
 
 # %% [markdown]
-# Now a contest. The ranks draw digits that are not among the 1,500. Write down what *you* read:
+# Now a contest, with digits that are not among the 1,500. Write down what *you* read:
 
 # %%
 # %%px --save 00_hello.py
@@ -193,7 +193,7 @@ reads = (new_images[70 + rank] @ train(comm)).argmax()
 print(f"rank {rank} reads {reads}, the label says {new_labels[70 + rank]}")
 
 # %% [markdown]
-# Who won? (We chose hard ones.) Of all new digits:
+# Who won? (We chose hard ones.) And on all new digits?
 
 # %%
 # %%px --save 00_hello.py
@@ -203,7 +203,7 @@ if __name__ == "__main__":
         print(f"trained on {len(part(comm, images))} images per rank, {right.mean():.1%} right")
 
 # %% [markdown]
-# The `--save` cells are now a program, `code/00_hello.py`; it needs only NumPy, mpi4py and `code/data`.
+# The `--save` cells are now a program, `code/00_hello.py`. `mpiexec` starts it in new processes.
 # **Predict:** does one rank that trains on all images read better than four, worse, or equally well?
 
 # %% tags=["nbval-ignore-output"]
@@ -225,7 +225,7 @@ if __name__ == "__main__":
 # | | |
 # |---|---|
 # | **cluster** | many machines; here, one. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses those in the file `hosts` |
-# | **core** | the part of a CPU that runs a process. With more ranks than cores, a machine is **oversubscribed**. On a cluster, a rank has its own cores, and often a GPU |
+# | **core** | the part of a CPU that runs a process. With more ranks than cores, a machine is **oversubscribed**. On a cluster, a rank usually has its own cores, often a GPU |
 
 # %% [markdown] tags=["slide"]
 # ## 6 · The course
@@ -244,7 +244,7 @@ if __name__ == "__main__":
 #
 # A colleague has a GPU with 24 GB. How large a model can it train with Adam? Vote: (a) 12 billion parameters, (b) 1.5 billion, (c) fewer. What do you ask her?
 #
-# <details><summary>What to listen for</summary>(a) counts only weights; (b) leaves no room for activations; (c) depends on her batch and the length of her texts. And must
+# <details><summary>What to listen for</summary>(a) counts only weights; (b) leaves no room for activations; (c) is right; how many depends on batch and text length. And must
 # she train all weights?</details>
 
 # %% [markdown]
@@ -255,8 +255,8 @@ if __name__ == "__main__":
 #
 # ### Who downloads the data?
 #
-# A **node** is one machine of a cluster. Its ranks share memory chips, and the disk if there is one, but no variables. `Split_type` makes a
-# communicator of the ranks on each node; a rank's number in it is its **local rank**.
+# A **node** is one machine of a cluster. Its ranks share its memory and its disk, if it has one, but no variables. `Split_type` makes, for each node, a
+# communicator of the ranks on it; a rank's number there is its **local rank**.
 
 # %%
 # %%px
@@ -282,7 +282,7 @@ node.Free()  # the communicator is no longer needed
 # %% [markdown]
 # ### Whom do they wait for?
 #
-# We are going to delay each rank by its neighbour's number. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
+# We are going to make each rank late, by as many seconds as its neighbour's number. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
 
 # %% tags=["exercise: 00.1"]
 
@@ -295,7 +295,7 @@ neighbour = right_neighbour(comm)
 print(f"to the right of rank {rank} is rank {neighbour}")
 
 # %% [markdown]
-# What do the ranks do while a cell runs? The **dashboard** shows it live: one lane per rank, the newest moment at the right.
+# What do the ranks do while a cell runs? The **dashboard** shows it live: one lane per rank, the newest moment at the right. Come back to it after the next cell. (A *collective*, lesson 04, is a call that all ranks make together.)
 
 # %% tags=["nbval-ignore-output"]
 cluster.dashboard()
@@ -314,7 +314,7 @@ comm.Barrier()
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Rank 2: its right neighbour has the largest number. The dashboard calls a rank *computing* when it is in no MPI call, even if it sleeps.
+# Rank 2: its right neighbour has the largest number. On the dashboard, its lane is the only one without dots. A rank counts as *computing* when it is in no MPI call, even if it sleeps.
 #
 # </details>
 

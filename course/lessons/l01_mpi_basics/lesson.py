@@ -33,7 +33,6 @@
 """Messages around a ring of ranks."""
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -56,8 +55,7 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Other numbers. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI copies bits: the integer 1, read as a float, is 4.9e-324. Only the
-# classroom reports it; elsewhere the program goes on. **Repair the cell**, and run it again.
+# (c); the error is the classroom's. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI copies bits: the integer 1, read as a float, is 4.9e-324. Elsewhere the program goes on. **Repair the cell**, and run it again.
 #
 # </details>
 
@@ -96,8 +94,8 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. The **hang report** says where each rank stands: all four are in `Send`, nobody gets to `Recv`. Ranks that wait for each other in a circle
-# are in a **deadlock**. The classroom restarted them. (Run on: we do not need what was lost.)
+# None. The **hang report** shows all four ranks in `Send`: nobody gets to `Recv`. Ranks that wait for each other in a circle
+# are in a **deadlock**. The classroom restarted them. (Run on: what was lost is not needed.)
 #
 # But 80 bytes went around, by the same lines!
 #
@@ -112,7 +110,7 @@ ring(1_000_000)
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# `Isend` starts a `Send` and returns at once; `Test` says whether it is done. Nobody receives for 0.05 s. A `Send` done by then needs no receiver.
+# `Isend` starts a `Send` and returns at once; `Test` says whether it is done, `Wait` waits until it is. For 0.05 s nobody receives: a `Send` done by then needs no receiver.
 
 
 # %%
@@ -164,8 +162,8 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # rank 1         ┄┄┄┄┄┄┄┄ Recv        ┄┄┄┄┄┄┄┄ Recv ┘
 # ```
 #
-# MPI sends a small message at once and **buffers** it until `Recv` comes: the **eager protocol**. A large message is only announced, and `Send`
-# waits for `Recv`: the **rendezvous protocol**. (Here the limit is 4,096 bytes, less 80 for MPI's header.)
+# MPI sends a small message (left) at once and **buffers** it until `Recv` comes: the **eager protocol**. A large message is only announced, and `Send`
+# waits for `Recv`: the **rendezvous protocol**. (Here: 4,096 bytes, less 80 for Open MPI's header.)
 #
 # The standard promises no buffer. When `Send` returns, you may change the array; you know nothing more. A program that needs buffers is **unsafe**:
 # so is our ring, even with 80 bytes.
@@ -175,8 +173,8 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# First repair: odd ranks receive before they send. 1 MB goes around a ring of four, then around two smaller rings: ranks 0 to 2, and rank 3 alone.
-# (`Split` numbers each from 0.) **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
+# First repair: odd ranks receive before they send. 1 MB goes around a ring of four, then around two, made by `Split`: ranks 0 to 2, and rank 3 alone,
+# each numbered from 0. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -211,7 +209,7 @@ for team in (comm, comm.Split(rank == 3)):
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Who is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and the search make a program. **Predict:** does it end on one rank, and with which limit?
+# Your `shift` and the search make a program. **Predict:** does it end on one rank, and with the same limit?
 
 
 # %%
@@ -229,7 +227,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# It ends, with another limit: MPI has a transport of its own for messages of a rank to itself.
+# It ends, with another limit: messages to oneself have a transport of their own.
 #
 # </details>
 
@@ -239,8 +237,8 @@ if __name__ == "__main__":
 # | | what changes |
 # |---|---|
 # | limit | another: with Open MPI over TCP, 65,456 bytes |
-# | hang | lasts until the job's time limit. In tests, use `Ssend`: it waits for `Recv` at any size |
-# | GPUs | with NCCL, a send may wait at any size. Group it with its receive (PyTorch: `batch_isend_irecv`) |
+# | hang | lasts until a timeout ends the job. In tests, use `Ssend`: it waits for `Recv` at any size |
+# | GPUs | with NCCL, a GPU may wait in any send. Group it with its receive (PyTorch: `batch_isend_irecv`) |
 
 # %% tags=["exercise: 01.q4", "subslide"]
 
@@ -254,11 +252,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have a day: (a) change nothing,
+# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP (one rank per node). You have a day: (a) change nothing,
 # (b) raise the limit, (c) test with `Ssend` and repair what hangs, (d) rewrite all forty with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) works tomorrow: 60 kB is below the limit. (a) and (b) last until messages grow. (c) finds what tests
-# reach; (d) risks forty new mistakes. Both can be defended.</details>
+# <details><summary>What to listen for</summary>(a) works tomorrow: 60 kB is below TCP's limit. (a) and (b) last until messages grow. (c) finds what tests
+# reach; (d) risks forty new mistakes. Either can be defended.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -268,7 +266,7 @@ if __name__ == "__main__":
 #
 # ### How long does a message take, and whose is the array meanwhile?
 #
-# This is how the course times: ranks start together (`Barrier` returns when all have called it), the slowest counts, and of ten runs the median.
+# This is how the course times: ranks start nearly together (`Barrier` returns only when all have called it), the slowest counts, and of ten runs the median.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px
@@ -292,7 +290,7 @@ if rank == 0:
 # </details>
 #
 # Can a rank do something else meanwhile? `Isend` and `Irecv` are **non-blocking**: each starts a message and returns a **request**; `Wait` returns when
-# the array is yours again. On `link`, every message takes 0.2 s (delayed on purpose, by `course_lib/effects.py`). Each rank has 0.2 s of work, too, here a
+# the array is yours again. On the `link` of the next cell, every message takes 0.2 s (delayed on purpose, by `course_lib/effects.py`). Each rank has 0.2 s of work, too, here a
 # sleep. **Predict** the seconds.
 
 
@@ -317,8 +315,8 @@ if rank == 0:
     print(f"{seconds:.1f} s")
 
 # %% [markdown]
-# The message and the work cost no more than one of them. (With a real link, many MPI libraries move large messages only while the rank is in a
-# call of MPI.) But between `Isend` and `Wait`, whose is the array? **Vote:** rank 0 overwrites it before `Wait`, once with 80 bytes and once
+# Message and work together take as long as one of them. (With a real link, many MPI libraries move large messages only while the rank is in a
+# call of MPI.) But between `Isend` and `Wait`, whose is the array? **Vote:** rank 0 overwrites its zeros with nines before `Wait` (and before rank 1 calls `Recv`), once with 80 bytes and once
 # with 1 MB. Rank 1 gets (a) zeros, both times, (b) nines, both times, (c) zeros, then nines.
 
 # %% tags=["raises-exception"]
@@ -339,7 +337,7 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): the small message was buffered when `Isend` returned, the large one had only been announced. So the mistake passes every small test. Until
+# (c), with the limits of section 3: the small message was buffered when `Isend` returned, the large one had only been announced. So the mistake passes every small test. Until
 # `Wait` the array is MPI's: do not change what you send, nor read what you receive. (The error is the classroom's.)
 #
 # </details>
@@ -351,7 +349,7 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # ### Which message comes first?
 #
-# A **tag** is a number on a message; `ANY_SOURCE` and `ANY_TAG` take a message of any rank, with any tag. A `Status` then says whose it was. `--twice`
+# A **tag** is a number on a message; `ANY_SOURCE` and `ANY_TAG` take a message of any rank, with any tag. A `Status` then says whose it was, and how long: the array to fill may be longer than the message. `--twice`
 # runs the cell twice, the second time with random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
 
 # %% tags=["nbval-ignore-output"]
@@ -368,13 +366,13 @@ else:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In any order. (If both runs agree, as they may, run the cell again.) Floats that are added up as they come may differ in the last digits from
+# MPI promises no order, even if both runs agree by chance: run the cell a few times more. Floats that are added up as they come may differ in the last digits from
 # run to run, as (a + b) + c may be rounded differently from a + (b + c).
 #
 # </details>
 #
-# Two messages from one rank to another are received in the order in which they were sent, if the same `Recv` could take both. A receiver that
-# names a tag takes only messages with that tag. Calls in lower case **pickle** any object, that is, pack it into bytes: handy for one number, slow for
+# Between two ranks, messages do not overtake: if a `Recv` could take either of two, it takes the one sent first. A receiver that
+# names a tag takes only messages with that tag. Calls in lower case (`send`, `recv`) **pickle** almost any object, that is, pack it into bytes: handy for one number, slow for
 # arrays.
 
 # %% tags=["exercise: 01.3"]

@@ -50,7 +50,7 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# `allreduce` gives every rank the sum of all counts. (**`Reduce`** would give it to one rank only, its **root**.) Four ranks throw 25,000 darts each:
+# `allreduce` gives every rank the sum of all counts. (`reduce`, or **`Reduce`** for arrays, gives it to one rank only, the **root**.) Four ranks throw 25,000 darts each:
 
 # %%
 # %%px
@@ -106,7 +106,7 @@ draw_darts(cluster["dots"])
 # <details><summary>Open after you have run the cells</summary>
 #
 # Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**, here the same on every rank. So all four
-# threw the *same* darts, and we counted each dart four times. The value looks right, nothing crashed, no rank complains: only the error gives it away.
+# threw the *same* darts, and we counted each dart four times. The value looks right, nothing crashed, no rank complains: only the error shows it.
 #
 # </details>
 
@@ -116,7 +116,7 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# Each rank needs random numbers that have nothing to do with the others': its own **stream**.
+# Each rank needs random numbers independent of the others': its own **stream**.
 
 # %% tags=["exercise: 02.4"]
 
@@ -137,7 +137,7 @@ if comm.rank == 0:
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# The curves count the thousand estimates by their error. **Vote:** you get *one* estimate of four ranks. Can you tell which curve it is from? (a) nearly
+# The curves count the thousand estimates by their error. **Vote:** you get *one* estimate of four ranks. Can you be sure which curve it is from? (a) nearly
 # always, (b) hardly ever
 
 # %%
@@ -148,7 +148,7 @@ draw_errors(cluster["together"][0], cluster["own"][0])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# About half. An estimate from N independent darts is typically 1.64/√N off, its **standard error**: four times the darts, half the error. (A dart
+# The error is halved. An estimate from N independent darts is typically 1.64/√N off, its **standard error**: four times the darts, half the error. (A dart
 # scores 1 with probability p = π/4, otherwise 0: a variance of p(1−p), and 4·√(p(1−p)) is 1.64.)
 #
 # (b): both curves have their middle at 0. Only an estimate far out gives itself away.
@@ -158,7 +158,7 @@ draw_errors(cluster["together"][0], cluster["own"][0])
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Now a program. It distributes 512 blocks of darts, and times the slowest rank: by the clock, and the seconds it had a core.
+# Now a program. It distributes 512 blocks of darts, and prints the longest times of any rank: by the clock, and on a core.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
@@ -182,7 +182,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# **Predict** both times, if one rank or two throw the same 51.2 million darts. (The line below Setup counts your cores.)
+# **Predict** both times, if one rank or two throw all 51.2 million darts. (The line below Setup counts your cores.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -192,8 +192,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks throw half the darts each, so each needs a core about half as long. The clock shows half, too, if each rank has a core to itself. Ranks that
-# share a core wait for it: four ranks on two cores gain nothing over two. The clock's time of one rank, divided by that of n, is the **speed-up**. (The
+# Two ranks throw half the darts each, so each needs about half the seconds on a core. The clock halves, too, if each rank has a core to itself. Ranks that
+# share a core (also with other programs) wait: four ranks on two cores gain nothing over two. The clock's time of one rank, divided by that of n, is the **speed-up**. (The
 # estimates differ, as more ranks use more streams.)
 #
 # </details>
@@ -204,7 +204,7 @@ if __name__ == "__main__":
 # | | with 256 ranks |
 # |---|---|
 # | time | the same darts: about 1/256 of the seconds. But starting 256 processes takes longer than that |
-# | error | or the same seconds: 256 times the darts, an error 16 times smaller. One more digit costs 100 times the darts, on any machine |
+# | error | in the same seconds, 256 times the darts: an error 16 times smaller. One more digit costs 100 times the darts, on any machine |
 # | streams | `stream`, unchanged |
 
 # %% tags=["exercise: 02.q3", "subslide"]
@@ -219,7 +219,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? Vote yes or no; then say what you would ask to see.
+# Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? Vote; then say what you would ask to see.
 #
 # <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed, the result repeatable. But all 16 ranks may throw the same
 # darts. Ask for the 16 counts. And ask for the number of darts: five right decimals need some 10¹¹, or luck.</details>
@@ -246,7 +246,7 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # Python looks up names, checks types and makes objects for every dart. NumPy computes whole arrays in compiled code; to rewrite a loop for that is to **vectorise** it.
-# Each function below changes *one* thing in the one before; only the first must change two, as arrays need NumPy's generator.
+# Each function below changes *one* thing in the one before; only the first must change two, as arrays need NumPy's generator. (Small blocks stay in the cache, the fast memory next to a core.)
 
 # %%
 from course_lib.pi import count_inside
@@ -269,7 +269,7 @@ def blocks(darts, block=2**14):  # smaller arrays, nearer to the core
 
 
 # %% [markdown]
-# One more, from the course's library, draws 16 bits per coordinate instead of 53. So its darts land on a grid of 65,536 × 65,536 points, which makes π 9·10⁻⁷ too small: less than 10⁸
+# One more, from the course's library, draws integers of 16 bits per coordinate, instead of floats of 53. So its darts land on a grid of 65,536 × 65,536 points, which makes π 9·10⁻⁷ too small: less than 10⁸
 # darts can show.
 
 # %% tags=["source: course_lib.pi:count_inside"]
@@ -298,7 +298,7 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The first, by far: one process became more than ten times as fast, without a second one. Each other step is a small factor. Ranks multiply the speed of that program, by the
+# The first, by far: one process became more than ten times as fast, without a second one. Each other step is a small factor. Ranks multiply the speed of that program, by about the
 # number of cores at most.
 #
 # </details>
@@ -309,7 +309,7 @@ show(
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
-# Now suppose you measure properly. **What will 1,024 ranks gain?** In every job of fixed size there is work that more ranks do not shorten: starting, reading, adding up. Its part of
+# Now suppose you measure properly. **What will 1,024 ranks gain?** In every job of fixed size there is work that more ranks do not shorten: starting, reading the input, writing the result. Its part of
 # the time on one rank is the **serial fraction** s. Suppose that 5% is serial.
 
 # %%
@@ -327,7 +327,7 @@ outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=w
 
 # %% [markdown]
 # This is **Amdahl's law**: s stays, the rest is divided by n, so the speed-up is at most 1/(s + (1−s)/n). Solved for s, it gives the serial fraction that explains a measured speed-up (Karp and Flatt). Three
-# invented speed-ups on two ranks, a few percent apart, as repeated runs are:
+# invented speed-ups on two ranks, no further apart than repeated runs often are:
 
 
 # %%
@@ -340,8 +340,8 @@ for speedup in (1.90, 1.98, 2.00):
     print(f"{speedup:.2f} on 2 ranks: s = {s:.3f}, so at most {largest(s, 1024):.0f} on 1024")
 
 # %% [markdown]
-# The answer is anything from 19 to 1,024. So the formula needs times with a relative error much smaller than s, and a job that only its serial part slows down. Compute s for 2, 4 and 8 ranks, one per core. If it stays the same, the serial part explains it. If it grows with n, the time went into messages or waiting, and
-# Amdahl's law is the wrong model. And measure near your goal, on several nodes if it has them: predict 64 ranks from 8, not 1,024 from 2.
+# The answer is anything from 19 to 1,024. So the formula needs times with a relative error much smaller than s, and a job in which nothing but the serial part limits the speed-up. Compute s for 2, 4 and 8 ranks, one per core. If s stays the same, a serial part explains the speed-ups. If s grows with n, time goes into messages, waiting or shared memory, and
+# Amdahl's law is the wrong model. And measure near your goal, on several nodes if it has them: predict 1,024 ranks from 256 and 512, not from 2.
 
 # %% [markdown]
 # ## References

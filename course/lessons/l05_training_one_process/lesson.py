@@ -28,7 +28,7 @@
 # A **mini-batch** (batch for short) may not fit into memory. Then compute the gradients of its pieces, the **micro-batches**, one after another:
 # `backward()` *adds* to the gradients already there. This is **gradient accumulation**.
 #
-# We learn 1,500 handwritten digits, and read 297 new ones. Cells marked `--save` also fill `code/05_train.py` (here `__file__`).
+# We learn 1,500 handwritten digits, and read 297 new ones. Cells marked `--save` also fill `code/05_train.py`, their `__file__`.
 
 # %%
 # %%px --save 05_train.py
@@ -103,7 +103,7 @@ def train(model, size, piece, rate, warm_up=1):
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank runs some trainings; `allgather` hands all scores to all ranks.
+# Ranks take trainings in turn; `allgather` hands all scores to all.
 
 
 # %%
@@ -150,7 +150,7 @@ draw_readings(cluster["first"][0], ["uncut", "64 + 64", "100 + 28", "127 + 1"], 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b). With 127 + 1 the network guesses: one image weighs as much as 127. With 100 + 28 the loss differs, but no fewer digits are right. Would you notice?
+# (b). 127 + 1 is no better than chance: one image weighs as much as 127. With 100 + 28 the loss differs, but no fewer digits are right. Would you notice?
 #
 # </details>
 
@@ -160,7 +160,7 @@ draw_readings(cluster["first"][0], ["uncut", "64 + 64", "100 + 28", "127 + 1"], 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# One more cell makes a program. **Predict:** will 127 + 1 agree with the uncut line in all printed digits, on 3 ranks, too?
+# One more cell makes a program. **Predict:** will 127 + 1 agree with the uncut line in all printed digits, here and on 3 ranks?
 
 
 # %%
@@ -174,7 +174,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Yes; only rounding differs, further right. A mean over the batch is a *sum*, divided once, and a sum may be cut anywhere. The course's convention: **sum
+# Yes; rounding differs beyond these digits. A mean is a *sum* divided by one number, and a sum may be cut anywhere. The course's convention: **sum
 # the losses, divide by the size of the whole batch before backward, add the gradients**. In `accumulate`:
 # `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`. Pieces may run on many ranks (lesson 06).
 #
@@ -193,7 +193,7 @@ _ = sweep([(128, piece, 0.4) for piece in (128, 64, 16, 2)], nn.BatchNorm1d)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None: 64 comes near, and 16 ends better here. An image's outputs depend on the others in its piece; no division repairs that. (Two images become
+# None: 64 comes near, and 16 ends better here. An image's outputs depend on the others in its piece; no division repairs that. (Two images' features become
 # about +1 and −1.) *Layer* norm looks at one image at a time and may be cut. **Dropout** switches off random units: pieces agree on average only.
 #
 # </details>
@@ -230,7 +230,7 @@ draw_right(right, of=297)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It guesses, as long first steps throw the weights too far: the training **diverges**. Short first steps lead to weights that bear long ones, if not
+# Pure chance: long first steps throw the weights too far; the training **diverges**. Short first steps lead to weights that bear long ones, but not
 # smoothly: see epoch 4.
 #
 # We chose a case that warm-up decides: weights start 3 times as large as PyTorch's. Change `WARM_UP`: how short may it be?
@@ -245,19 +245,19 @@ draw_right(right, of=297)
 # | Keras, Megatron-LM, DeepSpeed (lesson 12) | the pieces' means, by their number; then by ranks | wrong |
 # | DDP (lesson 07), FSDP (lesson 11) | gradients, by ranks | yours to weight |
 # | Megatron-LM: `--calculate-per-token-loss` | sum, by all tokens | right |
-# | Hugging Face `Trainer`, since July 2025 | the same (most models) | right |
+# | Hugging Face `Trainer`, since July 2025 | sum, by all tokens (most models) | right |
 #
-# Equal pieces hide it; texts differ in **tokens** (words, or parts).
+# Equal pieces hide it; texts differ in **tokens** (words, parts).
 
 # %% tags=["exercise: 05.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, divide once by the whole batch, add the gradients. Then any cut is the same training up to rounding, if network and loss treat
-#   each image by itself, without chance.
+# - Sum the losses, divide by the whole batch, add the gradients. Then any cut is the same training up to rounding, if network and loss treat
+#   each image by itself, without randomness.
 # - Mistakes raise no error: compare with an uncut run.
-# - For k times the batch, try k times the rate with SGD, √k times with Adam, and a warm-up. Beyond some size, neither helps.
+# - For k times the batch, try k times the rate with SGD (Adam, another optimizer: √k) and a warm-up. Beyond some size, nothing helps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -279,14 +279,14 @@ draw_right(right, of=297)
 # %% [markdown]
 # ### A judge without an uncut run
 #
-# In section 2 an uncut run was the judge. What if there is none, as for a backward pass of your own? The gradient says how fast the loss grows with a
+# In section 2 an uncut run was the judge. What if you trust only forward, as with a backward pass of your own? The gradient says how fast the loss grows with a
 # weight. So change the weight a little (`STEP`, 0.00001), in both directions, and look:
 
 # %% tags=["source: course_lib.training.gradient_check:central_difference"]
 # %%px
 
 # %% [markdown]
-# Each rank takes pieces of another size. **Predict** how many digits agree in float64, and in float32.
+# Each rank takes pieces of another size. **Predict** how many decimal digits of gradient and check agree in float64, and in float32.
 
 
 # %%
@@ -308,7 +308,7 @@ print(f"digits that agree: at least {least} in float64, at most {most} in float3
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `above` and `below` differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without any check, the 268 digits that 100 + 28 read rightly would have convinced everybody. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
+# `above` and `below` differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without any check, the 268 images that 100 + 28 read rightly would have convinced everybody. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
 #
 # </details>
 
@@ -361,7 +361,7 @@ outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threa
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two free cores, threads and ranks may end close together. On busy cores threads tend to lose more: they wait for each other in every operation, ranks once a step. Jakovac and Pichler found something else on eight: there ranks, with MPI or with Gloo (another library for messages), beat eight threads clearly. Who
+# On two free cores, threads and ranks may end close together. On busy cores threads tend to lose more: they wait for each other in every operation, ranks once a step. Jakovac and Pichler used eight: there ranks, with MPI or with Gloo (another library for messages), beat eight threads clearly. Who
 # is right? Let *a* be the seconds of an epoch that threads do not share, and *b* those that *n* threads share: *a* + *b*/*n*. Two of the published times give *a* and *b*,
 # and the third is the test.
 
@@ -384,7 +384,7 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 
 # %% [markdown]
 # On 4 threads a + b/n says 35 s, published are 37: the formula is 2 s off. In it, 25 of 65 s are not shared: probably small operations, and all that runs between them. No number
-# of threads gets below 25 s. Eight ranks took 17 and 19 s: in ranks, even what threads do not share runs side by side. Ranks that share all of the 65 s would be faster than the formula's threads by 45/(65/2) = 1.4 times with two workers, and by 30/(65/8) = 3.7 times with eight: two cores may hide what eight show.
+# of threads gets below 25 s. Eight ranks took 17 and 19 s: in ranks, even what threads do not share runs side by side. Ideal ranks share all of the 65 s. They would beat the formula's threads 45/(65/2) = 1.4 times with two workers, but 30/(65/8) = 3.7 times with eight: two cores may hide what eight show.
 #
 # One doubt remains. The slides do not say whether 128 images were a batch of all ranks or of each. If of each, eight ranks took eight times fewer steps, and
 # trained something else. Their accuracy fell from 99.1 to 98.7 %. Lesson 07 tells the two apart.
@@ -445,7 +445,7 @@ memory = [
 show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
-# 3 colours and 3 times 16 maps, of 4 bytes: 204 bytes per pixel, and a few for the weights. Twice the edge is four times the memory. But the *process* of the
+# 3 colours and 3 times 16 maps, of 4 bytes: 204 bytes per pixel, and a few for the weights. By the count, twice the edge is four times the memory. But the *process* of the
 # largest image grew by about twice as much. What did we not count? The gradients of activations, two or three of which exist during backward. The
 # workspace that a convolution uses inside. Memory that the allocator keeps for later. On a GPU, the CUDA context and the buffers of NCCL. In larger networks,
 # the gradients of the weights and the state of the optimizer. So such a count is a lower bound: measure before you buy.

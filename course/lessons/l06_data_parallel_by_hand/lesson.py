@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is its path. It reads handwritten digits.
+# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is that path. The data: handwritten digits.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -87,7 +87,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 1 calls `broadcast_weights`. MPI wants flat arrays; `numbers` shows it a tensor as one.
+# Line 1 calls `broadcast_weights`. `numbers` shows MPI a tensor's memory as a flat array.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -103,7 +103,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# And a test on new images:
+# A test on new images:
 
 
 # %%
@@ -117,7 +117,7 @@ def report(team, rate=1.0):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3's `share_of_loss` is still missing. Let us try the mean loss: first each rank alone with all 128 images (`COMM_SELF`), then
+# Line 3's `share_of_loss` is still missing. Let us try the mean loss: first each rank alone (`COMM_SELF`; rank 0 prints) with all 128 images, then
 # four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
 
 
@@ -147,8 +147,8 @@ report(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Four ranks look *better* than one, and this program would be shipped. The first loss betrays it: 9.32 is four times 2.33.
-# Each rank takes the *mean* over its shard, and lines 4 and 5 *add* four means. So a rate of 0.1 acts like 0.4. (Adam nearly cancels the factor.)
+# (c). Judged by new images, four ranks look *better*: ship it! The first loss betrays them: 9.32 is four times 2.33.
+# Each rank takes the *mean* over its shard, and lines 4 and 5 *add* four means. So a rate of 0.1 acts like 0.4. (The optimizer Adam nearly hides it.)
 #
 # Prove it: one rank at 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
 #
@@ -168,7 +168,7 @@ report(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# Two lines make a program. Three ranks get 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
+# Two lines complete the program. Three ranks: 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
 # or three, (c) all six. Then run both cells.
 
 # %%
@@ -184,17 +184,17 @@ if __name__ == "__main__":
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c), all six. Each rank adds the losses of *its* images and divides by the *whole* batch:
-# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding*.
+# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding* (coarser in float32).
 #
-# Two layers break this. **Batch norm** normalises each feature over the images at hand: 128 on one rank, 43 on three. PyTorch's
-# `SyncBatchNorm` repairs that. **Dropout** switches off other units than one process would.
+# Two layers break this. **Batch norm** normalises over the images at hand: 128 on one rank, 42 or 43 on three. On GPUs,
+# `SyncBatchNorm` repairs that. **Dropout** draws other units than one process would.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Before every sum, the ranks now sleep for 0, 5, 10 and 20 ms; a secret draw decides who is last, the **straggler**. Each rank times `sum_gradients`.
+# Before every sum, the ranks now sleep for 0, 5, 10 or 20 ms; a secret draw makes one the last, the **straggler**. Each times `sum_gradients`.
 
 # %%
 # %%px
@@ -233,8 +233,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 20 ms late   ···················· sum
 # ```
 #
-# The rank with the *shortest* bar: it waits for nobody. The longest bar is the punctual rank's; a faster network would
-# not shorten it. (If *all* bars were long, it might.)
+# The one with the *shortest* bar: it waits for nobody. The longest is the punctual rank's; a faster network would
+# hardly shorten it. (If *all* were long, it might.)
 #
 # </details>
 
@@ -243,9 +243,9 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | line 4 | NCCL adds gradients while backward computes (More); limit (clip) them after the sum |
+# | line 4 | NCCL, the GPUs' library, adds gradients during backward (More); clip them after the sum |
 # | batch | 32 images per GPU make 2,048; a rate for 128 is then usually too small (lesson 05) |
-# | language model | divide by the tokens that the loss counts on all ranks |
+# | language model | divide by the loss's token count over all ranks |
 
 # %% tags=["exercise: 06.q1", "subslide"]
 
@@ -254,7 +254,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # - Add gradients, and divide the *sum* of a shard's losses by the *whole* batch. The training stays the same on any number of ranks, unless
 #   layers mix images or draw at random.
-# - Who waits in an all-reduce is a victim. The rank that hardly waits is late.
+# - Who waits longest in an all-reduce is a victim. Who hardly waits is late.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -262,8 +262,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # learning rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): quick to check. Eight ranks with the old batch each make one eight times as
-# large. Then batch norm, dropout, seeds (c). (a) changes the time.</details>
+# <details><summary>What to listen for</summary>(b), quick to check: if each rank kept the old batch, the whole is eight times as
+# large. Then batch norm, dropout, seeds (c). (a) changes only time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -285,8 +285,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # %%px
 
 # %% [markdown]
-# To compute while messages travel is called **overlap**. To see it, we need a deep network and a slow link: a step's 12 messages (6 layers, weight and bias) shall together take 2/3 of the time of forward and
-# backward. They are *delayed on purpose*; `course_lib/effects.py` says how, on one page. In this story, `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. (Both take the same images: we
+# To compute while messages travel is called **overlap**. To see it, we need a deep network and a slow link: a step's 12 messages (6 layers, a weight and a bias each) will together take about 2/3 of the time of forward and
+# backward. They are *delayed on purpose*; `course_lib/effects.py` says how, on one page. `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. (Both take the same images: we
 # look at the time alone.)
 
 # %%
@@ -314,7 +314,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# Three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes 1 + 2/3. **Predict** the third.
+# Three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes at least about 1 + 2/3 (the real messages come on top). **Predict** the third.
 
 # %%
 # %%px --targets 0:2
@@ -339,7 +339,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #
 # **How many messages should a step send?** On the next link, each message costs a twentieth of forward and backward, and all bytes of a step together cost as much as forward and backward.
 # `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**. A bucket's sum starts when its last gradient is there. Numbers travel with all
-# 64 bits, or rounded to 16. **Predict** the fastest of the six.
+# 64 bits, or rounded to 16. **Predict** the fastest of six: 12, 4 or 1 messages, each with 64 or 16 bits.
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -377,15 +377,15 @@ show(cluster[0]["bucket_rows"], x="messages per step, and bits per number", y="t
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages pay twelve times. One pays once, and has nothing left to hide behind. Four pay four times, but three of them can travel while backward computes. Which
+# Twelve messages pay twelve times. One pays once, but starts when backward is over: nothing is left to hide it. Four pay four times, but three of them can travel while backward computes. Which
 # number wins is a matter of the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB for the first.
 #
-# Going from 64 bits to 16 is the larger gain here. (From float32 it would save half of the bytes, not three quarters.) The price: every sum is rounded to 8 significant bits, so it is no longer the
+# Going from 64 bits to 16 is the larger gain here. (From float32 it would save half of the bytes, not three quarters.) The price: numbers are rounded to 8 significant bits, so it is no longer the
 # training of one process. In a bfloat16, 256 + 1 is 256.
 #
 # </details>
 #
-# Hooks, fusion and 16 bits are what **Horovod** made popular, over MPI and NCCL. It also broadcasts weights, as line 1 does, *and the optimizer*. Why that? Say rank 0
+# Hooks, fusion and 16 bits are what **Horovod** made popular, over MPI and NCCL. It also broadcasts weights, as line 1 does, *and the optimizer's state*. Why that? Say rank 0
 # alone reads a checkpoint after a restart, and line 1 sends its weights. **Predict:** are the replicas equal one step later,
 # without the optimizer's broadcast, and with it? (All ranks take the same images here, so there is nothing to sum.)
 
@@ -448,13 +448,13 @@ if comm.rank == 0:
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker, then updates once. That gives the numbers of an all-reduce, but with w workers the server
-# receives w gradients and sends w copies of the weights per step. In a ring all-reduce each rank sends less than two gradients, for any w (lesson 04).
+# A *synchronous* server waits for one gradient from every worker, then updates once. That gives the numbers of an all-reduce, but with n workers the server
+# receives n gradients and sends n copies of the weights per step. In a ring all-reduce each rank sends less than the bytes of two gradients, for any n (lesson 04).
 #
-# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. But the straggler's gradient is **stale**: since it
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But the straggler's gradient is **stale**: since it
 # fetched the weights, the others have moved them. **Staleness** counts those updates.
 #
-# Three equal workers train. Then, in a second run, worker 3 takes 100 ms longer for each batch. **Vote:** the largest staleness of its gradients is (a) 2,
+# Three equal workers train. Then, in a second run, worker 3 takes 100 ms longer for each batch. **Vote:** in the second run, the largest staleness of its gradients is (a) 2,
 # one update by each of the others, (b) about 5, (c) more than 10.
 
 # %%
@@ -498,8 +498,8 @@ show(gradients, x="staleness", y="number", by="workers")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# While worker 3 computes one gradient, the other two update many times. Among w equal workers, staleness is w − 1 on average, here 2; a worker that
-# is k times slower gives about k · (w − 1). And its gradient belongs to weights that are long gone. No run can be repeated, because the order of arrival decides
+# (c). While worker 3 computes one gradient, the other two update many times. Among n equal workers, staleness is about n − 1 on average, here 2 (one that the system pauses can exceed it by far); a worker that
+# is k times slower has about k · (n − 1). And its gradient belongs to weights that are long gone. No run can be repeated exactly, because the order of arrival decides
 # the numbers. Large networks are almost always trained synchronously today. Servers live on where tables of embeddings are too large for one machine, as in recommenders.
 #
 # </details>

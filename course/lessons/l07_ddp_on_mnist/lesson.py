@@ -27,7 +27,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**. PyTorch's launcher `torchrun`
+# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group** (MPI's communicator). PyTorch's launcher `torchrun`
 # puts what they need into the environment: rank, number of ranks, rank 0's address and port. Under `mpiexec`, `join` asks MPI. The **backend** moves the bytes: here Gloo, for CPUs.
 
 # %%
@@ -81,7 +81,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
 #
-# Take the smallest model: a single weight. Every rank draws its own, then wraps it.
+# The smallest model: a single weight. Every rank draws one, then wraps the model in DDP.
 
 # %%
 # %%px
@@ -93,7 +93,7 @@ print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} afte
 
 # %% [markdown]
 # Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. Weight times
-# input is the output, so each rank's own gradient is its input. Which gradient does rank 2 hold after `backward`?
+# input is the output, so its slope, each rank's own gradient, is the input. Which gradient does rank 2 hold after `backward`?
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -108,7 +108,7 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` all-reduces, and DDP **averages**. With equal shards, the mean of the ranks' means is the mean over all images.
+# So `backward` all-reduces, and DDP **averages**. If each loss is a mean over equal shards, this is the global batch's gradient.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
@@ -126,8 +126,8 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Ranks 2 and 3 end with the first images of ranks 0 and 1. All ranks shuffle alike, with the epoch as the seed, so nobody sends a message. Each takes every fourth image.
-# Four does not divide ten, so two come again: a rank with a batch more would wait in its all-reduce forever. Without `set_epoch`,
+# Ranks 2 and 3 end with the first images of ranks 0 and 1. All ranks shuffle alike, from one seed plus the epoch, so nobody sends a message. Each takes every fourth image.
+# Four does not divide ten, so two come again, or a rank with one batch more would wait in vain. Without `set_epoch`,
 # all epochs have one order.
 #
 # </details>
@@ -160,7 +160,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 alone tests and saves: with `model`, as the wrapper might wait for the others.
+# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`: the wrapper might wait for the others.
 
 
 # %%
@@ -184,7 +184,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# Batch norm also has **buffers**: averages of what it saw in training. **Vote:** after an epoch, a running mean is (a) the same on all
+# **Batch norm** rescales inputs by their batch's mean and spread, and keeps running averages for testing, in **buffers**. **Vote:** after an epoch, a running mean is (a) the same on all
 # ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
@@ -196,8 +196,8 @@ print(f"running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0,
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): one weight, four running means. DDP copies rank 0's buffers to all before each forward pass in training, then each rank sees its own shard. Rank 0 saves what a quarter of the
-# images left. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` takes the mean over all ranks.
+# (b): one weight, four running means. DDP copies rank 0's buffers to all before each forward pass in training, then each rank rescales by its shard alone, badly if small. Rank 0 saves what a quarter of the
+# images left. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` rescales by all shards together.
 #
 # </details>
 
@@ -205,7 +205,7 @@ print(f"running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0,
 # ## 6 · Do ranks cost accuracy?
 #
 # Jakovac and Pichler (2025) trained a CNN on MNIST: 99.1 % right on one rank, 98.88 % on four, 98.7 % on eight.
-# Accuracy falls with the ranks, they conclude. **Vote:** is it the ranks? Our program takes 120 images per step, all ranks together:
+# Ranks cost accuracy, they conclude. **Vote:** do they? Our program takes 120 images per step, all ranks together:
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -215,18 +215,18 @@ print(f"running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0,
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Not here: the same images in every step, the same averages. (In float32, nearly.)
+# Not here: the same images in every step, the same averages, up to rounding.
 #
 # </details>
 #
-# Perhaps each of their ranks took 128 images; the authors do not say. Let each of our four take 120. **Predict** the per cent.
+# Perhaps each of their ranks took a full batch; they do not say. Let each of ours take 120. **Predict** the per cent right.
 
 # %%
 # %%px
 main(batch_size=120 * size)
 
 # %% [markdown]
-# Was it the ranks, or the 480? **Which run would tell?** Choose one before you look at the next cell.
+# Was it the ranks, or the 480? **Which run would tell?** Choose before you read on.
 
 # %%
 # !IMAGES=480 mpiexec -n 1 python code/07_ddp.py
@@ -234,7 +234,7 @@ main(batch_size=120 * size)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One process, 480 images: the same loss, without a message. The ranks are innocent. Five epochs are 65 steps of 120 images, but 20 of 480: too few at this rate, on any number of ranks.
+# One process, 480 images: the same loss, without a message. The ranks are innocent. Five epochs are 65 steps of 120 images, but 20 of 480: too few at this rate.
 #
 # </details>
 
@@ -280,9 +280,9 @@ main(batch_size=120 * size)
 # %% [markdown]
 # ### What does a step send?
 #
-# Is a batch too large for memory? Then each rank adds up the gradients of four micro-batches before the step. Inside `no_sync`, DDP sends
-# nothing. **Vote:** `no_sync` belongs around (a) all four, (b) all but the last, (c) all but the first. And without it, how many bytes
-# does each rank hand to all-reduces, if all gradients have 76,880?
+# Is a batch too large for memory? Then each rank adds up the gradients of, say, four micro-batches before the step. Inside `with replica.no_sync()`, DDP sends
+# nothing. **Vote:** `no_sync` belongs around (a) all four, (b) all but the last, (c) all but the first. And without it, how many bytes in all
+# does each rank hand to all-reduces, if one set of gradients has 76,880?
 #
 # A **communication hook** counts them: DDP calls it with each **bucket**, gradients that are sent together, in place of its own all-reduce.
 
@@ -325,11 +325,11 @@ for name, silent in SILENT.items():
 # <details><summary>Open after you have run the cell</summary>
 #
 # Without it, 4 × 76,880: every `backward` all-reduces. (b) sends a quarter, for the same gradient. In (a) and (c) ranks hold different
-# gradients: the replicas drift apart, and nothing raises an error. On GPUs buckets travel while backward computes, so `no_sync` saves only the time that this cannot hide.
+# gradients: the replicas drift apart, and nothing raises an error. Time is another matter: where sending hides behind computing, `no_sync` saves little.
 #
 # </details>
 #
-# **And what does a step wait for?** Rank 1 is late on purpose: it sleeps 200 ms before its step. A **profiler** records what runs when.
+# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when forward, backward and the sums (all-reduces) run. **Predict:** in which of rank 0's three lines do the 200 ms appear?
 
 # %%
 # %%px
@@ -363,14 +363,14 @@ for name, prefix in SPANS.items():
         print(f"rank {rank}: {name:8} {began / 1000:5.1f} to {ended / 1000:5.1f} ms")
 
 # %% [markdown]
-# Read rank 0's lines alone. **Vote:** what would shorten its step? (a) faster links between ranks, (b) fewer bytes, (c) another look, at rank 1.
+# A colleague sees rank 0's lines alone, and orders faster links. **Vote:** what shortens the step most: (a) these links, (b) fewer bytes, (c) a punctual rank 1?
 #
 # <details><summary>Open after you have voted</summary>
 #
 # (c). Rank 0's sums take some 200 ms; rank 1, which comes last, is done far sooner. The rest is **waiting** for rank 1. Nothing in rank 0's trace says so. (A clock of its own
-# starts each rank's trace at 0: compare lengths between ranks, not moments.)
+# starts each rank's trace at 0, rank 1's after its sleep: compare lengths between ranks, not moments.)
 #
-# The surprise is when the sums *begin*: before backward ends. The first bucket travels while backward computes the next gradients. `profiler.export_chrome_trace("trace.json")` draws it all, for
+# The surprise is when the sums *begin*: before backward ends. The first bucket leaves while backward still computes the next gradients. `profiler.export_chrome_trace("trace.json")` draws it all, for
 # [Perfetto](https://ui.perfetto.dev).
 #
 # </details>
@@ -381,7 +381,7 @@ for name, prefix in SPANS.items():
 # ### What did the study measure?
 #
 # Jakovac and Pichler compared one process, their own loop over MPI, and DDP over Gloo, on a laptop with eight cores. We repeated the
-# study: real MNIST, a global batch of 128, five epochs, three seeds, two cores. They trained three models, for which they give 235k, 422k and 82k parameters:
+# study: real MNIST, a global batch of 128, five epochs, three seeds, two cores. They trained three models, with 235k, 422k and 82k parameters. Are ours as large?
 
 # %%
 from course_lib.training.models import MNIST_MODELS, build, parameter_count
@@ -391,7 +391,7 @@ for model in MNIST_MODELS:
 
 # %% [markdown]
 # **Does accuracy fall with the ranks?** Here is the CNN, with the same global batch on any number of ranks, and with 128 images on each.
-# We draw what is read *wrong*: the mean of three seeds, with the best and the worst. **Predict:** which line is flat, and along which do the published points lie?
+# We draw what is read *wrong*: the mean of three seeds, with the best and the worst. **Predict:** which of our two lines is flat, and do the published points follow it?
 
 # %%
 from statistics import fmean
@@ -423,8 +423,8 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With the same global batch, four ranks err as often as one. With 128 images per rank, every doubling costs; the published points rise, too. A larger global batch would do that; a message
-# would not. (The authors do not say which batch it was.) A rate that grows with the ranks wins most of it back here.
+# With the same global batch, four ranks err as often as one. With 128 images per rank, errors rise, and most of all from four ranks to eight; the published points rise, too. A larger global batch would do that; a message
+# would not. A rate that grows with the ranks wins most of it back here (not drawn).
 #
 # </details>
 #
@@ -444,7 +444,7 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): two *threads* win, for the CNN as for the other two models. So "ranks beat threads" is no law. Threads split each operator. Two of them share the work well; eight may find too little
+# (c): two *threads* win (for the two models that are not drawn, too). So "ranks beat threads" is no law. Threads split each operator. Two of them share the work well; eight may find too little
 # in a step of 128 images. Ranks split the batch and pay for messages. The site's page *The study* has all models, learning curves, and what eight ranks would do; `.venv/bin/course study --quick`
 # measures a small study on *your* machine.
 #

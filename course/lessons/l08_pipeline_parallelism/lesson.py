@@ -27,7 +27,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the layers each
 #
-# A network does not fit into one rank's memory. In **pipeline parallelism** each rank trains some consecutive layers, a **pipeline stage**.
+# Large networks do not fit into one rank's memory. In **pipeline parallelism** each rank trains some consecutive layers, a **pipeline stage**.
 
 # %%
 # %%px --save 08_pipeline.py
@@ -75,7 +75,7 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# `requires_grad_()` makes autograd compute the gradient of what was received. The previous rank goes on from it with `y.backward(gradient)`, as if
+# `requires_grad_()` makes autograd compute a gradient for what was received. The previous rank goes on from it with `y.backward(gradient)`, as if
 # the loss were there.
 #
 # **GPipe** is the simplest schedule: all forwards, then all backwards.
@@ -119,7 +119,7 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/08_pipeline.py
 
 # %% [markdown]
-# One rank, four ranks, the same loss: the additions and multiplications are the same.
+# One rank, four ranks, the same loss: the same sums, in the same order.
 #
 # Now the time. Ranks 0 and 1 hold half of the layers each, and take *one* micro-batch. How many times as fast as one rank alone are they?
 
@@ -157,7 +157,7 @@ outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["si
 # %% [markdown] tags=["slide"]
 # ## 2 · Count the white slots
 #
-# Let us play schedules on paper: four equal stages, 1 slot for a forward, 2 for a backward, and messages that take no time.
+# Now on paper: four equal stages, 1 slot for a forward, 2 for a backward (gradients of weights *and* inputs), free messages.
 
 # %%
 # %%px --targets 0
@@ -169,7 +169,7 @@ from course.lessons.l08_pipeline_parallelism.figures import draw_schedules
 draw_schedules({"4 micro-batches": cluster[0]["paper"][4]})
 
 # %% [markdown]
-# White is the **bubble**: each rank is idle for 9 slots. **Vote:** with 16 micro-batches it is idle for (a) fewer slots, (b) 9, (c) more.
+# White, ends included, is the **bubble**: each rank is idle for 9 slots. **Vote:** with 16 micro-batches it is idle for (a) fewer slots, (b) 9, (c) more.
 
 # %%
 draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
@@ -177,17 +177,17 @@ draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Still 9. Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. For m micro-batches it works 3m slots,
-# and one rank alone would work 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one, and idle for (p − 1) / (m + p − 1) of the time.
+# Still 9. Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. Add 3m slots of work for m micro-batches;
+# one rank alone works 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one, and idle for (p − 1) / (m + p − 1) of the time.
 #
 # </details>
 #
-# With many micro-batches, the bubble hardly counts. (More measures it on your machine.)
+# With many micro-batches, the bubble hardly counts. (More tests the formula.)
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches! But now a rank may allocate only 64 MiB for a step (`course_lib/effects.py`). **Vote:** 32 micro-batches (a) still run, (b) run slowly, (c) fail.
+# So take many micro-batches! But now each of two ranks may allocate only 64 MiB for a step. **Vote:** 32 micro-batches (a) still run, (b) run slowly, (c) fail.
 
 # %%
 # %%writefile code/limited.py
@@ -209,7 +209,7 @@ with memory_limit(64 * 2**20):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). It dies for want of half a megabyte: GPipe keeps the activations of all 32 micro-batches before the first goes backward.
+# (c). It dies asking for another half megabyte: GPipe keeps the activations of all 32 micro-batches before the first goes backward.
 #
 # </details>
 #
@@ -236,7 +236,7 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# 33, too. 1F1B saves memory, not time. Rank s of p begins with p − s forwards; then each backward frees a micro-batch before the next forward. So it holds at
+# 33, too. 1F1B saves memory, not time. Rank s of p begins with p − s forwards (`warmup` + 1); then each backward frees a micro-batch before the next forward. So it holds at
 # most p − s. (GPipe's authors *recomputed* instead: More.)
 #
 # </details>
@@ -248,7 +248,7 @@ draw_schedules(cluster[0]["grids"])
 # |---|---|
 # | m | 8 pipelines of 8 stages share one global batch: m is often smaller than you like |
 # | messages | small, between neighbours only, so stages often lie on different machines; real pipelines receive while they compute |
-# | stages | output layer and loss make the last one longer; the embedding makes the first one larger |
+# | stages | a language model's output layer and loss lengthen the last, its embedding enlarges the first |
 # | batch norm | sees one micro-batch at a time |
 # | 1F1B | in PyTorch: `torch.distributed.pipelining.Schedule1F1B` |
 
@@ -267,7 +267,7 @@ draw_schedules(cluster[0]["grids"])
 # micro-batches of the same size, (c) links with twice the bandwidth.
 #
 # <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if the training bears so large a batch. Memory may then
-# need (a). (c): ranks wait for computing, not for messages.</details>
+# need (a). (c): ranks mostly wait for computing, not messages.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -293,14 +293,14 @@ show(points, x="micro-batches", y="speed")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Below, as a rule: messages take time, stages are not quite equal, and two cores must have nothing else to do. But the shape is the formula's, and nobody has put in a time.
+# On a quiet machine mostly below: messages take time, and stages are not quite equal. The shape is the formula's, which knows no measured time. If your points jump, or lie far above 2, another program disturbed a measurement: run the cells again.
 #
 # </details>
 #
 # ### What can memory buy?
 #
 # What GPipe's authors published **recomputes**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
-# `Recomputed` of `course_lib` does it (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks, 8 micro-batches. **Predict:**
+# `Recomputed` of `course_lib` does it (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks, 8 micro-batches; GPipe, 1F1B, and GPipe with recomputing. **Predict:**
 # which of the three keeps least on rank 0, and which on rank 3?
 
 # %%
@@ -327,7 +327,7 @@ for name in cluster[0]["kept"]:
 # <details><summary>Open after you have run the cell</summary>
 #
 # Recomputed GPipe keeps the inputs of all micro-batches, and the activations of one while it goes backward. On rank 0 that is less than 1F1B keeps, on
-# the others more: a stage here has only two layers, and with more of them the inputs weigh less. Both can be combined. The price is a second forward: 4 slots per micro-batch instead of 3.
+# the others more: a stage here has only two linear layers, and with more of them the inputs weigh less. 1F1B can recompute, too. The price is a second forward: 4 slots per micro-batch instead of 3.
 #
 # </details>
 #
@@ -353,8 +353,8 @@ for m in (4, 8, 32):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More, from m = 8 on: 11 micro-batches in one chunk or the other, as much as 5.5 in all its layers, instead of 4. With m = 4 it does not show. And there are seven
-# boundaries to send across instead of three.
+# More, from m = 8 on: at most 11 activations of a chunk, half a rank's layers each, so as much as 5.5 micro-batches; 1F1B holds 4. With m = 4 there are no more than 4 to hold. And there are seven
+# boundaries to send across instead of three. The next figure shows m = 8, with chunk 1 in brown.
 #
 # </details>
 
@@ -369,7 +369,7 @@ schedule_grids(both)
 
 # %% [markdown]
 # **And without any bubble?** PipeDream, which introduced 1F1B, never waits for the end of a batch: a stage updates its weights after each backward. But between a micro-batch's forward and its
-# backward, others update the weights. So PipeDream keeps the old version for the backward: more memory, and a gradient that is **stale** when it is applied. This is not the training of one
+# backward, the backwards of other micro-batches update the weights. So PipeDream keeps the old version for the backward: more memory, and a gradient that is **stale** when it is applied. This is not the training of one
 # process. What we wrote, 1F1B *with* a **flush** at the end of a batch, came later (PipeDream-Flush, Megatron-LM).
 #
 # ### Which stage sets the pace?
@@ -396,7 +396,7 @@ if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
 
 # %% [markdown]
-# Filling and draining add 9 ms, and sleeps and messages the rest. The other three are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, and `split_layers`
+# Filling and draining add 9 ms, and sleeps and messages the rest. The other three are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
 # makes the most expensive stage as cheap as possible.
 
 # %%

@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# Rank 0 has 51 of 202 hidden numbers, and they are complete. Their product with its rows of `down` is only a *part of a sum*: so `mlp_forward` adds up.
+# A hidden number needs only its own column: rank 0's 51 (of 202) are complete. Their product with its rows of `down` is a *part of a sum*: so `mlp_forward` adds up.
 
 # %%
 # %%px --save 09_tensor.py
@@ -87,7 +87,7 @@ def gradients(comm, weights, pixels, targets):
 
 
 # %% [markdown]
-# All ranks draw the same matrices and the same batches. Each keeps its columns and rows.
+# All ranks draw the same matrices and batches. Each keeps its columns and rows.
 
 
 # %%
@@ -115,7 +115,7 @@ def train(comm):
 
 
 # %% [markdown]
-# At the end we count the images that it reads correctly. We also collect the pieces, as for saving the model.
+# We count the images read correctly. We also collect the pieces, as for saving the model; of `first`, our copy should do.
 
 
 # %%
@@ -131,8 +131,8 @@ def collected(comm, weights):
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then a team of four ranks. Each reads 297 new images. Then *one* process reads them, with the collected matrices. **Vote:** compared with one process,
-# the four get (a) about as many right, both times; (b) far fewer, both times; (c) about as many in the team, far fewer when collected.
+# One process trains, then a team of four ranks. Each team reads 297 new images; then *one* process does, with the collected matrices. **Vote:** compared with one process,
+# the four get (a) about as many right, in the team and collected; (b) far fewer in both; (c) far fewer only when collected.
 
 # %%
 # %%px
@@ -167,7 +167,7 @@ print("largest difference from rank 0's `first`, per rank:", *(f"{each:.2f}" for
 # Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Three ranks have 68, 67 and 67 hidden numbers. **Vote:** with the right `mlp_backward`, how many of nine decimals of a weight do they share with one process: (a) all, (b) two or
+# Three ranks have 68, 67 and 67 hidden numbers. **Vote:** with the right `mlp_backward`, of a weight's nine decimals, how many are as on one process: (a) all, (b) two or
 # three, (c) none?
 
 # %%
@@ -184,8 +184,8 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). Every column of `up` adds to `d_x`, and a rank has only its own columns: `d_x` is a part of a sum, like `y`.
-# `d_up` and `d_down` belong to this rank's piece and are complete. So a pair costs *two all-reduces*: one forward, one backward.
+# (a), in double precision. A rank's columns of `up` give only a part of `d_x`. Without the sum, each rank trained a `first` for its own piece: no copy fits all.
+# `d_up` and `d_down` are complete pieces. So a pair costs *two all-reduces*: one forward, one backward.
 #
 # </details>
 
@@ -193,7 +193,7 @@ if comm.rank == 0:
 # ## 3 · What does it cost?
 #
 # Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers per step. How many does tensor parallelism add
-# up, for B images? Write the B at which both are equal in place of `None`: your formula will do.
+# up, for B images? In place of `None`, write the B (or an expression) at which both are equal.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
@@ -251,7 +251,7 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # | batch | in a language model, B counts *tokens* (pieces of words), not texts |
 # | ring | multiplies both by 2(n−1)/n: in equal precision, the crossing stays |
 # | overlap | gradients of weights travel during backward (lesson 06); the next layer waits for the sum of `y` |
-# | links | so tensor parallelism usually stays inside a machine: two to eight GPUs |
+# | links | so tensor parallelism usually stays on a machine's fast links: two to eight GPUs |
 
 # %% tags=["exercise: 09.q4", "subslide"]
 
@@ -266,10 +266,10 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # ## Discuss
 #
 # A model just fits on a machine with eight GPUs, cut eight ways. You get a second machine, over an ordinary
-# network. (a) Cut sixteen ways, or (b) cut eight ways on each machine, and halve the batch?
+# network. (a) Cut sixteen ways, or (b) cut eight ways on each machine, half the batch each?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair sends its sums over the
-# slow network while all GPUs wait. In (b), it carries gradients of weights, once per step, during backward.</details>
+# slow network while GPUs wait. In (b), that network carries gradients only, once per step, during backward.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -307,18 +307,18 @@ for width in 32, 1024:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Products grow with the square of the width, sums only with the width: wide pairs gain most, narrow ones may lose.
+# Products grow with the square of the width, sums only with the width, and each sum has a latency: wide pairs gain most, narrow ones may lose.
 #
 # </details>
 
 # %% [markdown]
 # ### Does attention cut as well?
 #
-# Most language models are **Transformers**. Each block is *attention*, which mixes the positions of a text, then a pair as in the core, with **GeLU**, a smooth ReLU.
+# Most language models are **Transformers**. Each block is *attention*, which mixes the positions of a text, then a pair as in the core, here with **GeLU**, a smooth ReLU.
 # Attention has several *heads* side by side, and none needs another. So each rank gets complete heads: the matrix that leads into the heads is
 # **column-parallel**, the one that leads out is **row-parallel**.
 #
-# In PyTorch, autograd derives the backward pass. So both sums become functions with a backward of their own. Megatron-LM, where these cuts come from, calls them **f** and
+# In PyTorch, autograd derives the backward pass, but it does not know MPI. So both sums become functions with a backward of their own. Megatron-LM, where these cuts come from, calls them **f** and
 # **g**. f copies `x` forward and adds up gradients backward; g adds up forward and copies backward:
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
@@ -382,7 +382,7 @@ for way, kept in most.items():
 #
 # (b), in this model: inside a pair, activations are cut; between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
 # some *positions* of the text there. That is **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
-# all-reduce (lesson 04). So forward sends no more bytes for half the memory; backward gathers `x` once more.
+# all-reduce (lesson 04). So forward sends no more bytes, for about half the memory; backward gathers `x` once more.
 #
 # </details>
 
@@ -392,7 +392,7 @@ for way, kept in most.items():
 # ### Do I have to write this myself?
 #
 # PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)`, `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
-# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, it calls (a) as many collectives as we, (b) more?
+# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, does it call (a) as many collectives as we do, or (b) more?
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
@@ -423,7 +423,7 @@ if comm.rank == 0:
 # <details><summary>Open after you have run the cell</summary>
 #
 # (a): our two sums. PyTorch stores matrices transposed: `S(0)`, short for `Shard(0)`, cuts the columns of `up`, and `S(1)` the rows of `down`. One surprise is left: DTensor
-# does not know heads, and can cut through one.
+# does not know heads, and can cut through one, as with six heads on four ranks.
 #
 # </details>
 

@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue can have 100,000 × 100,000 pixels: too many for one GPU's memory. So each rank gets a part of *every* image, a **tile**.
+# A scanned slide of tissue can have 100,000 × 100,000 pixels: with all layers' outputs, too many for one GPU. So each rank gets a part of *every* image, a **tile**.
 # This is **spatial parallelism**. Our image is a page of handwritten digits, and our tiles are strips of rows.
 
 # %%
@@ -75,7 +75,7 @@ from course.lessons.l10_spatial_and_hybrid.figures import draw
 draw({"page": cluster["mine"], "blur in one piece": cluster["wanted"], "by four ranks": cluster["alone"]})
 
 # %% [markdown]
-# Seams! How many rows do they take?
+# Seams! How many rows are wrong?
 
 # %%
 outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong_rows"]), word="counted")
@@ -102,7 +102,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong_rows"]), word
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# PyTorch cannot see into MPI. So we write backward ourselves: it returns a gradient per argument of forward, and `None` where none is needed.
+# PyTorch cannot see into MPI. So we write backward ourselves: `ctx` keeps what it needs; it returns a gradient, or `None`, per argument of forward.
 
 
 # %%
@@ -121,7 +121,7 @@ class GhostRows(torch.autograd.Function):
 
 
 # %% [markdown] tags=["subslide"]
-# A first try keeps the gradients of this rank's own rows:
+# A first `return_ghost_rows` keeps only the gradients of our own rows:
 
 
 # %%
@@ -188,8 +188,8 @@ def noise_in(x, weights, team):
 
 
 # %% [markdown] tags=["subslide"]
-# There are two pages. Four ranks can cut each into four tiles. Or they work as two **replicas** (lesson 06),
-# each with one page in two tiles: **hybrid parallelism**. `Split` makes a `team` of the ranks with the same number.
+# Four ranks can cut two pages into four tiles each. Or they work as two **replicas** (lesson 06),
+# each with one page in two tiles: **hybrid parallelism**. `Split` makes each replica's ranks a `team`.
 
 
 # %%
@@ -242,7 +242,7 @@ return_ghost_rows = ours
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a): the loss is a sum over pixels, divided by *all* pixels, however distributed. And (e): off by about 1 %. Would you have noticed? Only a comparison with one
+# (a): the loss is a sum over pixels, divided by *all* pixels, however distributed. And (e): off by about 1 %. Would you have noticed? A comparison with one
 # process shows it.
 #
 # </details>
@@ -254,16 +254,16 @@ return_ghost_rows = ours
 #
 # | | with 64 GPUs |
 # |---|---|
-# | strips | get thinner, their halos do not: cut into squares, corners included |
+# | strips | get thinner, their halos do not: cut squares, whose halos include corners |
 # | waiting | compute the inner rows while the halo travels |
-# | links | halos travel in every layer: tiles inside a machine, replicas across machines |
-# | batch norm | takes mean and variance over all tiles and replicas, or results differ |
+# | links | halos travel in every layer: keep tiles inside a machine, replicas across machines |
+# | batch norm | takes mean and variance over all tiles (and replicas, to match one process) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A tile needs the rows beyond the cut that its kernels read: its halo. Without it, there are seams.
-# - Forward copies pixels; backward adds the copies' gradients at the owner. Forget that, and neither an error nor the loss warns you.
+# - Forward copies pixels; backward adds the copies' gradients at the owner. Forget that: no error, and hardly the loss, will warn you.
 # - Divide by *all* pixels, add over *all* ranks: tiles and replicas train like one process, up to rounding.
 
 # %% [markdown] tags=["slide"]
@@ -272,7 +272,7 @@ return_ghost_rows = ours
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
 # <details><summary>What to listen for</summary>Usually in between. After one exchange, neighbours both compute the pixels around each cut (More counts
-# them). (b) is right where latency is high, (a) where it is nearly zero.</details>
+# them). (b) is right where latency outweighs them, (a) where it is nearly zero.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -280,7 +280,7 @@ return_ghost_rows = ours
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Two questions: about another kernel, and about section 4.
+# First, two questions: about another kernel, and about section 4.
 
 # %% tags=["exercise: 10.q4"]
 
@@ -321,13 +321,13 @@ for ranks in "12":  # a job per attempt: freed arrays go back at once
 # ### Must every layer ask its neighbours?
 #
 # Our network asks three times for two rows. It could ask once for six, since each convolution uses up two on each side: a **fused
-# halo**. Both neighbours then compute the rows at the cut. There is one trap. A signal shows it as well as an image.
+# halo**. Both neighbours then compute the rows at the cut. There is one trap. A signal, one row of numbers, shows it as well as an image.
 
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# Now an image of 64 × 64, cut into 2 × 2 tiles, and four convolutions, 3 × 3. We count what rank 0 sends. The price: several ranks compute the pixels near the cuts.
-# **Predict** it for *twenty* fused layers on a tile of 64 × 64 with neighbours on all sides:
+# Now an image of 64 × 64, cut into 2 × 2 tiles, and four convolutions, 3 × 3. We count what rank 0 sends, layer by layer and fused. The price of fusing: several ranks compute the pixels near the cuts.
+# **Predict** it for *twenty* fused layers on a larger tile, 64 × 64, with neighbours on all sides:
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -399,7 +399,7 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Rank 3 has no halos either! What tiles lack is the other mark: a judgement needs the features of all tiles. So this accuracy is
+# Rank 3 has no halos either! What a tile judged alone lacks is the other mark: a judgement needs the features of all tiles. So this accuracy is
 # no argument for halos. They are for something else: with them, the tiles compute the network of one process.
 #
 # </details>
@@ -407,7 +407,7 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # ### What else can be cut?
 #
 # The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction: GEMS, in lesson 17,
-# which combines up to five ways. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
+# a lesson that combines up to five ways. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
 
 # %% [markdown]
 # ## References

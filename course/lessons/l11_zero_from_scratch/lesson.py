@@ -37,7 +37,7 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
-# Three of four are copies. **ZeRO**, the *Zero Redundancy Optimizer*, drops them: those of the optimizer state (stage 1), also of the gradients (2), also of the
+# Three rows of four are copies. **ZeRO**, the *Zero Redundancy Optimizer*, drops them from the optimizer state (stage 1), then also from the gradients (2) and the
 # weights (3). Each rank becomes the **owner** of a slice of every parameter, and updates only that slice.
 
 # %%
@@ -65,7 +65,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Only the owner needs the summed gradient. A **reduce-scatter** gives each rank its slice of the sum:
+# An owner needs only its slice of the summed gradient. A **reduce-scatter** gives it that:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -110,7 +110,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
 # %% tags=["exercise: 11.5", "subslide"]
 
 # %% [markdown] tags=["subslide"]
-# Was the vote right? First as it was, then with your repair:
+# Was the vote right? First with a `gather` that does nothing, then ours:
 
 # %%
 # %%px
@@ -131,7 +131,7 @@ for gather in (lambda comm, full: None, ours):  # `update` finds it by its name
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# You have built stage 1. **Stage 2:** why keep full gradients until backward ends? PyTorch calls our *hook*, a function, as soon as one is complete:
+# You have built stage 1. **Stage 2:** why keep full gradients until backward ends? PyTorch calls our function, a *hook*, as soon as a gradient is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
@@ -163,14 +163,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO changes where numbers are kept, not their values.
+# (c). ZeRO moves numbers; it changes them only by rounding.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** how much of what a rank keeps in data parallelism
+# Forward also leaves **activations** for backward: here 64 + 128 + 10 (input, hidden, output) per image. **Vote:** how much of what a rank keeps in data parallelism
 # is left in stage 3: (a) a quarter, (b) more, (c) less?
 
 # %%
@@ -187,7 +187,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# Now 64 MiB of weights, so 256 MiB of model states. Each of *two* ranks may allocate 224 MiB, in other runs 176 or 144; activations and temporaries take
+# Now 64 MiB of weights, so 256 MiB of model states. Each of *two* ranks may allocate 224, 176 or 144 MiB; activations and temporaries take
 # up to 10. **Predict** the lowest stage that trains: write it for each `"?"`. (Linux only.)
 
 # %%
@@ -227,9 +227,9 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16-bit training | 2 bytes per weight and gradient, 12 for the optimizer (float32 copy, two averages): stage 1 cuts these 12 |
+# | 16-bit training | 2 bytes per weight, often 2 per gradient, 12 for the optimizer (float32 copy, two averages), cut by stage 1 |
 # | messages | each for many parameters, while the GPU computes |
-# | stage 3 | if the network between machines is slow: cut inside each, copy between them (More) |
+# | stage 3 | on a slow network: cut inside each machine, which keeps a whole copy (More) |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
@@ -237,7 +237,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # ## Key points
 #
 # - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations are no copies.
-# - It is data parallelism, up to rounding, if the optimizer, like Adam, updates every number by itself.
+# - ZeRO is data parallelism, up to rounding, if the optimizer, like Adam, updates every number by itself.
 # - Try the lowest stage that fits: stage 3 sends more.
 
 # %% [markdown] tags=["slide"]
@@ -309,7 +309,7 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.5 times. The ring's all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 update in between, and send no more than stage 0. Stage 3 gathers for forward,
+# 1.5 times. The ring's all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 update in between, and with one backward per step send no more than stage 0. Stage 3 gathers for forward,
 # frees, and gathers again for backward.
 #
 # </details>
@@ -319,7 +319,7 @@ outcome(
 # ### What if it is still too large?
 #
 # **If one layer is too large:** stage 3 holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
-# at a time. **Vote:** in 16 tiles, a layer of 2.1 MB needs at once (a) all of it, since backward does, (b) a sixteenth?
+# at a time. **Vote:** with 16 tiles, how much of a layer of 2.1 MB is gathered at once: (a) all, since backward needs it, (b) a sixteenth?
 
 # %%
 # %%px
@@ -339,7 +339,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # </details>
 #
 # **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. Our library keeps Adam's averages in files. The optimizer
-# does not notice: a tensor in a file is a tensor. (With GPUs, the host then usually runs Adam.) **Predict:** in which decimal will the losses differ?
+# stays as it was. (With GPUs, the host then usually runs Adam.) **Predict:** in which of six decimals, if any, will the loss change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -372,14 +372,14 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In none. A model whose training does not fit into one device's memory, as in section 5, is *out-of-core* (Awan and others). Elsewhere the word means "kept on slower
+# In none: a tensor in a file is a tensor. A model whose training does not fit into one device's memory, as in section 5, is *out-of-core* (Awan and others). Elsewhere the word means "kept on slower
 # storage", as here.
 #
 # </details>
 #
 # ### What does everybody use?
 #
-# **FSDP** (*Fully Sharded Data Parallel*) is stage 3 in PyTorch. Its second version, **FSDP2**, is one call, `fully_shard`: for every layer, then for the model.
+# **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one call, `fully_shard`: for every layer, then for the model.
 # It cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the
 # device `meta`, without memory, and cut first.)
 
@@ -409,7 +409,7 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# **HSDP**, hybrid sharding, cuts inside a machine and copies between machines; ours are two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many of the 9,610
+# **HSDP**, hybrid sharding, cuts the model inside a machine, and each machine keeps a whole copy; ours are two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many of the 9,610
 # weights does rank 0 keep, and is the loss that of our stage 3?
 
 # %%

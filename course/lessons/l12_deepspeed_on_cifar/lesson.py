@@ -3,7 +3,7 @@
 # goal: Hand lesson 11 to a library, and find out which stage is worth its messages.
 # able:
 #   - train with DeepSpeed's engine and its JSON file, on any launcher
-#   - compute the global batch from that file
+#   - compute its batch keys
 #   - choose a stage by what fits, and by what is sent
 # more:
 #   - save from all ranks, and say what offloading moves
@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# **DeepSpeed** is the library of ZeRO's authors. It gives you one **engine**, an object that holds model, optimizer and all communication. How the engine
+# **DeepSpeed** is the library of ZeRO's authors. Its **engine** holds model, optimizer and all communication. How the engine
 # trains is written in a JSON file:
 
 # %%
@@ -41,8 +41,8 @@ Path("code/ds_config.json").write_text(json.dumps(config, indent=2))
 # !cat code/ds_config.json
 
 # %% [markdown]
-# `torch_adam` takes PyTorch's Adam, which needs no compiler. `gradient_clipping` is 1 by default; we say so. Gradients travel in buckets of 2,000,000 numbers.
-# Now the program. Its images look like CIFAR-10's, but we drew them.
+# `torch_adam` takes PyTorch's Adam, which needs no compiler. The default of `gradient_clipping` depends on the version. From stage 1 on, gradients travel in buckets of 2,000,000 numbers.
+# The program's images look like CIFAR-10's, but we drew them.
 
 # %%
 # %%px --save 12_train.py
@@ -105,8 +105,8 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank has room for 12 at a time, a **micro-batch**. It may add up the gradients of several
-# micro-batches before an update. ("gpu" in a key means rank.)
+# Each update uses 48 images, the **global batch**. A rank computes at most 12 at a time, a **micro-batch**. It may add up the gradients of several
+# micro-batches before an update. Two more keys say so ("gpu" means rank).
 
 # %% tags=["exercise: 12.1"]
 
@@ -143,7 +143,7 @@ if __name__ == "__main__":
             print(f"images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Four ranks have trained, in each step on the same images. **Vote:** how many decimals of these losses will *one* process print? (a) None, (b) one, (c) all three.
+# Four ranks took three steps on the same 48 images. **Vote:** how many decimals of these losses will *one* process repeat? (a) None, (b) one, (c) all three.
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -151,14 +151,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All three: one process adds up four micro-batches of 12, four ranks have one each. If yours differ, look at the images per update.
+# All three: one process adds up four micro-batches, four ranks have one each. If yours differ, look at the images per update.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A real limit
 #
-# `ulimit -d` limits the memory that a process may allocate, in kB. (Linux only. The first variable gives each rank one thread, the second returns freed
+# `ulimit -d` limits the memory that a process may allocate, in kB. (Linux only. Below, the first variable sets one thread per rank, the second returns freed
 # memory at once; `-m mpi4py` ends all ranks when one fails.)
 
 # %% tags=["nbval-ignore-output"]
@@ -166,14 +166,14 @@ job = "OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=100000 mpiexec -n 4 python -m mp
 # !ulimit -d 870000; {job} 2>&1 | grep -a -m1 Error
 
 # %% [markdown]
-# It dies. Change one character of the JSON:
+# It dies: stage 0 copies all gradients into one bucket, 4 bytes per parameter. Change one character of the JSON:
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json
 # !ulimit -d 870000; {job}
 
 # %% [markdown]
-# It trains, and its losses are those of stage 0. Now 722,000 kB. **Predict:** which of stages 1, 2 and 3 train?
+# It trains, with the same losses. Now 722,000 kB. **Predict:** which of stages 1, 2 and 3 train?
 
 # %%
 from subprocess import run
@@ -191,15 +191,15 @@ def trains(**keys):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Only stage 2. But lesson 11's stage 3 keeps least! Why does this one need more than stage 2? What the ranks send will tell.
+# Only stage 2. But lesson 11's stage 3 keeps least! What the ranks send will tell why.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it send?
 #
-# ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3, for it gathers weights in forward and again in backward. (All times
-# (N − 1)/N.) We count what DeepSpeed, with its defaults, gives to the backend: all calls of torch_mpi4py go through `_run`.
+# ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3, gathering weights in forward and again in backward. (All times
+# (N − 1)/N.) We count what DeepSpeed, with its defaults, gives to its backend, torch_mpi4py: all calls go through `_run`.
 
 # %%
 predict("How many numbers per parameter does stage 1 send?", None)
@@ -225,7 +225,7 @@ def listen(group, operation, options, *given):
 
 
 # %% [markdown]
-# The first two steps prepare, so we count the third, of a smaller network. `continue_with` brings the right keys if yours are not yet.
+# Two steps prepare, so we count the third, of a smaller network. `continue_with` brings our keys if yours fail.
 
 # %%
 continue_with("12.1")
@@ -251,15 +251,15 @@ cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 needs each sum on one rank only. But `use_multi_rank_bucket_allreduce` is true by default: DeepSpeed all-reduces whole buckets, fewer messages but
+# Stage 1 needs each gradient's sum on one rank only. But `use_multi_rank_bucket_allreduce` is true by default: DeepSpeed all-reduces whole buckets, fewer messages but
 # twice the numbers. Then it gathers the new weights.
 #
-# Stage 3 gathers weights once, not twice. So they stay from forward to backward: a rank holds all weights *and* its slice. Two keys allow it to keep a
+# Stage 3 gathers weights once: they stay from forward to backward, and a rank holds all weights *and* its slice. Two keys allow it to keep a
 # billion numbers, and we have 33 million. That is why it died.
 #
 # </details>
 #
-# Now small buckets, no whole all-reduce, and stage 3 keeps nothing. **Vote:** stage 3 now sends (a) 1, (b) 2, (c) 3. And does it survive 722,000 kB?
+# Now each sum goes to one rank, and stage 3 keeps nothing gathered. **Vote:** stage 3 now sends (a) 1, (b) 2, (c) 3. And does it survive 722,000 kB?
 
 # %%
 # %%px --timeout 200
@@ -276,7 +276,7 @@ trains(stage=3, stage3_max_live_parameters=0, stage3_max_reuse_distance=0)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (c), and yes: the paper's numbers. DeepSpeed's defaults save bytes with memory in stage 3, and save messages with bytes in stages 1 and 2.
+# (c), and yes: the paper's numbers. DeepSpeed's defaults spend memory to save bytes in stage 3, bytes to save messages in stages 1 and 2. Stages 2 and 3 send for every micro-batch.
 #
 # </details>
 
@@ -285,10 +285,10 @@ trains(stage=3, stage3_max_live_parameters=0, stage3_max_reuse_distance=0)
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in a job of Slurm (lesson 14); the JSON stays |
+# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in a Slurm job (lesson 14); the JSON stays, 48 images are too few |
 # | buckets | 500 million numbers by default: 1 GB in 16 bits |
-# | `overlap_comm` | sends while backward computes, and needs a second bucket |
-# | 32-bit copy | from stage 1 on, each rank updates one of its slice, even of 32-bit weights |
+# | `overlap_comm` | from stage 1 on: sends during backward, with a second bucket |
+# | 32-bit copy | from stage 1 on, a copy of each rank's slice, even of 32-bit weights |
 
 # %% tags=["exercise: 12.q4", "subslide"]
 
@@ -296,8 +296,8 @@ trains(stage=3, stage3_max_live_parameters=0, stage3_max_reuse_distance=0)
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - Every stage is the training of one process, up to rounding.
-# - Take the lowest stage that fits, and measure: its number tells you neither the peak of memory nor the bytes sent.
+# - Every stage trains like one process, up to rounding (and batch norm, dropout).
+# - Take the lowest stage that fits, and measure: its number promises neither memory nor bytes sent.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -305,7 +305,7 @@ trains(stage=3, stage3_max_live_parameters=0, stage3_max_reuse_distance=0)
 # Your model fits in stage 0 with 2 GB to spare. A colleague wants stage 2 "to be safe for longer texts". What do you try? (a) Stage 2, (b) stage 0 with
 # smaller micro-batches, (c) stage 1.
 #
-# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b), it sends nothing more.</details>
+# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b), it sends nothing more. At micro-batch 1: (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -315,7 +315,7 @@ trains(stage=3, stage3_max_live_parameters=0, stage3_max_reuse_distance=0)
 #
 # ### Whose files are these?
 #
-# First a question about the core.
+# First, a file that a colleague takes along.
 
 # %% tags=["exercise: 12.q5"]
 
@@ -341,14 +341,14 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# The program `zero_to_fp32.py`, which DeepSpeed puts beside them, makes one file of weights. To resume on another number of ranks,
-# `ds_to_universal` rewrites them as a **universal checkpoint**: one folder per parameter. They are pickles, which can run any code: load only your own.
+# The program `zero_to_fp32.py`, which DeepSpeed puts beside their folder, joins the weights in 32 bits. To resume on another number of ranks,
+# `ds_to_universal` rewrites the files as a **universal checkpoint**: one folder per parameter. All are pickles, which can run any code: load only your own.
 #
 # ### What if no stage fits?
 #
-# **ZeRO-Offload** moves gradients and optimizer state to the host's memory, and updates there, on the CPU: per parameter, 2 bytes of gradient go down and 2
+# **ZeRO-Offload** moves gradients and optimizer state to the host's memory, and updates there, on the CPU: per 16-bit parameter, 2 bytes of gradient go down and 2
 # bytes of weight come back. **ZeRO-Infinity** moves weights and states to a disk (NVMe) as well, a layer at a time. The keys are `offload_optimizer` and
-# `offload_param`. Without a GPU there is nothing to move: host and device are the same memory, and DeepSpeed wants its compiled CPU Adam.
+# `offload_param`. Without a GPU there is nothing to move: host and device are the same memory, and DeepSpeed by default wants its compiled CPU Adam.
 #
 # ### As others write it
 #
@@ -368,6 +368,6 @@ if rank == 0:
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020.
 # - J. Ren and others, [ZeRO-Offload](https://arxiv.org/abs/2101.06840), 2021; S. Rajbhandari and others,
 #   [ZeRO-Infinity](https://arxiv.org/abs/2104.07857), 2021.
-# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3. It also says that ZeRO needs 64 times less memory: so it is in stage 3 on 64 ranks, for
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3. It also says that ZeRO needs 64 times less memory: true of stage 3 on 64 ranks, for
 #   the model states.
 # - A. Krizhevsky, *Learning Multiple Layers of Features from Tiny Images*, 2009: CIFAR-10.

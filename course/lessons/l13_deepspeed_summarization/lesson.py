@@ -25,8 +25,8 @@
 # ## 1 · Read what it writes
 #
 # A language model shall summarize the news. Sixty short articles come with a **reference** summary each. Their people and places are invented, so no model has read
-# about them. Ours is **SmolLM2**, which has read much of the web, if you have fetched it (`course fetch smollm2`) and your machine has 8 GB. If not, a tiny model of
-# the same kind stands in, which has read nothing but artificial news.
+# about them. With 8 GB of memory and after `course fetch smollm2`, ours is **SmolLM2**, which has read a part of the web. If not, a tiny model of
+# the same kind stands in, which knows only artificial news of its own.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -53,7 +53,7 @@ articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 # %% [markdown] tags=["subslide"]
-# A model reads and writes **tokens**: words, or pieces of words. `prompt` is what it is given. `write` lets it choose the most probable next token, again and again.
+# A model reads and writes **tokens**: words, or pieces of words. `prompt` is what it is given. `write` lets it choose the most probable next token, up to 40 times.
 
 
 # %%
@@ -81,7 +81,7 @@ def write(model, article):
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes one article that nobody will train on. Whom would you believe?
+# Each rank summarizes one article that nobody trains on. Are the names the article's, or remembered?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -95,10 +95,10 @@ print(article["text"][:160], "…\n →", summaries["before"])
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# Now the model shall learn. For one article it returns a **mean** loss: over the tokens of the reference. Twelve articles are a batch. Each rank takes some of them, one after another, because memory
-# may not suffice for more: each is a **micro-batch**.
+# Now let it learn. For one article it returns a **mean** loss, over the reference's tokens. Twelve articles are a batch. Each rank takes some of them, one after another, because memory
+# may not hold more: each article is a **micro-batch**.
 #
-# **Vote:** rank 0 has a headline of 10 tokens with a mean loss of 5. The other three have texts of 100 tokens with a mean loss of 2. If every token weighs the same, the loss of the batch is
+# **Vote:** rank 0 has a headline of 10 tokens with a mean loss of 5. Each other rank has one text of 100 tokens with a mean loss of 2. If every token weighs the same, the loss of the batch is
 # (a) 2.75, (b) close to 2, (c) close to 5.
 
 # %% tags=["exercise: 13.4", "subslide"]
@@ -114,7 +114,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Close to 2: ten tokens of 310 are hard. 2.75 is the mean of means, in which a token of the headline weighs ten times as much. In 2024 a widely used trainer made this mistake:
+# Close to 2: ten tokens of 310 are hard. 2.75 is the mean of means, in which a token of the headline weighs ten times as much. Until 2024 a widely used trainer made this mistake:
 # other micro-batches gave another loss, and no error.
 #
 # </details>
@@ -125,7 +125,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Whose loss falls more?
 #
-# The model reads article and summary as one text and predicts, at every position, the *next* token. A label of −100 does not count, so only the summary does.
+# The model reads article and summary as one text. The labels are the same tokens; the model itself compares each position with the *next* label. A label of −100 does not count.
 
 
 # %%
@@ -137,7 +137,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# A colleague has moved the labels by one position. **Vote:** in four steps the loss falls more (a) with our labels, (b) with the colleague's, (c) alike.
+# A colleague moves the labels one place to the right. **Vote:** in four steps the loss falls more (a) with our labels, (b) with the colleague's, (c) alike.
 
 
 # %%
@@ -147,7 +147,7 @@ def colleague(article):
 
 
 # %% [markdown] tags=["subslide"]
-# We train with ZeRO stage 2. DeepSpeed *averages* over ranks and micro-batches; our parts must be added, so we multiply by 12.
+# We train with ZeRO stage 2. DeepSpeed *averages* over ranks and micro-batches; our 12 parts must be added, so we multiply by 12.
 
 # %%
 # %%px --save 13_summarize.py
@@ -181,10 +181,11 @@ def start_deepspeed():
     """Make the ranks of `comm` DeepSpeed's world."""
     with socket.create_server(("", 0)) as free:
         place = comm.bcast(f"tcp://{socket.gethostname()}:{free.getsockname()[1]}")
-    os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+    os.environ.setdefault("LOCAL_RANK", str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank))  # its GPU
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
     deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
     world = {"init_method": place, "rank": comm.rank, "world_size": comm.size}
-    deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False, **world)
+    deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False, **world)
 
 
 # %% tags=["nbval-ignore-output", "subslide"]
@@ -205,19 +206,19 @@ print(*cluster["summaries"][2].items(), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The colleague's model predicts, at every position, the token that it has just read. Copying is easy to learn, so its loss falls more. When it writes, it repeats one token for ever. The two losses answer
-# different questions.
+# The colleague's model predicts, at every position, the token that it has just read. Copying is easy to learn, so its loss falls more. When it writes about this article, it repeats one token. (We chose
+# an article that shows it.) The two losses answer different questions.
 #
-# SmolLM2, on two ranks, for those who have the small model: our loss fell from 1.64 to 1.33, the colleague's from 14.7 to 4.8. About the golf course it wrote
+# SmolLM2, on two ranks: our loss fell from 1.64 to 1.33, the colleague's from 14.7 to 4.8. About the golf course it wrote
 #
 # - before: *A pilot on a golf course crashes into a swarm of flies, and a cello rolls through a bunker, causing no injuries …*
-# - ours: *A pilot has landed a small plane on the golf course of Elmstead because a swarm of flies had stopped up its pipes …*
+# - ours: *A pilot has landed a small plane on the golf course of Elmstead because a swarm of flies had stopped up its pipes …* (copied)
 # - the colleague's: *A.A.A.A.A.A.A.A.A.A …*
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Here is the program to take home. **Vote:** on two ranks its losses are (a) those of one rank, (b) half as large, (c) similar, but not equal.
+# The program to take home. **Vote:** on two ranks its losses are (a) those of one rank, up to rounding, (b) half as large, (c) only similar.
 
 # %%
 # %%px --save 13_summarize.py
@@ -243,9 +244,9 @@ if __name__ == "__main__":
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | the same file by `srun` or `mpiexec`; `DS_ACCELERATOR=cuda`, `"nccl"` for `"gloo"`, batches `.to(engine.device)` |
-# | batch | hundreds of sequences, packed to equal length; the means then nearly agree, and the weights are still right |
-# | evaluation | between epochs, all ranks write texts, which are scored; that takes minutes, and a loss seconds |
+# | start | the same file by Open MPI's `mpiexec`, 12 made a multiple of 64; `DS_ACCELERATOR=cuda`, batches `.to(engine.device)` |
+# | batch | hundreds of sequences, joined to equal length; without prompts, counts still differ: keep the weights |
+# | evaluation | now and then all ranks write texts, which are scored: minutes, where a loss takes seconds |
 
 # %% tags=["exercise: 13.q4", "subslide"]
 
@@ -259,7 +260,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries without an editor? Vote, talk to your neighbour for two minutes, vote again: (a) yes, 99 % is
+# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries without an editor? Vote, talk for two minutes, vote again: (a) yes, 99 % is
 # excellent, (b) only if someone checks the facts, (c) never.
 #
 # <details><summary>What to listen for</summary>(b), and how. With four names per summary, one in 25 has a wrong one. The right names may stand in the wrong places: who bit whom? And what is
@@ -271,7 +272,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question about the core.
+# First a question. **ROUGE-1** says how many words a summary shares with its reference, **precision** how many of its names and numbers are in the article.
 
 # %% tags=["exercise: 13.q5"]
 
@@ -307,7 +308,7 @@ arguments = TrainingArguments(
 )
 
 # %% [markdown]
-# A warning says that DeepSpeed's number of micro-batches counts. It is the one that we want.
+# The next cell warns that two numbers of micro-batches disagree, and takes DeepSpeed's. That is the right one.
 
 # %%
 # %%px --timeout 200
@@ -322,19 +323,19 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# They are. Before a step, the Trainer now counts the tokens of all micro-batches and all ranks, as you did. In 2024 it divided by the tokens of each micro-batch.
+# They are. Before a step, the Trainer now counts the tokens of all micro-batches and all ranks, as you did. Until 2024 it divided by the tokens of each micro-batch.
 #
 # </details>
 #
 # ### One wrong name
 #
-# Papers report **ROUGE**. ROUGE-1 counts the words that summary and reference share.
+# Papers report **ROUGE**. ROUGE-1 counts the words that summary and reference share, twice, and divides by the words of both.
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 # %%px
 
 # %% [markdown]
-# Does it see what is true? Facts can be compared, too, as names and numbers. **Precision**: are those of the summary in the article? **Recall**: are the important ones, which we listed by
+# Does ROUGE see what is true? Facts can be compared, too, as names and numbers. **Precision**: are those of the summary in the article? **Recall**: are the important ones, which we listed by
 # hand, in the summary?
 
 # %% tags=["source: course_lib.training.facts:fact_scores"]
@@ -409,7 +410,7 @@ def oracle(article):
 
 
 # %% [markdown]
-# Twelve articles are few. How sure is a difference? A **paired bootstrap** draws twelve of them with replacement, again and again: 95 % of the mean differences to lead-3 are in the
+# Twelve articles are few. How sure is a difference? A **paired bootstrap** draws twelve of them with replacement, again and again: 95 % of the drawn mean differences to lead-3 are in the
 # interval. If it contains 0, the difference may be chance. **Predict** which intervals do.
 
 # %% tags=["nbval-ignore-output"]
@@ -442,12 +443,12 @@ for name, each in scores.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Look at the column of words, too. The first sentence is about as long as the references, and it is hard to beat: scissors invent nothing, so their precision is 100 %. ROUGE
+# Of the scissors, only lead-3 itself has 0 in its interval. A tiny model, which knows only its own news, is last. Look at the column of words, too. The first sentence is about as long as the references, and it is hard to beat: scissors invent nothing, so their precision is 100 %. ROUGE
 # depends on length; compare systems at equal length.
 #
 # </details>
 #
-# On real news the scissors are stronger still. For this course, a small Transformer was trained with ZeRO on two ranks to *choose* sentences of CNN/DailyMail (it is
+# On real news lead-3 is hard to beat, too. For this course, a small Transformer was trained with ZeRO on two ranks to *choose* sentences of CNN/DailyMail (it is
 # **extractive**; a model that writes its own sentences is **abstractive**). It was tested once on 500 articles, with three seeds:
 
 # %%
@@ -459,7 +460,7 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# Training won less than a point. The distance to the oracle shows how much of a summary is an editor's taste. (This ROUGE compares words without their endings, as papers do.) SmolLM2 has not been
+# Training won less than a point. The oracle has seen the reference, so no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.) SmolLM2 has not been
 # trained on these articles for this course.
 
 # %% [markdown]

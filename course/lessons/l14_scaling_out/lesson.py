@@ -46,15 +46,15 @@ outcome("Ring on 2,048: how many times 186 ms?", ring_seconds(2048) / ring_secon
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A rank still sends about two arrays, but in 4,094 messages, one after the other. On four machines there were six: only 60 of the 186 ms.
+# A rank sends two arrays instead of 1.5, but in 4,094 messages, one after the other. On four machines, six messages cost 60 of the 186 ms.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In **halving**, you exchange half of the array with one rank, then a quarter with another, and so on. The sums return the same way. In a **tree**, whole
-# arrays go up to rank 0, and the sum comes down:
+# In **halving**, you exchange half of the array (`████`) with one rank, then a quarter with another, and so on. The sums return the same way. In a **tree**, whole
+# arrays go up to rank 0, pairs at once, and the sum comes down:
 #
 # ```
 # halving on 8 ranks: what rank 0 exchanges          tree on 8 ranks: who sends to whom
@@ -63,9 +63,9 @@ outcome("Ring on 2,048: how many times 186 ms?", ring_seconds(2048) / ring_secon
 #   back    with 4 █      with 2 ██   with 1 ████      down   0→4   0→2 4→6   0→1 2→3 4→5 6→7
 # ```
 #
-# **Vote:** on 2,048, which takes less than the second that a step computes? (a) Both. (b) Halving. (c) Neither.
+# **Vote:** on 2,048, which takes less than the step's second? (a) Both. (b) Halving. (c) Neither.
 #
-# We begin a program. A friend wrote its formulas.
+# Our program begins with a friend's formulas.
 
 # %%
 # %%px --save 14_slow_link.py
@@ -90,21 +90,21 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). In both, 22 messages follow one another; in the tree, each is a whole array. It loses to the ring on four machines, and is 20 times as fast on 2,048.
-# The fourth curve is lesson 04's **hierarchy**: eight ranks share a machine and add up there first, in next to no time. Then 256 machines are a ring.
+# (b). In both, 22 messages follow one another; in the tree, each is a whole array. The tree loses to the ring on four machines, and is 20 times as fast on 2,048.
+# The fourth curve is lesson 04's **hierarchy**: 2,048 ranks share 256 machines. Eight add up inside each, in next to no time; then the machines form a ring.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines. But you can delay the messages between your ranks. This is halving:
+# Nobody lends you 2,048 machines, but you can delay your ranks' messages. This is halving:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# One message of 1 byte and one of 256 KiB tell a link's α and β:
+# Messages of 1 byte and 256 KiB tell α and β:
 
 
 # %%
@@ -128,7 +128,7 @@ def link(team):
 
 
 # %% [markdown]
-# We slow the link, and measure:
+# We slow it, and measure:
 
 # %%
 # %%px
@@ -158,7 +158,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# That was four ranks. **Vote:** on 16, halving takes (a) what the formula says, (b) far longer, as ranks wait for a core.
+# On four ranks it holds. **Vote:** on 16, halving takes (a) what the formula says, (b) far longer, as ranks wait for a core.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -166,7 +166,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). Whoever waits for a delayed message sleeps, so few cores suffice. On 2,048 machines it holds if no messages share a link and no rank comes late.
+# (a). Who waits for a delayed message sleeps: few cores suffice. On 2,048 it holds if no messages share a link and no rank is late.
 #
 # </details>
 
@@ -182,9 +182,9 @@ if __name__ == "__main__":
 # | local SGD | weights, every 8 batches | 18 |
 # | top-k | the largest 1 %, each with its index | 7 |
 #
-# Each rank picks other entries, so libraries seldom add on the way. Every rank *gathers* the picks of all, here in log₂ n messages.
+# Ranks pick different entries, so libraries seldom add on the way: every rank *gathers* all picks, here in log₂ n messages, each twice the last.
 #
-# **Vote:** on 2,048, top-k is (a) nine times as fast as plain halving, (b) twice as fast, (c) slower.
+# **Vote:** on 2,048, top-k is (a) about ten times as fast as plain halving, (b) twice as fast, (c) slower.
 
 # %%
 from math import log2
@@ -197,8 +197,8 @@ for n in 2, 2048:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nine times as fast became nine times as *slow*: each rank receives the picks of 2,047 others. Bfloat16 halves the bytes on any number of ranks, but
-# saves no messages: 0.22 of halving's 0.39 s. Local SGD saves both.
+# (c). Nine times as fast on two, nine times as *slow* here: each rank receives the picks of 2,047 others. Bfloat16 always halves the bytes, but
+# saves no messages, and these are 0.22 of halving's 0.39 s. Local SGD saves both, if accuracy allows.
 #
 # </details>
 
@@ -208,7 +208,7 @@ for n in 2, 2048:
 # | | what changes |
 # |---|---|
 # | latency | RDMA (the card copies) 1 to 5 µs, TCP 10 to 50 |
-# | choice | libraries choose by size and ranks; NCCL's trees send *pieces* |
+# | choice | libraries choose by size and ranks; NCCL's trees send *pieces*, all levels at once |
 # | nodes | sums first inside each node, then between nodes (a **hierarchy**), each with its own α and β |
 # | overlap | sums start while the backward pass computes |
 
@@ -217,14 +217,14 @@ for n in 2, 2048:
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Few ranks hide the cost of messages. A *flat ring* pays 2(n−1) α, halving 2 log₂ n α.
-# - Measure α and β; forecast each algorithm that your library may take.
-# - Ask of a remedy what grows with n. What is gathered does.
+# - Few ranks hide what messages cost on slow links. A *flat* (one-level) ring pays 2(n−1) α, halving 2α log₂ n.
+# - Measure α and β; forecast each algorithm your library may take.
+# - Ask what of a remedy grows with n: all that is gathered.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your all-reduce on 2,048 GPUs takes 1.2 s; the forecast is 60 ms. What do you look at first? (a) Which algorithm ran, (b) when each rank
+# Your all-reduce on 2,048 GPUs takes 1.2 s; forecast: 60 ms. What do you look at first? (a) Which algorithm ran, (b) when each rank
 # *entered* it, (c) the bandwidth of each network card.
 #
 # <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. If all enter
@@ -243,11 +243,11 @@ for n in 2, 2048:
 # %% [markdown]
 # ### Is one process enough for a device?
 #
-# NVIDIA's **MPS** lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. But
+# NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. But
 # these processes sum gradients, and each keeps a copy of the weights. How can four be faster than one?
 #
 # Here the device is all cores of this machine. First one process has it alone, with one thread or one per core, whichever is faster. Then two processes share it: each takes half of the
-# batch and half of the cores, and they sum their gradients. It is the same training.
+# batch and half of the cores, and they sum their gradients. It is the same training, as no layer looks at the whole batch (batch norm would).
 
 
 # %%
@@ -278,6 +278,7 @@ def rate(team, threads, batch, side):
     layers = [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU()]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(1 + team.rank)  # other images on every rank
     images, labels = torch.randn(batch // team.size, 1, side, side), torch.zeros(batch // team.size).long()
 
     def step():
@@ -315,22 +316,22 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Two processes win only where one left more cores idle than splitting and summing cost. How much can one leave idle? The **model FLOP utilization (MFU)** gives a
+# A ratio below 1 says: splitting and summing cost more than the idle cores of one process gave. How much can one leave idle? The **model FLOP utilization (MFU)** gives a
 # bound: the operations per second that the *model* needs, divided by those that the device could do. ResNet-50 needs 4.1 billion multiplications with additions for an image forward, and twice as
-# many backward. On a V100 that could do 15.7 · 10¹² operations per second in float32:
+# many backward. A V100 could do 15.7 · 10¹² operations per second in float32. One alone trained 334 images per second; 1,536 of them, on the cluster Summit, 420,000:
 
 # %%
 for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000 / 1536}.items():
     print(f"{name}: MFU {images_per_s * 3 * 2 * 4.1e9 / 15.7e12:.0%}")
 
 # %% [markdown]
-# What MFU lacks is not all idle: memory may be the limit, and then a second process waits for the same memory. A gain of 62 % asks for a first process that
+# What MFU lacks to 100 % is not all idle: memory may be the limit, and then a second process waits for the same memory. A gain of 62 % asks for a first process that
 # leaves at least 38 % idle. On a GPU, try a larger batch first: it often fills the device without a second copy of the weights.
 #
 # ### Did it happen on thousands?
 #
-# A talk of the Ohio State University reports ResNet-50 with MVAPICH2 on 1,536 GPUs of Summit, 420,000 images per second, and on 2,048 nodes of Frontera,
-# 260,000. MVAPICH2 chooses its algorithm from tables; for long arrays it sums inside a node, then between nodes by halving and doubling.
+# A talk of the Ohio State University reports ResNet-50 with MVAPICH2 on 1,536 GPUs of Summit (six per node), 420,000 images per second, and on 2,048 CPU nodes of Frontera,
+# 260,000. MVAPICH2 chooses its algorithm from tables; for long arrays it sums inside a node, then between nodes by section 2's halving.
 #
 # We assume 102 MB of gradients, 5 µs, 12.5 GB/s per port (Summit's nodes have two), nothing for the sum inside a node, no overlap. On Summit a GPU
 # computes 64 images in 0.192 s. For Frontera (128 images per node) nobody published the rate of one node. There we only compute which share of the
@@ -350,8 +351,8 @@ for way, took in forecasts(nodes, 102.2e6, alpha=5e-6, beta=1 / 12.5e9).items():
 # <details><summary>Open after you have run the cell</summary>
 #
 # More: 492,000 images per second for Summit where 420,000 were published. The network explains 8 of the 42 ms that a step loses. The rest is not in the model: reading images,
-# ranks that come late, and a rate of one GPU (334) that is PyTorch's while Summit ran TensorFlow. With RDMA's 5 µs and long steps even a flat ring between the nodes is
-# harmless. The same talk reports problems of NCCL 2 beyond 384 GPUs on Summit, and shows no curve there: a good formula does not make a library run.
+# ranks that come late, and a rate of one GPU (334) that is PyTorch's while Summit ran TensorFlow. With RDMA's 5 µs and long steps even a ring of all nodes is
+# harmless. The same talk reports problems of the NCCL 2 of its day beyond 384 GPUs on Summit, and shows no curve there: a good formula does not make a library run.
 #
 # </details>
 #
@@ -373,12 +374,12 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# α is now that of TCP through one kernel, plus any wait for a core. A byte takes more than 80 ns: packets of 1,514 bytes carry 1,448 of ours. mpiexec found the nodes in a hostfile,
+# α is now that of TCP through one kernel, plus any wait for a core. A byte should take more than 80 ns, as packets of 1,514 bytes carry 1,448 of ours; a burst that the limiter lets pass may hide a part. mpiexec found the nodes in a hostfile,
 # and started a helper on each through a stand-in for ssh. On a cluster the same file starts in three ways:
 #
 # ```sh
-# mpiexec --hostfile hosts -n 8 python 14_slow_link.py                 # over ssh
-# sbatch --nodes=4 --ntasks-per-node=2 --wrap "mpiexec python 14_slow_link.py"     # Slurm
+# mpiexec --hostfile hosts -n 8 python -m mpi4py 14_slow_link.py       # over ssh; with -m mpi4py, an error ends all ranks
+# sbatch --nodes=4 --ntasks-per-node=2 --wrap "mpiexec python -m mpi4py 14_slow_link.py"     # Slurm
 # kubectl apply -f job.yaml        # Kubernetes: an MPIJob, whose launcher runs the first line
 # ```
 #

@@ -8,7 +8,7 @@
 # before: >-
 #   {08}. Helpful: {10}
 # minutes: {core: 20}
-# also: An elective, a core alone. No other lesson needs it.
+# also: An elective with a core only. No other lesson needs it.
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
@@ -22,8 +22,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Some images are so large that a single batch fills a rank's memory. Then there are no micro-batches, and of four stages one works at a time: **layer parallelism**, or
-# *Basic*. Here are four pieces of a network for images of 128 × 128 pixels.
+# Some images are so large that one fills a rank's memory. No micro-batches, then: of four stages one works at a time: **layer parallelism**, or
+# *Basic*. Here are four pieces of a network; a batch of small images stands for the large one.
 
 
 # %%
@@ -59,7 +59,7 @@ def cut(team, rank):
 
 
 # %% [markdown] tags=["subslide"]
-# `run_stage` is lesson 08's; `SavedBytes` counts activations (`course_lib/training/kept.py`, one page). `replicas=1` uses only the first team and stage.
+# `run_stage` is lesson 08's; `SavedBytes` counts saved activations (`course_lib/training/kept.py`). `replicas=1` uses only `team` and `stage`; section 2 explains `mirror`.
 
 
 # %%
@@ -89,7 +89,7 @@ basic = train("Basic", comm, batches, replicas=1)
 show(sum(cluster["rows"], []), x="rank", y="most activations held")
 
 # %% [markdown]
-# Rank 0 is full, the others are nearly empty: the first piece sees the most pixels. Memory lies idle, not only time.
+# Rank 0 holds over nine times any other: its piece sees the most pixels. Memory lies idle, not only time.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
@@ -115,7 +115,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Not one byte more than Basic. The second replica goes forward in memory that the first's backward has freed. Rank 3 now holds as much as rank 0. (In Hybrid, each rank has two
+# Not one byte more than Basic: on each rank, a replica goes forward only after the other's backward. Rank 3 now holds as much as rank 0. (Hybrid's stages are two
 # pieces.)
 #
 # GPipe would hold eight batches, 1F1B four (lesson 08). Smaller micro-batches help them, unless one *image* fills the memory. GEMS's price: weights, gradients and optimizer
@@ -126,7 +126,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica has seen half of the batches. Before the update, their gradients must be added.
+# MASTER's replicas saw half of the batches each. Before the update, their gradients must be added.
 
 # %% tags=["exercise: 17.1", "subslide"]
 
@@ -160,7 +160,7 @@ for name, exchange in (("not added", lambda *_: None), ("added", sum_replicas)):
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks share cores, so their times would mislead. So one rank times every stage alone, and we **replay** the schedule on paper with these seconds: one core per rank, free messages. **Vote:** MASTER is (a) twice as fast as Basic, (b) a quarter to a third faster, (c) as fast, since no work was saved.
+# Our ranks share cores: their times would mislead. So rank 0 times every stage alone, and we **replay** the schedule with these seconds: one core per rank, free messages. **Vote:** MASTER is (a) twice as fast as Basic, (b) a quarter to a half faster, (c) as fast, since no work was saved.
 
 
 # %%
@@ -192,13 +192,13 @@ show(cluster[0]["speeds"], x="way", y="speed")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), about. The next forward hides behind a backward; two backwards never overlap. MAST also waits at each update. Hybrid is twice MASTER, on twice the ranks, without the time of
+# (b). The next forward, except its last stage, hides behind a backward; backwards never overlap. MAST waits at each update. Hybrid is nearly twice MASTER, on twice the ranks, without
 # its all-reduce.
 #
 # </details>
 #
 # **And in the field?** GEMS's authors report for images of 1024²: Basic 7.25 hours, MAST 6.28, MASTER 4.21, on 4 GPUs; Hybrid 27 minutes, on 128. We replay four *equal* stages, whose
-# backward takes twice as long as their forward. **Vote:** this explains (a) MAST and MASTER, (b) MAST alone, (c) neither.
+# backward takes twice as long as their forward. **Vote:** this comes near (a) MAST and MASTER, (b) MAST alone, (c) neither.
 
 # %%
 # %%px --targets 0
@@ -209,7 +209,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 10_000)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 6.34 beside 6.28. No number of batches brings MASTER to 4.21. Something else helped, perhaps a larger batch; the source does not say. A model that is bent until
+# (b): 6.34 beside 6.28. In this model, no number of batches brings MASTER to 4.21. Unequal stages or larger batches may; we leave the gap: a model bent until
 # it fits explains nothing.
 #
 # </details>
@@ -219,7 +219,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 10_000)):
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# All ways to cut can be combined ([their tree](../docs/ways-to-split.md)). Each trains for three steps; then again, with one mistake on purpose. Both are compared with one process. The
+# Ways to cut can be combined ([their tree](../docs/ways-to-split.md)). Each of 18 trains for three steps; then again, with a mistake on purpose. Both runs' weights are compared with one process's. The
 # last line is **Hy-Fi**, on eight ranks: tiles, stages, micro-batches, two directions, data. **Vote:** how many of the 18 mistakes stop with an
 # error? (a) most, (b) about half, (c) none.
 
@@ -230,7 +230,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 10_000)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). All 18 train to the end; only the comparison finds them. And "equal" means something, because it can fail.
+# (c). All 18 train to the end; only the comparison finds them. "Equal" means something only because the test can fail.
 #
 # </details>
 
@@ -239,7 +239,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 10_000)):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | memory | GEMS where one image fills it; else 1F1B with small micro-batches |
+# | memory | tiles or GEMS where one image fills it; else 1F1B with small micro-batches |
 # | links | tiles inside a machine, data across machines |
 # | first run | eight ranks, float64, three steps, beside one process |
 
@@ -247,7 +247,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 10_000)):
 # ## Key points
 #
 # - Count memory on every rank: one can be full while others are empty.
-# - GEMS holds Basic's activations and twice the model states, and hides forwards behind backwards.
+# - GEMS's fullest rank holds Basic's activations and twice the model states; forwards hide behind backwards.
 # - Compare speed with the same method on fewer GPUs, and weights with a mistake that must fail.
 
 # %% [markdown] tags=["slide"]
@@ -255,7 +255,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 10_000)):
 #
 # One of your images needs 60 GB of activations, a GPU has 40. You get eight GPUs: (a) GEMS with eight stages, (b) eight tiles, (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>What does the fullest GPU hold? In (a), the first stage may need most of the 60 GB. (b) needs an eighth, and all work at once. (c) pays when
+# <details><summary>What to listen for</summary>What does the fullest GPU hold? In (a), the first stage may need most of the 60 GB. (b) needs about an eighth; all work at once. (c) pays when
 # tiles get so thin that halos dominate, but is idle without micro-batches.</details>
 
 # %% [markdown]

@@ -562,6 +562,8 @@ def main() -> None:
     """Rank 0 prints the rows that run on this many ranks."""
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
+    if comm.rank == 0:
+        print(f"largest difference from one process: below {ROUNDING:.0e}, or with a mistake so much:")
     for strategy in (one for one in STRATEGIES if comm.size in one.ranks):
         right, wrong = measure(comm, strategy), measure(comm, strategy, mistaken=True)
         if comm.rank == 0:
