@@ -6,8 +6,8 @@ Start it, and start it again, with one of these:
 
     sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
         stop() { kill -USR1 $!; again=1; }; trap stop USR1
-        mpiexec python code/15_resume.py FOLDER & wait; wait
-        [ $again ] && scontrol requeue $SLURM_JOB_ID'
+        mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
+        code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
 """
 
 # %%

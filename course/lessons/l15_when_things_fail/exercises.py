@@ -498,7 +498,7 @@ EXERCISES = (SAVE, RESUME, WHO_CAME_LATE, KILLED_WHILE_SAVING, MORE_NODES, NO_AN
 PREDICTIONS = (
     Prediction(
         id="15.p8",
-        question="Whose card broke first?",
+        question="Whose card is broken in the first line?",
         objectives=(1,),
         targets=("least-received-is-guilty",),
     ),

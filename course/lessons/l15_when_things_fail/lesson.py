@@ -28,7 +28,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · The disk
 #
-# You are the detective. Four ranks read a batch each, then pass arrays round a ring, as in a sum. A rank that is not through after four seconds ends the job: a **timeout**. A random
+# You are the detective. Four ranks read a batch each, then pass arrays round a ring, as in a sum. A rank that needs four seconds for the ring ends the job: a **timeout**. A random
 # rank's `disk` or network `card` breaks.
 
 # %%
@@ -92,7 +92,7 @@ print(*(line for line in log if "File" in line), sep="\n")
 # ## 2 · Three cards
 #
 # A broken network card neither sends nor receives. All four ranks wait *inside* the sum, so their stacks accuse nobody. But each rank sends to the next (rank 3 to rank 0):
-# first its own array, then what it received. What ranks 0 to 3 received, in three cases:
+# first its own array, then what it received. How often ranks 0 to 3 received, in three cases:
 
 # %% tags=["nbval-ignore-output"]
 cases = sample(range(4), 3)
@@ -101,18 +101,18 @@ for broken in cases:
     print([log.count(f"[{rank}]<stdout>: received") for rank in range(4)])
 
 # %% [markdown]
-# Name all three cards before you run on. One right is luck, two make you a sergeant, three an inspector.
+# Name all three cards, top line first, before running on. One right is luck, two make you a sergeant, three an inspector.
 
 # %%
-predict("Whose card broke first?", None)
+predict("Whose card is broken in the first line?", None)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Whose card broke first?", cases[0], word=f"the cards were {cases}, so rank")
+outcome("Whose card is broken in the first line?", cases[0], word=f"the cards were {cases}, so rank")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks received nothing. The first of them follows a rank that did receive, whose card works. So its own card is broken, and the second waits for it:
+# Two neighbours received nothing. The first follows a rank that did receive, whose card works. So its own card is broken, and the second waits for it:
 #
 # ```
 # rank       g, broken   g+1   g+2   g+3
@@ -148,7 +148,7 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 # </details>
 #
 # An **atomic save** writes a second file, and `os.replace` gives it the old one's name in one instant. Against a power
-# cut, `os.fsync` waits until the bytes are on the disk. Here is the top of our program; section 4 explains `USR1`.
+# cut, `os.fsync` waits until the bytes are on the disk. Our program's top (section 4 explains `USR1`):
 
 # %%
 # %%px --save 15_resume.py
@@ -160,8 +160,8 @@ Start it, and start it again, with one of these:
 
     sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
         stop() { kill -USR1 $!; again=1; }; trap stop USR1
-        mpiexec python code/15_resume.py FOLDER & wait; wait
-        [ $again ] && scontrol requeue $SLURM_JOB_ID'
+        mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
+        code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
 """
 
 import io
@@ -185,8 +185,8 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A batch system ends a job at its time limit. If you ask, it sends **SIGUSR1** a minute before. Our program notes that. Lesson 06's loop gets a top (read the checkpoint) and an
-# end (agree, save). A step's number seeds its batch.
+# A batch system ends a job at its time limit. If you ask, it sends a signal, **SIGUSR1**, a minute before. Our program notes it. Lesson 06's loop gets a top (read the checkpoint) and an
+# end (agree whether to stop, save). A step's number seeds its batch.
 
 
 # %%
@@ -265,10 +265,10 @@ for name in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU. PyTorch's **flight recorder** keeps each rank's last sums |
-# | card | in a tree, a rank waits for up to three others. Read the node's log: *link down* |
-# | time limit | Slurm's lines: top of `15_resume.py`. Agree every tenth step only: the GPUs wait meanwhile |
-# | saving | ZeRO: each rank's part (More). Dropout: its random state, too. Batch norm: restart on as many ranks |
+# | stacks | Python runs ahead of the GPU, past the sum. PyTorch's **flight recorder** keeps each rank's last sums |
+# | card | in a tree, several neighbours wait: look for *link down* in the nodes' logs |
+# | time limit | Slurm's lines: top of `15_resume.py`. Agree every tenth step only: GPUs wait each time |
+# | saving | ZeRO: each rank's part (More). Dropout: its random state, too. Batch norm: the same number of ranks |
 
 # %% tags=["exercise: 15.q7", "subslide"]
 
@@ -282,7 +282,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Every second night your 64 ranks end with a timeout, each time of a different one. What do you do first? (a) Double the timeout. (b) Record stacks and
+# Every second night your 64 ranks end with a timeout, each time another rank's. What do you do first? (a) Double the timeout. (b) Record stacks and
 # messages. (c) Replace the node that timed out last.
 #
 # <details><summary>What to listen for</summary>(b). (c) most likely replaces a good node. (a) helps only if ranks are late.</details>
@@ -302,7 +302,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # ### Who is late, and who is dead?
 #
-# In lesson 06, one rank was late in every step. Now every rank is late in one step out of ten, by chance. A step ends when the last rank
+# In lesson 06, the same rank was late in every step. Now every rank is late in one step out of ten, by chance. A step ends when the last rank
 # has come.
 
 # %%
@@ -321,7 +321,7 @@ outcome(
 )
 
 # %% [markdown]
-# 1 − 0.9⁶⁴ is 99.9 %. On 64 ranks the job is as slow as with one rank that is *always* late. Can we see whether it is one rank? Our four measure how long they wait.
+# 1 − 0.9⁶⁴ is 99.9 %. If all delays are equal, 64 ranks are almost as slow as with one that is *always* late. Can we see whether it is one rank? Our four measure how long they wait.
 
 # %%
 # %%px
@@ -389,7 +389,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # <details><summary>Open after you have run the cell</summary>
 #
 # `mpiexec` sees the death of a process, and waits for a frozen one as long as you let it. A dead node says nothing, so somebody must listen to its silence, and
-# decide how long. Unless told otherwise, Slurm waits for 300 seconds (`SlurmdTimeout`), torchrun's rendezvous for three beats, one every 5 seconds. A shorter wait declares slow nodes dead. A time limit, too, is a matter of seconds: the 60 of `@60` must cover ten steps, if you agree every tenth, and a save; Slurm may send the signal up to a minute *earlier*. Open MPI's `mpiexec` passes SIGUSR1 on to the ranks; at SIGTERM it ends them.
+# decide how long. Unless told otherwise, Slurm waits for 300 seconds (`SlurmdTimeout`), torchrun's rendezvous for three beats, one every 5 seconds. A shorter wait declares slow nodes dead. Section 4's time limit is a matter of seconds, too: the 60 of `@60` must cover a save and, if you agree every tenth step, ten steps; Slurm may send the signal up to a minute *earlier*. Open MPI's `mpiexec` passes SIGUSR1 on to the ranks; at SIGTERM it ends them.
 #
 # </details>
 
@@ -403,7 +403,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# Each τ seconds of work cost a save of δ seconds. A failure, one in M seconds, loses half an interval, on average, and R seconds for the restart. The least is lost near τ = √(2δM):
+# After every τ seconds of work, a save takes δ seconds. Every M seconds, on average, a failure loses half an interval, and R seconds for the restart. The least is lost near τ = √(2δM):
 # **Young's formula**, good while δ is much smaller than τ, and τ than M.
 
 # %%
@@ -432,11 +432,11 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). With short saves you save more often, so that a failure costs less as well.
+# (b), with these numbers. With short saves you save more often, so that a failure costs less as well.
 #
 # </details>
 #
-# A save can be short if it is **asynchronous**: copy the state to memory, go on, and write
+# A save can be short if it is **asynchronous**: copy the state to the CPU's memory, go on, and write
 # meanwhile. PyTorch's `torch.distributed.checkpoint` does that. It can also load on another number of ranks: **resharding**. Four ranks save 12 numbers, three
 # each, and set them to zero without waiting for the files; two ranks load. **Vote:** they find (a) the numbers, (b) zeros, (c) some of both.
 
@@ -536,7 +536,7 @@ job = ["torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1
 print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 
 # %% [markdown]
-# Two steps were saved, so the second attempt begins with step 2. With `--nnodes=2:4`, torchrun restarts all ranks when one more node joins, or one is lost (if the one with the rendezvous is lost, the job ends). Such a training is **elastic**; if each rank takes a fixed number of samples, its global batch changes.
+# Steps 0 and 1 were saved, so the second attempt begins with step 2. With `--nnodes=2:4`, torchrun restarts all ranks when one more node joins, or one is lost (if the one with the rendezvous is lost, the job ends). Such a training is **elastic**; if each rank takes a fixed number of samples, its global batch changes.
 
 # %% tags=["exercise: 15.q3"]
 
@@ -568,7 +568,7 @@ elif comm.rank == 0:
     stop(comm, 1)
 
 # %% [markdown]
-# And if no answer comes? `call` has a timeout, too. MPI loses no message, but a server can die, and be started again.
+# And if no answer comes? `call` has a timeout, too. MPI loses no message, but mostly ends the job when a rank dies. Elsewhere, a server can die, and be started again.
 
 # %% tags=["exercise: 15.q6"]
 
