@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π is the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N. Each is as high as the curve
+# π = 4 arctan(1) is the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N. Each is as high as the curve
 # above its middle. (Computing an area is **quadrature**.)
 
 # %%
@@ -38,8 +38,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on: `range(1, strips, 4)`. NumPy gets a `block` of 16,384 strips at a time, few enough
-# for the core's cache:
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on: `range(1, strips, 4)`. NumPy gets a `block` of 16,384 strips at a time, few enough for most cores' caches:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
@@ -122,19 +121,18 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With 1,000 strips, two ranks are *slower*. With 300,000 they are nearly twice as fast, if each has a core. A few strips
-# take next to no time; calling NumPy and sending a message do.
+# With 1,000 strips, two ranks are *slower*. With 300,000 they are nearly twice as fast, if each has a core. With few strips, most of the time goes into calling NumPy and sending a message.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves begin flat, but for noise, and then rise. The simplest such formula is a straight line. (These logarithmic axes bend it.)
+# Both curves begin flat, but for noise, and then rise. So does a straight line, bent by these logarithmic axes:
 #
 # **t = a + b · N / p**
 #
-# N strips take p ranks the time t. One strip takes b. A run without strips takes a, which depends on p.
+# N strips take p ranks the time t. One strip takes b on any rank; no strips take a, which depends on p.
 
 # %% tags=["exercise: 03.4"]
 
@@ -153,7 +151,7 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# **Predict** from which N on two ranks are faster. Set the two lines equal, with these numbers.
+# Set the two lines equal: **predict** from which N on two ranks are faster.
 
 # %%
 predict("From how many strips on are two ranks faster?", None)
@@ -179,8 +177,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 #
 # a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b: there the dashed lines cross. Two ranks *cost* a₂ − a₁ more, for message and waiting.
 # They *save* half of b N. The first win is often within a factor of two of your N (0: no win).
-# Do the dots of two ranks lie beside their line? Then a₂ has changed since: messages are at the mercy of what else runs, and where. (One
-# rank's step after 16,384 strips is its second block.)
+# One rank's step after 16,384 strips is its second block: NumPy is called again. b includes that, so within a block dots rise less than their line. All shifted? Then a₂ has changed.
 #
 # </details>
 
@@ -193,7 +190,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Usually, on fewer than four cores: above, a rank that waits hands its core to others, and comes back late. So **a is not a property of the
+# Compute 2 (a₂ − a₁) / b again: it rises or falls with how ranks wait and what else runs. So **a is not a property of the
 # program alone**.
 #
 # </details>
@@ -225,8 +222,8 @@ draw_times({"100,000 strips": same_job, "100,000 per rank": per_rank}, x="ranks"
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# About 1, if each rank has a core: each does what one did. The same job is far from 512 times as fast: **strong scaling** keeps the job, so N/p shrinks and a does not. In **weak
-# scaling** the job grows with the ranks: N/p stays, and so does t, if a does. **Efficiency** is the speed-up over one rank, divided by p.
+# Little over 1, if each has a core: each does what one did. The same job is far from 512 times as fast: **strong scaling** keeps the job, so N/p shrinks and a does not. In **weak
+# scaling** the job grows with the ranks: N/p stays, and so does t, if a does. **Efficiency** is the work per second over one rank's, divided by p.
 #
 # </details>
 
@@ -236,8 +233,8 @@ draw_times({"100,000 strips": same_job, "100,000 per rank": per_rank}, x="ranks"
 # | | what changes |
 # |---|---|
 # | a | some 2 µs per message with InfiniBand, 30 µs with TCP. It grows with p: in a tree of 1,024 ranks, 10 messages follow each other |
-# | b | far smaller on a GPU, so only larger jobs pay; larger when a GPU gets too little to fill it |
-# | training | each step adds up one number per weight: a is about twice their bytes (out and back) over the network's rate, less what overlaps (lesson 06) |
+# | b | far smaller on a GPU, so more ranks pay only for larger jobs; larger when work does not fill it |
+# | training | each step adds up one number per weight: for many ranks, a is about twice their bytes (out and back) over the network's rate, less what overlaps (lesson 06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -254,8 +251,7 @@ draw_times({"100,000 strips": same_job, "100,000 per rank": per_rank}, x="ranks"
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of them, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of the work: a may be
-# all that is left.</details>
+# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of its work: a may be all that is left.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -265,13 +261,13 @@ draw_times({"100,000 strips": same_job, "100,000 per rank": per_rank}, x="ranks"
 #
 # ### Who can be a rank?
 #
-# So far `mpiexec` started all ranks, and all of them run Python. Must that be so? Suppose one process finds out how large the job is, and wants help. First
+# So far `mpiexec` started all ranks, and all of them run Python. Neither need be so. Suppose one process finds out how large the job is, and wants help. First
 # without new processes: all ranks are there, but only rank 0 knows the number of strips. `Bcast` (lesson 04) copies an array from one rank, the root, to all:
 
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# `Spawn` starts ranks from a running program. An **intercommunicator** connects the parent with its workers; it has two groups. In a call with a root,
+# `Spawn` starts ranks from a running program. An **intercommunicator** connects the parent with its workers; it has two groups, and `rank` and `size` count in one's own. In a call with a root,
 # the parent passes `root=MPI.ROOT`: "I am the root". The workers pass `root=0`: rank 0 of the other group. `Disconnect` separates the two sides when all
 # messages have arrived. First the worker; `%%writefile` writes a cell to a file:
 
@@ -334,7 +330,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A thousand: slower. Twenty million: faster, up to twice if each worker has a core (the parent may keep a third one busy while it waits). It is the same line, with a large a. Two Pythons start, import NumPy and connect: that takes tenths of a second. So spawning pays for seconds of
+# A thousand: slower. Twenty million: up to twice as fast if each worker has a core. The parent may keep a third core busy while it waits, so on two cores the workers may win nothing. It is the same line, with a large a. Two Pythons start, import NumPy and connect: that takes tenths of a second. So spawning pays for seconds of
 # work, not for milliseconds. On a cluster, ask for slots for the workers, too; some sites forbid `Spawn`. The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with
 # 59.8 s for darts: two algorithms. Ours compares one loop with itself.
 #
@@ -344,8 +340,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # arctan(1). First each rank adds one term, then the ranks share a million. After N terms the sum is 1/N off: how many ranks with one term each would six
 # digits take?
 #
-# R's package Rmpi is usually built with the MPI of the operating system. Ranks of different MPIs cannot talk to each other, so `run_r` starts the ranks of R with the
-# system's `mpirun`.
+# R's package Rmpi is usually built with the MPI of the operating system. The `mpiexec` of another MPI would start each rank alone, so `run_r` uses the system's `mpirun`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -368,7 +363,7 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# A million ranks, so we share the terms. One more program for the series:
+# Six digits would take a million ranks, so we share the terms. One more program for the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -448,12 +443,11 @@ for dtype in (torch.float32, torch.float64):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In step 1 the float32 losses agree in all digits that float32 has, about seven, or all but the last (further digits mean nothing). Then every step computes from weights that differ a little, and where the learning rate
-# (lesson 05) is large, the differences *grow*: after 300 steps no digit need be left. Nothing is wrong, and both networks learn. In float64 the
+# In step 1 the float32 losses agree in all digits that float32 has, about seven, or all but the last (further digits mean nothing). Then every step computes from weights that differ a little, and the differences can *grow*, above all where the learning rate (lesson 05) is large: after 300 steps no digit need be left. Nothing is wrong, and both networks learn. In float64 the
 # differences start at the 16th digit, and about ten digits survive.
 #
 # So a different loss in step 300 proves nothing. To check a parallel program against one process, compare the *first* steps (but more than one: the loss of step 1 has seen no gradient), in float64, with a small
-# model and the same samples, without dropout and batch norm: there, a difference in the first ten digits is a bug. Later, compare what training is for: accuracy, over several seeds.
+# model and the same samples, without dropout and batch norm: there, a difference in the first ten digits is almost surely a bug. Later, compare what training is for: accuracy, over several seeds.
 #
 # </details>
 

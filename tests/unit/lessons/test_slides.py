@@ -90,11 +90,11 @@ def test_code_that_only_draws_is_left_out_and_an_algorithm_is_not() -> None:
     darts = LESSONS / "l02_monte_carlo_pi" / "lesson.py"
     hidden = [each for each in deck(darts).cells if each.metadata.get("transient", {}).get("remove_source")]
     sources = {each.source for each in hidden if not SHOWN.search(each.id)}
-    assert any("draw_darts(" in source for source in sources)
+    assert any("draw_errors(" in source for source in sources)
     assert any("outcome(" in source for source in sources)
     assert not any(source.startswith(("%%", "predict(")) for source in sources)
     page = html(deck(darts), "02 · Monte Carlo π")
-    assert "draw_darts(" not in page and "count_nonzero" in page
+    assert "draw_errors(" not in page and "count_nonzero" in page
 
 
 def test_with_marks_they_decide() -> None:
