@@ -147,6 +147,7 @@ draw_times({"one rank": one, "two ranks": two})
 if __name__ == "__main__" and comm.rank == 0:
     a_one, b = fit(one, 1)
     a_two, _ = fit(two, pair.size)
+    print(f"pi = {pi(MPI.COMM_SELF, 300_000):.10f}")
     print(f"b = {1e9 * b:.2f} ns per strip")
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 

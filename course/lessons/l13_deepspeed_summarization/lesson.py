@@ -181,7 +181,8 @@ def start_deepspeed():
     """Make the ranks of `comm` DeepSpeed's world."""
     with socket.create_server(("", 0)) as free:
         place = comm.bcast(f"tcp://{socket.gethostname()}:{free.getsockname()[1]}")
-    os.environ.setdefault("LOCAL_RANK", str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank))  # its GPU
+    local = [os.environ.get(name) for name in ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")]
+    os.environ.setdefault("LOCAL_RANK", local[0] or local[1] or "0")  # its GPU
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
     world = {"init_method": place, "rank": comm.rank, "world_size": comm.size}
