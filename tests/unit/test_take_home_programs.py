@@ -78,8 +78,9 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
 @pytest.mark.slow
 def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec() -> None:
     program = NOTEBOOKS / "code" / "12_train.py"
-    launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", "2", "--master_addr", "127.0.0.1"]
-    command = [sys.executable, *launcher, "--master_port", free_port(), str(RUNNER), str(program)]
+    launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", "2", "--no_local_rank"]
+    place = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
+    command = [sys.executable, *launcher, *place, str(RUNNER), str(program)]
     environment = os.environ | {"DS_ACCELERATOR": "cpu"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
