@@ -98,7 +98,8 @@ def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_m
         # Lesson 01's deadlock: the circle is shown, and only then the report.
         FRAMES.mkdir(parents=True, exist_ok=True)
         view = lesson.page.locator(VIEW)
-        deadlock = lesson.cell("125_000")
+        lesson.run(lesson.cell("def ring(nbytes)"))
+        deadlock = lesson.cell("ring(1_000_000)")
         lesson.click(deadlock)
         lesson.press("Control+Enter")
         number = 0
@@ -195,7 +196,8 @@ def test_axe_has_no_serious_finding_in_the_live_view(open_copy: OpenLesson, them
         ended(lesson, cell)
         found["finished"] = serious_findings(lesson.page, VIEW)
 
-        deadlock = lesson.cell("125_000")
+        lesson.run(lesson.cell("def ring(nbytes)"))
+        deadlock = lesson.cell("ring(1_000_000)")
         lesson.click(deadlock)
         lesson.press("Control+Enter")
         view = lesson.page.locator(VIEW)

@@ -50,9 +50,10 @@ def test_lesson_01_deadlocks_reports_goes_on_and_checks_an_exercise(
         set_up(lesson)
         assert len(server.processes()) >= 1 + 1 + 4  # server, kernel, ranks: what must be gone in the end
 
-        report = lesson.run(lesson.cell("125_000"))
+        assert lesson.run(lesson.cell("def ring(nbytes)")) == ""
+        report = lesson.run(lesson.cell("ring(1_000_000)"))
         for rank in range(4):
-            assert f"rank {rank}  waiting in Send to rank {(rank + 1) % 4}, tag 0  cell line 3" in report
+            assert f"rank {rank}  waiting in Send to rank {(rank + 1) % 4}, tag 0  cell line 2" in report
         assert "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in report
         assert "The ranks were restarted" in report and "Traceback" not in report
 

@@ -58,13 +58,14 @@ def test_lesson_01_with_ranks_on_four_hosts_goes_on_when_one_of_them_dies(
         lesson.run(lesson.cell("np.arange(4)"), HELLO)
         says_hello(lesson, "n1", "n2", "n3", "n4")
 
-        report = lesson.run(lesson.cell("125_000"))
+        assert lesson.run(lesson.cell("def ring(nbytes)")) == ""
+        report = lesson.run(lesson.cell("ring(1_000_000)"))
         for rank in range(4):
             to = (rank + 1) % 4
-            assert f"rank {rank} on n{rank + 1}  waiting in Send to rank {to}, tag 0  cell line 3" in report
+            assert f"rank {rank} on n{rank + 1}  waiting in Send to rank {to}, tag 0  cell line 2" in report
         assert "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in report
         assert "The ranks were restarted" in report and "Traceback" not in report
-        lines = lesson.run(lesson.cell("np.empty(10, int)")).splitlines()
+        lines = lesson.run(lesson.cell("ring(80)")).splitlines()
         assert len(lines) == 4 and all("received the array of rank" in line for line in lines)
 
         exercise = lesson.cell("%%exercise 01.1")
@@ -76,5 +77,5 @@ def test_lesson_01_with_ranks_on_four_hosts_goes_on_when_one_of_them_dies(
         assert re.search("rank 2( on n3 )? was lost with its host n3", died) and "Traceback" not in died
         assert "without n3: 3 ranks on n1, n2 and n4" in died
         says_hello(lesson, "n1", "n2", "n4")
-        lines = lesson.run(lesson.cell("np.empty(10, int)")).splitlines()
+        lines = lesson.run(lesson.cell("ring(80)")).splitlines()
         assert len(lines) == 3 and all("received the array of rank" in line for line in lines)

@@ -227,7 +227,7 @@ if __name__ == "__main__":
 # | **cluster** | many machines; here, one. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses those in the file `hosts` |
 # | **core** | the part of a CPU that runs a process. With more ranks than cores, a machine is **oversubscribed**. On a cluster, a rank usually has its own cores, often a GPU |
 
-# %% [markdown] tags=["slide"]
+# %% [markdown]
 # ## 6 · The course
 #
 # Lessons, keys, help: [one page](../docs/using.md).

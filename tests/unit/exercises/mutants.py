@@ -84,6 +84,8 @@ def other_reduction(node: ast.AST) -> Iterator[Change]:
     if node.func.attr in ("Reduce", "Allreduce"):
         largest = ast.keyword("op", _expression("MPI.MAX"))
         yield "the sum over ranks is the largest", ast.Call(node.func, node.args, [*node.keywords, largest])
+    if node.func.attr == "allreduce" and node.args:
+        yield "what all ranks have is this rank's own", node.args[0]
 
 
 def other_direction(node: ast.AST) -> Iterator[Change]:
