@@ -27,10 +27,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Hello
 #
-# A cell that begins with `%%px` runs in all four at once. (`--save` also adds it to a program.)
+# A cell that begins with `%%px` runs in all four at once. (`--setup`: again after every restart of the ranks; `--save` also adds it to a program.)
 
 # %%
-# %%px --save 00_hello.py
+# %%px --setup --save 00_hello.py
 """Say hello, then learn to read the digits in data/digits.npz, beside this file."""
 
 from mpi4py import MPI
