@@ -32,7 +32,7 @@ PACKAGES = ("gguf", "transformers")  # that read the file
 
 
 def smollm2_folder() -> Path:
-    """Where SmolLM2 is, or will be: where programs that know nothing of this library find it, too."""
+    """Where SmolLM2 is, or will be: where programs that know nothing of this library look for it, too."""
     return Path.home() / ".cache" / "course_lib" / "smollm2"
 
 

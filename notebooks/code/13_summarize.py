@@ -30,7 +30,7 @@ news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 
 # %%
-fetched = Path.home() / ".cache" / "course_lib" / "smollm2"
+fetched = Path(os.environ.get("SMOLLM2", Path.home() / ".cache/course_lib/smollm2"))
 memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 folder = fetched if fetched.is_dir() and memory > 7e9 else data / "small_model"
 tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -71,21 +71,23 @@ def encode(article):
 
 
 # %%
-settings = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
+batch = 12  # articles
+settings = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1}
 rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
 settings["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
+settings["zero_optimization"] = {"stage": 2}
 
 
 def train(model, encode=encode):
-    """Train four steps of 12 articles; return their losses."""
+    """Train four steps of 12 articles; return the loss of each step."""
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
     for step in range(4):
-        mine = [encode(each) for each in news[12 * step :][comm.rank : 12 : comm.size]]
+        mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
         factors = weights(comm, [(each["labels"] != -100).sum().item() for each in mine])
-        for batch, factor in zip(mine, factors):
-            part = factor * engine(**batch).loss
-            engine.backward(12 * part)
+        for inputs, factor in zip(mine, factors):
+            part = factor * engine(**inputs).loss
+            engine.backward(batch * part)
             engine.step()  # updates after the last micro-batch
             losses[step] += part.item()
     return [comm.allreduce(loss) for loss in losses]

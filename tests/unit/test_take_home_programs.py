@@ -42,8 +42,8 @@ DIFFERS: dict[str, tuple[str, ...]] = {
 def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
     """The program on so many ranks, without our packages."""
     command = [sys.executable, "-m", "mpi_classroom.launch", str(size), str(RUNNER), str(program)]
-    nobody = {**os.environ, "HOME": str(NOTEBOOKS / "code" / "no_home")}  # where no model was fetched
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=nobody)
+    small = {**os.environ, "SMOLLM2": "none"}  # whether or not the large model was fetched
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=small)
 
 
 def free_port() -> str:

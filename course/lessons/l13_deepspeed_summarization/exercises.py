@@ -145,19 +145,19 @@ ROUGE_AND_FACTS = Question(
     "of B's 99 %. A summary has about four of them. Whose summaries often state something false?",
     options=(
         Option(
-            "B's, whose ROUGE is lower",
+            "those of B",
             reply="ROUGE counts words. Of B's names and numbers 1 % are false: with four per summary, that "
             "is one summary in 25.",
             belief="rouge-up-facts-right",
         ),
         Option(
-            "neither's, as both share most words with the references",
+            "those of neither, as both score far above 50 %",
             reply="The words that are not shared may be the names. With four names or numbers per summary, "
             "20 % false ones are nearly one per summary of A.",
             belief="rouge-is-accuracy",
         ),
         Option(
-            "A's, whose precision is lower",
+            "those of A",
             reply="With four names and numbers per summary, 20 % false ones are 0.8 per summary. ROUGE does "
             "not say.",
             right=True,
