@@ -26,6 +26,7 @@ shared_folder = folders.shared_folder
 def compared(comm, shared_folder, monkeypatch):
     """A function that runs a program on recorded ranks: the report of what differs, or ""."""
     monkeypatch.setattr(record, "_record", record._record)  # as it was, afterwards
+    monkeypatch.setattr(record, "_words", record._words)
     record.attach(shared_folder, comm.rank, comm.size)
     monkeypatch.setattr(record, "_everyone", record.Tally(0, 0))
     monkeypatch.setattr(record, "_tallies", {})

@@ -39,6 +39,7 @@ def record(tmp_path, monkeypatch):
     path.write_bytes(bytes(calls.SIZE))
     memory = np.memmap(path, dtype=np.uint8, mode="r+").data
     monkeypatch.setattr(note, "_record", memory)
+    monkeypatch.setattr(note, "_words", memoryview(memory).cast("i"))
     counters = ("_calls", "_sent", "_received", "_sent_bytes", "_received_bytes", "_posted")
     for count in counters:
         monkeypatch.setattr(note, count, 0)

@@ -26,7 +26,8 @@ TRAFFIC = struct.Struct("=2i2q")
 # world), their number, two digests; the last one's code, root and operator. The first tally is the world's.
 TALLY = struct.Struct("=Q3I3i")
 TALLIES = 32  # enough for every subset of 6 ranks
-CODE_BYTES = slice(NOW.size - 4, NOW.size)
+CODE_AT = NOW.size - 4
+CODE_WORD = CODE_AT // 4  # in the record as integers of 4 bytes
 WORLD_AT = NOW.size - 4 + END.size
 POLLED_AT = WORLD_AT + WORLD.size
 TRAFFIC_AT = POLLED_AT + POLLED.size
@@ -347,7 +348,7 @@ def _call_in(record: bytes, now: float) -> Call | None:
 
 
 def _done_in(record: bytes) -> Done | None:
-    _, code, turn, context, mask, root, operator = END.unpack_from(record, CODE_BYTES.start)
+    _, code, turn, context, mask, root, operator = END.unpack_from(record, CODE_AT)
     if not (0 < code < len(NAMES) and 0 <= operator < len(OPERATORS)):
         return None
     on = _communicator(record, context, mask)

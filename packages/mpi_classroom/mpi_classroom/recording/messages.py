@@ -17,14 +17,14 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import checks, record
 from mpi_classroom.recording.buffers import is_temporary, may_share
-from mpi_classroom.recording.calls import CODE_BYTES, CODES, COUNTS, NOTHING, NOW, TRAFFIC, TRAFFIC_AT
+from mpi_classroom.recording.calls import CODE_WORD, CODES, COUNTS, NOTHING, NOW, TRAFFIC, TRAFFIC_AT
 from mpi_classroom.recording.log import is_own, line_of, log
 from mpi_classroom.recording.signatures import OBJECT, plain, signature
 
 pauses = False  # before messages, so that they come in another order than without
 PAUSE_SECONDS = 0.01
 
-_REST = slice(COUNTS.size, NOW.size)  # of a note: what stays the same in a line
+_NOTE = struct.Struct(f"=2i{NOW.size - COUNTS.size}s")  # the counts, and what stays the same in a line
 _BYTE, _PROC_NULL = MPI.BYTE, MPI.PROC_NULL
 _ANY_SOURCE, _ANY_TAG = MPI.ANY_SOURCE, MPI.ANY_TAG
 _OTHER = "no array"  # in a key, before the signature of what is none
@@ -73,22 +73,25 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     shape, ends = _shape_of(name)
     original, sites, say = record.of_objects(name, original), dict[int, _Site](), _sayer(name)
     buffered, thread = name[0].isupper(), threading.get_ident
-    note_counts, note_traffic = COUNTS.pack_into, TRAFFIC.pack_into
+    note, note_traffic = _NOTE.pack_into, TRAFFIC.pack_into
 
     def run(frame: FrameType, key: Given, sent: Any, received: Any, status: Any, given: Given) -> Any:
         if thread() != record.MAIN:
             checks.distrust(given[0])
             return original(*given)
         site = sites.get(frame.f_lasti)
-        if site is None or _differ(site.key, key):
+        try:
+            again = site is not None and site.key == key
+        except ValueError:  # an array in the place of a rank: MPI will say so
+            again = False
+        if site is None or not again:
             site = sites[frame.f_lasti] = _Site(name, ends, key, frame, given)
         if pauses:
             time.sleep(PAUSE_SECONDS * random.random())
         record._calls += 1
         record._sent += site.sends
         pickled = record._pickled
-        note_counts(record._record, 0, record._calls, record._sent)
-        record._record[_REST] = site.note
+        note(record._record, 0, record._calls, record._sent, site.note)
         try:
             result = original(*given)
         except MPI.Exception as error:
@@ -96,7 +99,7 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
                 say(site, sent, received, status, -1)  # which types led to it
             raise
         finally:
-            record._record[CODE_BYTES] = record._NO_CALL
+            record._words[CODE_WORD] = 0
         if not (site.sends or site.takes):
             return result
         arrived = -1
@@ -113,13 +116,6 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return record.as_original(original, shape(run))
-
-
-def _differ(one: Any, other: Any) -> bool:
-    try:
-        return bool(one != other)
-    except ValueError:  # an array in the place of a rank: MPI will say so
-        return True
 
 
 # -------------------------------------------------------------------- what it said

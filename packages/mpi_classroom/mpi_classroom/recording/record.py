@@ -20,7 +20,8 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import checks
 from mpi_classroom.recording.calls import (
-    CODE_BYTES,
+    CODE_AT,
+    CODE_WORD,
     CODES,
     COUNTS,
     END,
@@ -48,7 +49,6 @@ from mpi_classroom.recording.calls import (
     call_file,
 )
 
-_NO_CALL = bytes(4)
 _BYTE = MPI.BYTE
 # The same as NOW, END and TALLY, with what stays the same in a loop as bytes.
 _NOW_AGAIN, _END_AGAIN = struct.Struct("=2i12si20s"), struct.Struct("=3i20s")
@@ -62,6 +62,7 @@ _NOBODY: Partners = (NOTHING, NOTHING, NOTHING)
 NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
 
 _record: Any = bytearray(SIZE)
+_words = memoryview(_record).cast("i")  # the same as integers, which are quicker to set
 _calls = _sent = _received = 0
 _sent_bytes = _received_bytes = _posted = _pickled = 0
 known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # communicators, by id
@@ -69,20 +70,22 @@ known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # 
 
 def attach(folder: Path, rank: int, size: int) -> None:
     """Keep the note of `rank`, in a world of `size`, in `folder` from here on."""
-    global _record
+    global _record, _words
     path = call_file(folder, rank)
     with open(path, "ab") as file:
         file.truncate(SIZE)
     with open(path, "r+b") as file:
         _record = mmap.mmap(file.fileno(), SIZE)
     _record[:] = bytes(SIZE)
+    _words = memoryview(_record).cast("i")
     WORLD.pack_into(_record, WORLD_AT, size)
 
 
 def detach() -> None:
     """From here on this process, which was forked off a rank, writes to nobody's note."""
-    global _record
+    global _record, _words
     _record = bytearray(SIZE)
+    _words = memoryview(_record).cast("i")
 
 
 class Recorded:
@@ -165,7 +168,7 @@ def waiting_for_one(name: str, original: Callable[..., Any]) -> Callable[..., An
         try:
             result = original(self, *args, **kwargs)
         finally:
-            _record[CODE_BYTES] = _NO_CALL
+            _words[CODE_WORD] = 0
         if takes:
             message_matched(self, status)
         return result
@@ -380,11 +383,11 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            _record[CODE_BYTES] = _NO_CALL
+            _words[CODE_WORD] = 0
             if everyone and truncated(error):
                 check(self, args, kwargs, root, operator)
             raise
-        note_end(_record, CODE_BYTES.start, 0, code, turn, same.end)
+        note_end(_record, CODE_AT, 0, code, turn, same.end)
         if everyone:
             check(self, args, kwargs, root, operator)
         return result
@@ -434,7 +437,7 @@ def begin_collective(comm: Any, root: int, operator: int, code: int, repeated: b
         comm._tally.add(1 if repeated else turn - comm._repeated + 1, code, code, root, operator)
     comm._turn, comm._repeated = turn + 1, comm._repeated + repeated
     request_started(0, 0, 0)
-    END.pack_into(_record, CODE_BYTES.start, 0, code, turn, context, mask, root, operator)
+    END.pack_into(_record, CODE_AT, 0, code, turn, context, mask, root, operator)
     return root, NOTHING, NOTHING, turn, context, mask, code
 
 
@@ -451,7 +454,7 @@ def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> A
     try:
         return wait(*args)
     finally:
-        _record[CODE_BYTES] = _NO_CALL
+        _words[CODE_WORD] = 0
 
 
 # What a library reports by MPI_Pcontrol of the waits that no wrapper sees, because it calls MPI on threads
@@ -462,7 +465,7 @@ WORK_BEGAN, WORK_ENDED = 54003, 54004  # a thread works: it moves data or runs a
 _library_waits = False
 _library_works = 0  # threads that work
 _announcing = threading.RLock()  # a signal handler may announce inside it
-_LIBRARY = struct.pack("=i", CODES[IN_LIBRARY])
+_LIBRARY = CODES[IN_LIBRARY]
 
 
 def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
@@ -485,13 +488,13 @@ def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
             if (
                 level == WAIT_BEGAN
             ):  # in no other call, then; the main thread's last polls may have left a note
-                _record[CODE_BYTES] = _NO_CALL
+                _words[CODE_WORD] = 0
             if _library_waits and not _library_works:
-                if _record[CODE_BYTES] in (_NO_CALL, _LIBRARY):
+                if _words[CODE_WORD] in (0, _LIBRARY):
                     _calls += 1  # also for the same wait, when a thread has worked meanwhile
                     NOW.pack_into(_record, 0, _calls, _sent, *NO_OPERATION, CODES[IN_LIBRARY])
-            elif _record[CODE_BYTES] == _LIBRARY:
-                _record[CODE_BYTES] = _NO_CALL
+            elif _words[CODE_WORD] == _LIBRARY:
+                _words[CODE_WORD] = 0
         return None
 
     return call
@@ -502,8 +505,8 @@ def forget_library_wait() -> None:
     global _library_waits
     with _announcing:
         _library_waits = False
-        if _record[CODE_BYTES] == _LIBRARY:
-            _record[CODE_BYTES] = _NO_CALL
+        if _words[CODE_WORD] == _LIBRARY:
+            _words[CODE_WORD] = 0
 
 
 _COMPUTED = 1e-3  # seconds of computing between two tests, after which they are no longer one wait
@@ -536,7 +539,7 @@ def polled(
     again = alone and _polls == (of, _calls) and computed < _COMPUTED
     if _polls_noted and (done or not again):
         if alone:
-            _record[CODE_BYTES] = _NO_CALL
+            _words[CODE_WORD] = 0
         _polls_noted = False
     if done:
         _polls = None
