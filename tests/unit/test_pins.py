@@ -55,7 +55,13 @@ def lock() -> str:
 
 def installs(file: str) -> str:
     """What installs the course in a file, its continued lines joined; of a Makefile, the recipe of setup."""
-    text = (ROOT / file).read_text().replace("\\\n", " ").replace("$(PIP)", "pip install")
+    text = (
+        (ROOT / file)
+        .read_text()
+        .replace("\\\n", " ")
+        .replace("$(PIP)", "pip install")
+        .replace("$(LOCKED)", "pip install")
+    )
     return text.partition("\n$(READY):")[2].partition("@touch")[0] or text
 
 
