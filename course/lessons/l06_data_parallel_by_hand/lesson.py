@@ -150,9 +150,9 @@ report(comm, rate=0.1)
 # (c). Judged by new images, four ranks look *better*: ship it! The first loss betrays them: 9.32 is four times 2.33.
 # Each rank takes the *mean* over its shard, and lines 4 and 5 *add* four means. So a rate of 0.1 acts like 0.4. (The optimizer Adam nearly hides it.)
 #
-# Prove it: one rank at 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
-#
 # </details>
+#
+# Whatever you found: one rank at a rate of 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
 
 # %%
 # %%px
@@ -464,7 +464,7 @@ from course_lib.training.loop import Batch, summed_cross_entropy
 
 
 def lesson_of(count, seconds):
-    """So many batches for a worker, who already has the next weights while it sleeps."""
+    """So many batches for a worker, which fetches weights, sleeps, then computes."""
     for batch in (batches * 5)[:count]:
         yield Batch(images[batch], labels[batch], len(batch))
         time.sleep(seconds)
