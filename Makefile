@@ -14,7 +14,7 @@ TORCH := $(shell sed -n 's/^\# \(torch==.*\)/\1/p' requirements.lock)
 RANKS := 3
 OTHER_RANKS := 1 2 4
 # The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
-CORES := 01 04 06 11
+CORES := 01 04 06
 # So many files of tests run at once, as most of them wait, of the slow ones, which wait more, and of lessons; with
 # JOBS=0 SLOW_JOBS=0 LESSONS=0 one by one.
 JOBS := 3

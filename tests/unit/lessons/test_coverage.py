@@ -9,7 +9,7 @@ import pytest
 from course.lessons.shared.misconceptions import MISCONCEPTIONS, belief
 from course.tools import build, coverage
 from course.tools.build import lesson_sources
-from course.tools.coverage import COVERAGE_RULES, items
+from course.tools.coverage import COVERAGE_RULES
 from course.tools.frame import stem
 from course.tools.lesson import LessonSource, Problem
 from mpi_classroom.exercises import Exercise, Option, Prediction, Question
@@ -154,21 +154,6 @@ def test_what_practice_leaves_out_is_found(
     check: Callable[..., list[Problem]], change: dict[str, object], cell: int, words: str
 ) -> None:
     assert (cell, True) in {(n, words in sentence) for n, sentence in check(**change)}
-
-
-def test_items_are_those_that_stand_in_the_lesson(
-    check: Callable[..., list[Problem]], tmp_path: Path
-) -> None:
-    check()
-    source = tmp_path / "l70_bread" / "lesson.py"
-    lesson = LessonSource(source, [source])
-    assert [(n, item.id) for n, item in items(lesson)] == [
-        (2, "70.p1"),
-        (4, "70.1"),
-        (5, "70.q1"),
-        (7, "70.2"),
-        (8, "70.q2"),
-    ]
 
 
 def names() -> Iterator[str]:
