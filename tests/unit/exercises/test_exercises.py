@@ -1,8 +1,8 @@
 """Every exercise: its stub is not attempted, its solution right, all that is wrong is said to be, and why.
 
 All answers are judged in one job of four ranks. One answer for each kind of verdict goes through the very job
-that checks a learner's answer; `make test-all` checks every solution that way too, and one wrong answer to each
-exercise, and `make test-release` the rest.
+that checks a learner's answer; `make test-all` checks every solution that way too, and one wrong answer to
+each exercise, and `make test-release` the rest.
 """
 
 import re
