@@ -20,7 +20,6 @@ from torch import nn
 
 from course.lessons.l12_deepspeed_on_cifar.runs import (
     average_buffers,
-    follow,
     rank_batches,
     score_whole,
 )
@@ -266,21 +265,6 @@ def test_worlds_come_and_go_with_either_backend(world: MPI.Intracomm) -> None:
     assert not dist.is_initialized() and "WORLD_SIZE" not in os.environ
     ds.stop_deepspeed()
     ds.start_deepspeed(world)
-
-
-def test_accuracy_of_a_training_is_a_fraction_of_the_test_images(world: MPI.Intracomm) -> None:
-    engine, data = ds.start_engine(build("cifar", seed=0), settings(2, world.size)), images()
-    step = ds.deepspeed_step(engine, summed_cross_entropy)
-
-    def right() -> float:
-        return score_whole(world, engine, "cifar", data, len(data.test_labels))
-
-    curve = follow(world, step, right, data, batch_size=BATCH, epochs=2, seed=0)
-    ds.end_engine(engine)
-    assert len(curve.losses) == STEPS and len(curve.accuracies) == 2 and curve.cpu_seconds > 0
-    assert all(each * 30 == pytest.approx(round(each * 30)) for each in curve.accuracies)
-    assert curve.losses == pytest.approx(alone()[0], rel=1e-5)  # of global batches, not of a rank's part
-    assert len(set(world.allgather(curve))) == 1
 
 
 def test_the_net_with_batch_norm_is_tested_with_the_mean_of_the_ranks_statistics(

@@ -4,7 +4,6 @@ import ast
 import errno
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +16,6 @@ from course.paths import ROOT
 from course.tools.bundle import install, make
 from course.tools.bundle.install import Trouble
 from course.tools.pins import LOCK, PYTHONS, pins
-from course_lib.data import mnist
-from course_lib.data.downloads import read_registry
 
 GLIBC = ("glibc", "2.36")
 TARGETS = [
@@ -160,18 +157,6 @@ def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, mo
 # -------------------------------------------------------------------- what is in the folder
 
 
-def test_what_the_course_reads_is_in_the_bundle_and_in_the_image() -> None:
-    read = set()
-    for path in [*ROOT.glob("course/**/*.py"), *ROOT.glob("course_lib/**/*.py")]:
-        if not path.is_relative_to(ROOT / "course" / "tools"):
-            read |= set(re.findall(r'\bROOT / "([\w.]+)"', path.read_text()))
-    assert {"benchmarks", "notebooks", "requirements.lock"} <= read
-    made = {"my_course", "build"}
-    image = set(re.findall(r"^!(\S+)", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
-    assert read - made <= image
-    assert image | {"Makefile"} == set(make.COURSE_FILES)
-
-
 @pytest.mark.parametrize("system", make.SYSTEMS)
 @pytest.mark.parametrize("python", PYTHONS)
 def test_each_target_gets_the_pins_of_the_lock_that_hold_there(system: str, python: str) -> None:
@@ -190,32 +175,6 @@ def test_no_wheel_asks_for_a_newer_linux_than_pytorch_does() -> None:
     found = make.tags("linux-aarch64")
     assert found[0] == "manylinux_2_28_aarch64" and "manylinux2014_aarch64" in found
     assert make.tags("macos-arm64") == ["macosx_14_0_arm64"]
-
-
-def test_a_build_of_pytorch_for_an_accelerator_is_refused(tmp_path: Path) -> None:
-    wheel = tmp_path / "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"
-    lines = ["Name: torch", "Requires-Dist: sympy", 'Requires-Dist: triton==3 ; platform_system == "Linux"']
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("torch-2.13.0.dist-info/METADATA", "\n".join(lines))
-    with pytest.raises(make.BundleError, match=r"for an accelerator .* --torch-index"):
-        make.check_torch(wheel, make.environment_of("linux-x86_64", "3.11"))
-    make.check_torch(wheel, make.environment_of("macos-arm64", "3.11"))
-
-
-def test_a_data_set_goes_where_lessons_look_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COURSE_DATA", str(tmp_path))
-    monkeypatch.setattr(mnist, "data_folders", lambda: [tmp_path / "none"])
-    with pytest.raises(
-        make.BundleError, match="mnist is not on this machine; get it first: course fetch mnist"
-    ):
-        make.files_of_set("mnist")
-    names = [file.name for file in read_registry("mnist").files]
-    (tmp_path / "mnist").mkdir()
-    for name in names:
-        (tmp_path / "mnist" / name).write_text(name)
-    make.copy_all(make.files_of_set("mnist"), tmp_path / "bundle" / "data" / "mnist")
-    install.copy_data(tmp_path / "bundle", tmp_path / "room")
-    assert sorted(path.name for path in (tmp_path / "room" / "data" / "mnist").iterdir()) == sorted(names)
 
 
 # -------------------------------------------------------------------- the real thing

@@ -318,14 +318,6 @@ def test_trouble_is_one_sentence(home, monkeypatch, error, code):
 # -------------------------------------------------------------------- many learners on one machine
 
 
-def test_each_of_several_people_has_a_copy_of_their_own(tmp_path):
-    program = "from course import paths; print(paths.MY_COURSE, paths.BUILD, paths.NOTEBOOKS)"
-    for setting, home in (("", paths.ROOT), (str(tmp_path), tmp_path), ("~/course", tmp_path / "course")):
-        environment = os.environ | {"COURSE_HOME": setting, "HOME": str(tmp_path)}
-        ran = subprocess.run([sys.executable, "-c", program], env=environment, text=True, capture_output=True)
-        assert ran.stdout.split() == [f"{home}/my_course", f"{home}/build", f"{paths.ROOT}/notebooks"]
-
-
 def test_a_hub_decides_on_the_port_and_who_may_come_in(monkeypatch, tmp_path):
     monkeypatch.delenv("JUPYTERHUB_SERVICE_URL", raising=False)
     alone = jupyter.lab_command(8888, False, folder=tmp_path)
@@ -337,15 +329,3 @@ def test_a_hub_decides_on_the_port_and_who_may_come_in(monkeypatch, tmp_path):
 
 
 # -------------------------------------------------------------------- progress
-
-
-def test_progress_is_exported_to_a_file_and_says_how_much(home):
-    write_lesson(home, "01_mpi_basics", "x = 1")
-    (home / "my_course").mkdir()
-    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3}}')
-    result = course("progress", "--export", home / "mine.csv")
-    lines = (home / "mine.csv").read_text().splitlines()
-    assert result.output == f"{home}/mine.csv: {len(lines) - 1} exercises, questions and predictions.\n"
-    assert [line for line in lines if line.startswith("01,01.1,exercise,") and ",passed,3,0,," in line]
-    result = course("progress", "--export", home / "none" / "mine.csv")
-    assert result.exit_code == 1 and len(result.output.splitlines()) == 1

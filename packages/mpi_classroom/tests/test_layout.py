@@ -174,8 +174,3 @@ def test_what_the_wrapper_starts_carries_the_marks(tmp_path):
     )
     assert done.stdout == "on n1\nis set|it's a lesson.ipynb|\n", done.stderr
     assert "BatchMode=yes" in wrapper_text(SSH, {})
-
-
-def test_a_folder_that_mpiexec_cannot_name_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="TMPDIR"):
-        write_wrapper(tmp_path / "a b", TWO, {})

@@ -288,24 +288,6 @@ def test_a_folder_that_a_search_for_leftovers_takes_away_is_made_again_and_held(
     assert not folder.exists()
 
 
-def test_two_agents_that_make_the_same_folder_may_both_use_it(answered, folder, monkeypatch):
-    """As two names of one host do: one of them holds it."""
-    agent, answers = answered
-    held = []
-
-    def locking(ours):
-        if not held:
-            held.append(folders.lock(ours))
-        return folders.lock(ours)
-
-    monkeypatch.setattr("mpi_classroom.agent.lock", locking)
-    agent.answer(opening(folder))
-    assert answers == [{"id": 1}] and folder.is_dir()
-    agent.end()
-    os.close(held[0])
-    assert not folder.exists()
-
-
 def test_no_request_runs_code_or_leaves_the_folder(answered, folder):
     agent, answers = answered
     agent.answer(opening(folder))

@@ -82,14 +82,6 @@ def test_an_allocation_of_several_nodes_is_found_and_one_of_a_single_node_is_not
     assert surrounding_job({"SLURM_JOB_NUM_NODES": "2"}) == ""
 
 
-def test_an_allocation_gives_its_nodes_and_stays(fake):
-    nodes = Slurm(4, job="7")
-    assert nodes.hosts() == [("n1", 3), ("n2", 3), ("n3", 1)]
-    assert nodes.until == "2001-02-03 04:05" and nodes.over() == ""
-    nodes.release()
-    assert fake.asked("sbatch") == fake.asked("scancel") == []
-
-
 def test_a_job_is_submitted_waited_for_and_cancelled(fake):
     fake.says(pending("None"), pending("Resources"), pending("Priority"), RUNNING)
     nodes, lines = Slurm(4, options="--nodes=3 --comment='a b'"), []

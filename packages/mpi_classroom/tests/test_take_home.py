@@ -69,14 +69,6 @@ def test_in_a_new_session_a_cell_finds_its_part_by_its_text_and_then_by_its_name
     assert parts() == ["x = 5", "x = 2"]
 
 
-def test_a_part_that_was_removed_from_the_file_by_hand_is_added_again() -> None:
-    path = save_part("01_try.py", "x = 1", "a")
-    save_part("01_try.py", "y = 2", "b")
-    path.write_text(path.read_text().replace(f"{MARK}x = 1\n", ""))
-    save_part("01_try.py", "x = 3", "a")
-    assert parts() == ["y = 2", "x = 3"]
-
-
 def test_the_id_of_a_cell_is_what_the_frontend_sends_or_nothing() -> None:
     assert cell_id(SimpleNamespace(get_parent=lambda: {"metadata": {"cellId": "a1"}})) == "a1"
     assert cell_id(SimpleNamespace(get_parent=dict)) == ""

@@ -144,14 +144,6 @@ def test_a_cell_that_does_not_run_is_not_run_in_the_notebook(
     assert practice.attempts == {"00.1": 1}
 
 
-def test_what_only_the_ranks_have_imported_is_no_error_in_the_notebook(
-    practice: Practice, capsys: pytest.CaptureFixture[str]
-) -> None:
-    practice.exercise("00.1", "ones = np.ones(3)\n" + RIGHT)
-    assert said(capsys).startswith("✓")
-    assert "right_neighbour" not in practice.shell.names
-
-
 # -------------------------------------------------------------------- %%exercise … --save
 
 
@@ -258,17 +250,6 @@ def test_a_prediction_is_compared_with_what_is_measured(
     practice.outcome("How long?", 12.0, "s", because="Each rank waits for its neighbour. " * 5)
     result, *reason = said(capsys).splitlines()
     assert result == "How long?  measured 12 s." and len(reason) == 2 and max(map(len, reason)) <= 100
-
-
-def test_without_a_prediction_the_notebook_runs_on(
-    practice: Practice, capsys: pytest.CaptureFixture[str]
-) -> None:
-    practice.predict("How long?")
-    assert said(capsys) == "How long?  Write your guess as the second argument, or run on."
-    practice.outcome("How long?", 12.0, "s")
-    assert said(capsys) == "How long?  measured 12 s."
-    practice.outcome("How much?", 112.0, "GB", word="computed")
-    assert said(capsys) == "How much?  computed 112 GB."
 
 
 # -------------------------------------------------------------------- what is remembered

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from course_lib.data import cifar10, downloads
+from course_lib.data import cifar10
 from course_lib.data.cifar10 import (
     fetch_cifar10,
     from_pickle,
@@ -213,25 +213,6 @@ def test_what_fetch_cannot_get_is_a_sentence_with_a_remedy(small):
         DataError, match=r"CIFAR-10 is not here and COURSE_OFFLINE=1 forbids .*; unset COURSE"
     ):
         fetch_cifar10()
-
-
-def test_it_is_downloaded_as_it_is(small, monkeypatch, tmp_path):
-    monkeypatch.delenv("COURSE_OFFLINE")
-    asked = []
-
-    def transfer(url, file, path, deadline):
-        asked.append(url)
-        path.write_bytes(small.archive())
-        assert hashlib.sha256(small.archive()).hexdigest() == file.sha256
-
-    monkeypatch.setattr(downloads, "transfer", transfer)
-    monkeypatch.setattr(downloads, "sends", lambda url, file: True)
-    small.register("https://mirror.example/")
-    data = load_cifar10()
-    assert_is_cifar(data, small)
-    assert asked == ["https://mirror.example/cifar-10-python.tar.gz"]
-    assert data.source == "CIFAR-10 (20 + 4 images) from data/cifar10/cifar-10-python.tar.gz."
-    assert load_cifar10().source == data.source and len(asked) == 1
 
 
 def test_a_network_that_is_away_leads_to_the_shapes(small, monkeypatch):

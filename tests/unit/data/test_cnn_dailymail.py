@@ -95,15 +95,6 @@ def test_generated_news_stands_in_and_says_why(mine):
     assert not {a.text for a in news.validation} & {a.text for a in news.test}
 
 
-@pytest.fixture
-def with_digests(offline):
-    """The registry has a length and a digest of all the hub's files."""
-    path = offline / "registry.toml"
-    known = f'parquet"\nnbytes = 4\nsha256 = "{hashlib.sha256(b"PAR1").hexdigest()}"'
-    path.write_text(path.read_text().replace('parquet"', known))
-    return offline
-
-
 @pytest.mark.parametrize(
     ("found", "safe"), [("14.0.1", True), ("26.0.0", True), ("14.0.0", False), ("9.0", False), ("x", False)]
 )
@@ -117,22 +108,6 @@ def test_a_pyarrow_that_executes_forged_files_is_not_used(found, safe, mine, mon
             DataError, match=r"train-.*parquet cannot be read; install pyarrow 14.0.1 or newer"
         ):
             load_news()
-
-
-def test_what_is_downloaded_is_read(with_digests, monkeypatch):
-    offline = with_digests
-    monkeypatch.delenv("COURSE_OFFLINE")
-    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: True)
-    calls = []
-
-    def obtain(download, *, timeout, insist):
-        calls.append((download.name, timeout, insist))
-        return put(offline / "cnn_dailymail")
-
-    monkeypatch.setattr(cnn_dailymail, "obtain", obtain)
-    assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
-    assert fetch_news() == load_news().source
-    assert calls == [("cnn_dailymail", 60.0, False)]
 
 
 def line(**record) -> bytes:

@@ -25,18 +25,6 @@ def places(cells: list[nbformat.NotebookNode]) -> list[str]:
     return [each.metadata.slideshow.slide_type for each in _column(cells)]
 
 
-def test_without_marks_every_text_begins_a_page_and_code_stays_with_it() -> None:
-    cells = [
-        cell("## 1 · Ring", "slide"),
-        cell("a = 1", code=True),
-        cell("And then"),
-        cell("b = 2", code=True),
-    ]
-    pages = list(_column(cells))
-    assert [each.metadata.slideshow.slide_type for each in pages] == ["slide", "-", "subslide", "-", "-"]
-    assert pages[2].source == '<p class="section-title">1 · Ring</p>'
-
-
 def test_with_marks_they_decide() -> None:
     cells = [
         cell("## 1", "slide"),

@@ -375,16 +375,6 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_one_training_saves_again_and_also_when_its_folder_was_removed(tmp_path: Path) -> None:
-    saved(tmp_path, 1)
-    saved(tmp_path, 2)
-    for path in sorted(tmp_path.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    saved(tmp_path, 3)
-    assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
-    assert names_in(tmp_path) == ["000001-step3"]
-
-
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("elsewhere", path)])
 def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, make: Any) -> None:
     make(tmp_path / LOCK)

@@ -17,7 +17,6 @@ from tests.formulas import (
     MOMENTUM_MIXED,
     SGD_FP32,
     SGD_MIXED,
-    bucket_lengths,
     gathered_weights,
     held_state,
     moved_bytes,
@@ -72,12 +71,6 @@ def test_the_formula_is_the_mean_of_what_ranks_hold() -> None:
         for stage in STAGES:
             total = sum(held_state([8, 12], stage, 4, rank, each).total for rank in range(4))
             assert total / 4 / 20 == bytes_per_parameter(stage, 4, each)
-
-
-def test_buckets_are_filled_from_the_last_parameter_on() -> None:
-    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 5) == [3 + 2, 1, 5]
-    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 6) == [3 + 2 + 1, 5]
-    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 6, weight_bytes=2) == [11]
 
 
 def test_stage_3_has_one_layer_whole_or_two_that_follow_each_other() -> None:

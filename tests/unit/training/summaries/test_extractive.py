@@ -1,7 +1,6 @@
 """The extractive summarizer: oracle labels, batches, scores, what is picked, and the cache."""
 
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import torch
 from course_lib.data.cnn_dailymail import News
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
-from course_lib.training.summaries import prepared as module
 from course_lib.training.summaries.bootstrap import mean_interval
 from course_lib.training.summaries.extractive import (
     IGNORED,
@@ -21,7 +19,7 @@ from course_lib.training.summaries.extractive import (
     pick,
     summed_loss,
 )
-from course_lib.training.summaries.prepared import Prepared, prepare, prepare_cached, split_real_news
+from course_lib.training.summaries.prepared import Prepared, prepare, split_real_news
 from course_lib.training.summaries.rouge import (
     oracle_sentences,
     published_rouge,
@@ -74,31 +72,6 @@ def test_where_sentences_share_no_word_greedy_is_the_best_of_all_subsets() -> No
 
 
 # -------------------------------------------------------------------- prepared articles
-
-
-def test_the_second_time_is_read_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setattr(module, "writable_folder", lambda: tmp_path)
-    first = prepare_cached(NEWS, NEWS)
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "prepare", lambda *_: pytest.fail("prepared again"))
-        again = prepare_cached(NEWS, NEWS)
-    for name in ("features", "labels", "starts"):
-        assert np.array_equal(getattr(first, name), getattr(again, name))
-        assert getattr(first, name).dtype == getattr(again, name).dtype
-    prepare_cached(NEWS[:-1], NEWS)  # other articles, or other training articles: another file
-    prepare_cached(NEWS, NEWS[:-1])
-    assert len(list((tmp_path / "cache").glob("sentences-*.npz"))) == 3
-
-
-def test_real_news_is_split_into_three_parts_that_share_no_article() -> None:
-    articles = [Article(f"text {number}", "summary") for number in range(2500)]
-    news = News("CNN/DailyMail (…)", True, articles[:492], articles[492:1492], articles[1492:])
-    split = split_real_news(news)
-    assert [len(each) for each in (split.training, split.choosing, split.test)] == [1290, 200, 500]
-    texts = [article.text for part in (split.training, split.choosing, split.test) for article in part]
-    assert len(set(texts)) == len(texts)
-    assert split.choosing == news.validation[-200:] and split.test == news.test[:500]
 
 
 def test_generated_news_is_never_taken_for_real() -> None:
