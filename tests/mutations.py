@@ -22,7 +22,9 @@ RANKS = 3
 SECONDS, BASELINE_SECONDS = 120.0, 600.0  # for the test of one mutation; for all without a mutation
 COPIED = ("course_lib", "tests", "conftest.py", "pyproject.toml")
 # A test's own failure; or how a session ends in which one rank failed alone, or which hangs.
-FAILURE = re.compile(r"^FAILED (\S+)|(\S+::.+) (?:failed here, and|is not done after)", re.MULTILINE)
+FAILURE = re.compile(
+    r"^FAILED (\S+::.+?)(?: - |$)|(\S+::.+) (?:failed here, and|is not done after)", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)

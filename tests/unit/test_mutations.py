@@ -26,5 +26,6 @@ def test_a_mutation_changes_one_place_into_another_program(mutation: Mutation) -
     ],
 )
 def test_a_failed_test_is_found_in_the_output(line: str) -> None:
-    assert FAILURE.search(f"2 passed\n{line}\n")
+    found = FAILURE.search(f"2 passed\n{line}\n")
+    assert found and (found[1] or found[2]).rpartition("::")[2] in ("test_it", "test_it[1 2]")
     assert not FAILURE.search("2 passed\nERROR tests/ranks/test_a.py - SyntaxError\n")
