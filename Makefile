@@ -17,7 +17,7 @@ TORCH := $(shell sed -n 's/^\# \(torch==.*\)/\1/p' requirements.lock)
 RANKS := 3
 OTHER_RANKS := 1 2 4
 # The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
-CORES := 01 04 06 11
+CORES := 01 04 06
 # So many files of tests run at once, as most of them wait, of the slow ones, which wait more, and of lessons; with
 # JOBS=0 SLOW_JOBS=0 LESSONS=0 one by one.
 JOBS := 3
@@ -39,7 +39,7 @@ lessons_failed = test -f $(FAILED) && echo 'A second try, one by one:'
 FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort -u)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-all test-release check format notebooks bench site slides clean lock licences audit schemas moved newest image
+.PHONY: help setup course lab test test-all test-release mutations check format notebooks bench site slides clean lock licences audit schemas moved newest image
 
 help:
 	@echo 'make course      set up, run the core of every lesson on a 4-rank MPI cluster, write build/'
@@ -47,6 +47,7 @@ help:
 	@echo 'make test        set up, run the tests: 12 minutes on 2 cores'
 	@echo 'make test-all    run all that make test leaves out, but for the next: about 46 minutes more'
 	@echo 'make test-release  run what takes hours, before a release'
+	@echo 'make mutations   break the library in known places: do the quick tests notice? 3 minutes'
 	@echo 'make check       format, lint, types, layers, notebook drift, unused names: seconds'
 	@echo 'make notebooks   build the lessons from course/lessons (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
@@ -120,6 +121,9 @@ test-release: setup
 	CHECKPOINT_KILLS=200 $(PYTEST) -m slow tests/unit/parallel/test_checkpoint_killed.py
 	RANDOM_KILLS=50 $(PYTEST) -m slow tests/notebooks/test_killed_runs.py
 	$(BIN)/python -m mpi_classroom.launch 3 packages/torch_mpi4py/tests/ranks/test_differential.py --seconds 3600
+
+mutations: setup
+	$(BIN)/python -m tests.mutations
 
 check: setup
 	$(BIN)/ruff format --check .

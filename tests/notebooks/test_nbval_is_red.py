@@ -13,6 +13,7 @@ import time
 import uuid
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,12 +193,18 @@ def outcomes(report: Path) -> dict[str, list[str]]:
 
 def check_all(folder: Path, mode: str, leave_out: tuple[str, ...] = ()) -> Session:
     """Check all notebooks: those that start a cluster must be given more time for a cell."""
-    parts = []
-    for part, notebooks, seconds in [("without", WITHOUT_CLUSTER, 6), ("with", WITH_CLUSTER, 60)]:
-        (folder / part).mkdir()
+
+    def part(name: str, notebooks: dict[str, list[NotebookNode]], seconds: int) -> Session:
+        (folder / name).mkdir()
         wanted = {name: cells for name, cells in notebooks.items() if name not in leave_out}
-        parts.append(check(folder / part, wanted, mode, f"--nbval-cell-timeout={seconds}"))
-    one, two = parts
+        return check(folder / name, wanted, mode, f"--nbval-cell-timeout={seconds}")
+
+    with ThreadPoolExecutor() as both:  # they wait more than they compute
+        without, with_ = (
+            both.submit(part, "without", WITHOUT_CLUSTER, 6),
+            both.submit(part, "with", WITH_CLUSTER, 60),
+        )
+    one, two = without.result(), with_.result()
     return Session(
         min(one.code, two.code),
         one.cells | two.cells,

@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -245,16 +244,3 @@ def test_a_counted_communicator_is_the_same_communicator(comm: MPI.Intracomm) ->
     other = counted(comm)
     collectives.ring_allreduce(counting, np.ones(12))
     assert other.sent == Traffic()
-
-
-def test_a_recorded_communicator_stays_recorded(
-    comm: MPI.Intracomm, monkeypatch: Any, tmp_path: Path
-) -> None:
-    from mpi_classroom.recording.recorder import RecordedComm
-
-    counting = counted(RecordedComm(comm))
-    assert isinstance(counting, RecordedComm) and isinstance(counting, CountedComm)
-    buffer = np.full(comm.size, 1.0)
-    collectives.ring_allreduce(counting, buffer)
-    assert (buffer == comm.size).all()
-    assert counting.sent == cost_model.ring_allreduce_cost(comm.size, buffer.nbytes).busiest

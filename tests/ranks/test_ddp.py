@@ -35,7 +35,6 @@ PROBE = torch.from_numpy(IMAGES[20:25]).unsqueeze(1).double() / 255
 
 Optimizers = Callable[[nn.Module], torch.optim.Optimizer]
 Wrapper = Callable[[nn.Module], nn.Module]
-LossOf = Callable[[torch.Tensor, Batch], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -143,13 +142,6 @@ def test_ddp_trains_as_one_process_does(
         assert (mine - expected).abs().max() < 1e-10
     assert (ours.weights - theirs.weights).abs().max() < 1e-10
     assert (ours.outputs - theirs.outputs).abs().max() < 1e-10
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_in_single_precision_it_agrees_to_rounding(comm: MPI.Intracomm, backend: str) -> None:
-    with process_group(comm, backend):
-        ours = through_ddp(dealt(comm, torch.float32), name="cnn", dtype=torch.float32)
-    assert worst(comm, ours, one_process("cnn", torch.float32, sgd)) < 1e-5
 
 
 @pytest.mark.parametrize(

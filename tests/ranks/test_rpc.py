@@ -147,16 +147,3 @@ def test_without_numbers_a_late_reply_is_taken_for_the_next() -> None:
             here.recv(source=SERVER, tag=rpc.REPLY)  # the sum
 
     with_a_server(client)
-
-
-def test_serve_counts_its_answers() -> None:
-    comm = COMM.Dup()
-    answered = None
-    if comm.rank == SERVER:
-        answered = serve(comm, FUNCTIONS)
-    elif comm.rank == 0:
-        for _ in range(3):
-            call(comm, SERVER, "add", 1, 1)
-        stop(comm, SERVER)
-    assert comm.bcast(answered, root=SERVER) == 3
-    comm.Free()

@@ -6,11 +6,9 @@ import sys
 
 import pytest
 
-from benchmarks.allreduce import BETWEEN, COSTS, FITTED, PAIRS, SIZES, label, model_rows, say_bytes, size_rows
+from benchmarks.allreduce import BETWEEN, COSTS, FITTED, PAIRS, SIZES, size_rows
 from course.paths import ROOT
 from mpi_classroom.launch import available_cores
-
-CROWD = available_cores() + 1
 
 
 def test_each_pair_is_a_row_whose_ratio_says_how_many_times_faster_ours_is():
@@ -21,20 +19,6 @@ def test_each_pair_is_a_row_whose_ratio_says_how_many_times_faster_ours_is():
         ("all-reduce, ring, 4 KiB", "us", "lower")
     ]
     assert rows[0].ours == pytest.approx(1000) and rows[0].peer_name == "MPI_Allreduce, in place"
-
-
-def test_what_the_model_is_off_by_is_counted_over_sizes_and_collectives():
-    predicted = {"12": {"ring": (1.0, 0.0, 1.1), "tree": (1.0, 0.0, 0.5)}, "48": {"ring": (1.0, 0.0, 1.2)}}
-    *each, off = model_rows(1, predicted)
-    assert [row.ratio for row in each] == pytest.approx([1.1, 0.5, 1.2])
-    assert off.ours == pytest.approx(20) and off.peer == 35 and off.better == "lower"
-    assert off.ratio == pytest.approx(35 / 20)
-
-
-def test_rows_of_more_ranks_than_cores_say_that_they_are_oversubscribed():
-    assert label("ring", 1, 4 * 2**20) == "ring, 4 MiB"
-    assert label("ring", CROWD, 12) == "ring, 12 B, oversubscribed"
-    assert [say_bytes(n) for n in (4, 1024, 3 * 2**18)] == ["4 B", "1 KiB", "768 KiB"]
 
 
 def test_no_predicted_size_nor_its_part_was_fitted():

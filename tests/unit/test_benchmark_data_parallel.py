@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.data_parallel import ALONE, OURS, PEERS, SIMPLE, images_per_s, rows_of
+from benchmarks.data_parallel import ALONE, OURS, PEERS, SIMPLE, rows_of
 
 
 def test_efficiency_is_the_throughput_of_two_ranks_over_twice_that_of_one() -> None:
@@ -18,7 +18,3 @@ def test_efficiency_is_the_throughput_of_two_ranks_over_twice_that_of_one() -> N
     ]
     assert [row.ratio for row in rows] == pytest.approx([0.95, 0.9, 0.95, 190 / 150, 0.9, 190 / 180])
     assert {row.better for row in rows} == {"higher"}
-
-
-def test_all_contenders_count_the_images_of_all_ranks() -> None:
-    assert images_per_s({"one": [2.0, 4.0]}, 128) == {"one": [64.0, 32.0]}

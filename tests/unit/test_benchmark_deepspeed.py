@@ -8,57 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import deepspeed, deepspeed_cifar
+from benchmarks import deepspeed_cifar
 from course.paths import ROOT
 from course_lib.data.dataset import Dataset
-
-
-def test_bytes_stand_beside_stage_0_and_beside_the_formula() -> None:
-    one = {"keeps": 16.0, "sends": 8.0, "keeps, formula": 16.0, "sends, formula": 8.0}
-    rows = deepspeed.byte_rows({"0": one, "2": one | {"keeps": 4.0}}, layers=2)
-    assert [(r.peer_name, r.ratio) for r in rows if "ZeRO-2" in r.case and "keeps" in r.case] == [
-        ("stage 0", 4),
-        ("the formula", 4),
-    ]
-    assert all(r.unit == "bytes" and r.better == "lower" for r in rows)
-
-
-def a_curve(**changes: object) -> dict[str, object]:
-    return {
-        "data": "CIFAR-10, 40000 images",
-        "epochs": 6,
-        "seed": 0,
-        "validation": [50.0, 62.0],
-        "test": 61.0,
-        "cpu_seconds": 10.0,
-    } | changes
-
-
-def test_each_seed_has_rows_and_each_kind_of_row_a_mean() -> None:
-    rows = [
-        each
-        for seed, right in ((1, 62.0), (0, 60.0))
-        for each in deepspeed_cifar.seed_rows(
-            a_curve(seed=seed, validation=[right]), a_curve(seed=seed, cpu_seconds=20.0)
-        )
-    ]
-    rows = deepspeed_cifar.with_means(rows)
-    means = {each.case: each for each in rows if each.case.startswith(deepspeed_cifar.MEAN)}
-    assert [each.case.split(", ")[-2] for each in rows[:3]] == ["seed 0"] * 3 and len(rows) == 9
-    validation = means["mean over the seeds, validation"]
-    assert (validation.ours, validation.ours_spread, validation.better) == (61.0, 2.0, "higher")
-    assert means["mean over the seeds, CPU time per rank"].ratio == 2.0
-    assert deepspeed_cifar.with_means(rows) == rows
-    without = deepspeed_cifar.seed_rows(a_curve(test=None), a_curve(test=None))
-    assert [deepspeed_cifar.kind_of(each) for each in without] == ["validation", "CPU time per rank"]
-
-
-def test_curves_are_saved_beside_the_rows(tmp_path: Path) -> None:
-    path, curves = tmp_path / "x.json", [a_curve(), a_curve(seed=1)]
-    deepspeed_cifar.save_curves(path, curves)
-    assert deepspeed_cifar.read_json(tmp_path / "x.curves.json") == curves
-    assert deepspeed_cifar.read_json(tmp_path / "none.json") == []
-    assert deepspeed_cifar.means([1.0, 3.0, 5.0], 2) == [2.0, 5.0]
 
 
 def images(count: int, first: int) -> tuple[np.ndarray, np.ndarray]:

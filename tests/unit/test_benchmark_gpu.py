@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu, gpu_parts
+from benchmarks import gpu
 from benchmarks.gpu import Part
 from course.paths import ROOT
 
@@ -51,35 +51,6 @@ def test_a_part_that_fails_has_a_row_with_the_name_of_the_error(job: dict[str, o
     ]
     job["does"] = ended(0)
     assert gpu.measure(Part("memory"), "cuda", False, 7)[0]["reason"] == "it printed nothing"
-
-
-def test_without_the_service_for_sharing_its_parts_say_so(
-    job: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
-    (row,) = gpu.measure(Part("sharing", 2, mps=True), "cuda", False, 7)
-    assert row["reason"] == "nvidia-cuda-mps-control is not installed; it comes with NVIDIA's driver"
-
-
-def test_every_part_can_be_called_and_sharing_is_measured_on_one_two_and_four() -> None:
-    parts = gpu.parts_for(2)
-    assert {part.name for part in parts if not part.script} == set(gpu_parts.PARTS)
-    assert all((gpu.CODE / part.script[0]).is_file() for part in parts if part.script)
-    assert [p.title for p in parts if p.name == "sharing"] == [
-        "sharing",
-        *["sharing on 2", "sharing on 4", "sharing on 2 with MPS", "sharing on 4 with MPS"],
-    ]
-    assert [p.ranks for p in parts if p.name == "nccl"] == [2]
-
-
-def test_the_network_is_resnet_50() -> None:
-    assert sum(weight.numel() for weight in gpu_parts.resnet50().parameters()) == 25_557_032
-
-
-def test_without_a_gpu_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "number_of_gpus", lambda: 0)
-    with pytest.raises(SystemExit, match="PyTorch sees no GPU"):
-        gpu.main([])
 
 
 @pytest.mark.slow

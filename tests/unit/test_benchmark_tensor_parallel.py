@@ -8,33 +8,11 @@ import pytest
 
 from benchmarks.tensor_parallel import (
     GLOO,
-    LENGTH,
     MPI4PY,
     OURS,
-    SEQUENCE,
-    SEQUENCES,
-    WIDTH,
     must_agree,
-    rows,
 )
 from course.paths import ROOT
-
-
-def test_ours_stands_beside_each_of_dtensors():
-    raced = {OURS: [0.1, 0.01], SEQUENCE: [0.2, 0.01], GLOO: [0.3, 0.02], MPI4PY: [0.4, 0.02]}
-    found = rows(raced, 8)
-    assert [(row.peer_name, round(row.ratio, 6)) for row in found] == [
-        (GLOO, 3),
-        (MPI4PY, 4),
-        (GLOO, 1.5),
-        (MPI4PY, 2),
-    ]
-    assert all(row.unit == "ms" and row.better == "lower" and row.ranks == 2 for row in found)
-    assert found[0].ours == pytest.approx(100) and "width 512, length 128, batch 8" in found[0].case
-
-
-def test_the_model_is_the_one_that_is_promised():
-    assert (WIDTH, LENGTH, SEQUENCES) == (512, 128, 8)
 
 
 def test_contenders_that_train_another_model_are_not_timed():

@@ -1,8 +1,6 @@
 """The `course` command as a learner, a maintainer and a workflow see it."""
 
-import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -11,18 +9,13 @@ import sys
 import time
 
 import nbformat
-import pexpect
 import psutil
 import pytest
 from typer.testing import CliRunner
 
 from course import doctor, paths
 from course.tools import cli, jupyter
-from course.tools.catalogue import Lesson
-from course.tools.execute import LessonResult
-from course.tools.failures import Failure
-from course.tools.run_display import RunDisplay, TimeLeft, about
-from course_lib.data import cifar10, cnn_dailymail, mnist
+from course_lib.data import mnist
 from course_lib.data.storage import DataError
 from mpi_classroom import leftovers, processes
 from mpi_classroom.check import Check
@@ -123,66 +116,6 @@ def test_run_of_chosen_lessons_succeeds_when_they_do(home):
     result = course("run", "1")
     assert (result.exit_code, "1 lesson ran" in result.output) == (0, True)
     assert not (home / "build" / "00_start_here.ipynb").exists()
-
-
-def test_run_leaves_the_second_part_of_a_lesson_to_more(home):
-    write_lesson(home, "01_mpi_basics", "x = 1", "print('second part')")
-    path = home / "notebooks" / "01_mpi_basics.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells[1].metadata["tags"] = ["more"]
-    nbformat.write(notebook, path)
-    core, whole = course("run"), course("run", "--more")
-    assert core.exit_code == whole.exit_code == 0
-    assert "The core of 1 lesson ran" in core.output
-    assert "course run --more" in core.output
-    assert re.search(r"01_mpi_basics +[\d.]+ s +1 +ok", core.output)
-    assert re.search(r"01_mpi_basics +[\d.]+ s +2 +ok", whole.output)
-    assert "second part" in (home / "build" / "01_mpi_basics.html").read_text()
-
-
-def test_the_time_left_is_what_the_builds_took_at_the_pace_of_this_machine(tmp_path):
-    lessons = []
-    for number, (core, more) in enumerate([(7, 20), (17, 0), (37, 0)]):
-        path = tmp_path / f"0{number}_topic.ipynb"
-        path.write_text(json.dumps({"metadata": {"course": {"run_seconds": {"core": core, "more": more}}}}))
-        lessons.append(Lesson(f"0{number}", path.stem, "", path))
-    first, second, third = (10.0, 20.0, 40.0)  # with 3 seconds for a kernel and a page
-    left = TimeLeft(lessons, more=False)
-    assert left.seconds([]) == first + second + third
-    assert left.seconds([], running=4) == first - 4 + second + third
-    twice_as_slow = [LessonResult(lessons[0], 2 * first, 5, 5, None)]
-    assert left.seconds(twice_as_slow) == 2 * (second + third)
-    assert left.seconds(twice_as_slow, running=100) == 2 * third  # late, and never less than nothing
-    failed_at_once = [LessonResult(lessons[0], 0.1, 0, 5, Failure("boom"))]
-    assert left.seconds(failed_at_once) == second + third  # says nothing of the pace
-    assert TimeLeft(lessons, more=True).seconds([]) == first + second + third + 20
-    assert about(61) == "about 2 minutes left"
-    assert about(60) == "at most a minute left"
-
-
-def test_a_terminal_shows_the_cell_that_runs_and_keeps_only_the_outcome(home):
-    write_lesson(home, "01_mpi_basics", "import time", "time.sleep(1)", "raise ValueError('[red] text [/x]')")
-    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"TERM": "xterm"}
-    run = pexpect.spawn(
-        sys.executable, ["-c", PROGRAM, str(home), "run"], env=environment, encoding="utf-8", timeout=60
-    )
-    run.expect("cell 2 of 3")
-    run.expect(pexpect.EOF)
-    run.close()
-    assert run.exitstatus == 1
-    assert run.before.count("cell 3: ValueError: [red] text [/x]") == 1  # in the table that stays
-    assert "at most a minute left" in run.before
-
-
-@pytest.mark.parametrize("setting", [{"CI": "true"}, {"TERM": "dumb"}])
-def test_a_workflow_gets_calm_lines_even_on_a_terminal(monkeypatch, setting):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    assert RunDisplay().live
-    for name, value in setting.items():
-        monkeypatch.setenv(name, value)
-    assert not RunDisplay().live
 
 
 def test_run_of_an_unknown_lesson_is_one_sentence(home):
@@ -300,24 +233,6 @@ def test_lab_says_when_its_port_is_in_use(home, monkeypatch):
     assert "in use" not in course("lab", "--port", port).output
 
 
-def test_reset_says_where_the_old_copy_is(home, monkeypatch):
-    write_lesson(home, "04_collectives", "x = 1")
-    assert course("reset", "04").output.startswith("my_course/04_collectives.ipynb is fresh\n")
-    (home / "my_course" / "04_collectives.ipynb").write_text("mine")
-    result = course("reset", "--all")
-    assert result.exit_code == 0
-    assert "is fresh; your old copy is 04_collectives.20" in result.output
-
-
-@pytest.mark.parametrize("arguments", [[], ["--all", "04"]])
-def test_reset_wants_names_or_all(home, arguments):
-    write_lesson(home, "04_collectives", "x = 1")
-    result = course("reset", *arguments)
-    assert result.exit_code == 2
-    assert "name the lessons to reset, or use --all" in result.output
-    assert not (home / "my_course").exists()
-
-
 # ------------------------------------------------------------------ doctor and the rest
 
 
@@ -330,29 +245,12 @@ def two_checks(monkeypatch):
     return make
 
 
-def test_doctor_is_green_without_remedies(two_checks):
-    two_checks(ok=True)
-    result = course("doctor")
-    assert result.exit_code == 0
-    assert "close programs" not in result.output
-
-
 def test_doctor_shows_the_remedy_of_what_is_red(two_checks):
     two_checks(ok=False)
     result = course("doctor")
     assert result.exit_code == 1
     assert "FIX  memory" in result.output
     assert "→ close programs" in result.output
-
-
-def test_doctors_json_is_complete_and_has_the_same_verdict(two_checks):
-    two_checks(ok=False)
-    result = course("doctor", "--json")
-    assert result.exit_code == 1
-    found = json.loads(result.output)
-    assert found["ok"] is False
-    assert [check["name"] for check in found["checks"]] == ["Python", "memory"]
-    assert found["checks"][1]["remedy"] == "close programs"
 
 
 def test_fetch_says_where_the_data_is_or_why_it_is_not(monkeypatch):
@@ -369,32 +267,6 @@ def test_fetch_says_where_the_data_is_or_why_it_is_not(monkeypatch):
         1,
         "course: no mirror of MNIST could be reached; try again later\n",
     )
-
-
-def test_fetch_gets_the_sets_that_are_named_even_if_one_cannot_be_had(monkeypatch):
-    def fail():
-        raise DataError("no mirror of CIFAR-10 could be reached")
-
-    monkeypatch.setattr(mnist, "fetch_mnist", None)
-    monkeypatch.setattr(cifar10, "fetch_cifar10", fail)
-    monkeypatch.setattr(cnn_dailymail, "fetch_news", lambda: "CNN/DailyMail is here.")
-    result = course("fetch", "cifar10", "cnn_dailymail")
-    assert result.exit_code == 1
-    assert result.output.splitlines() == [
-        "course: no mirror of CIFAR-10 could be reached",
-        "CNN/DailyMail is here.",
-    ]
-    result = course("fetch", "imagenet", "cifar10")
-    assert result.exit_code == 2
-    assert "there is no data set imagenet; there are mnist, cifar10, cnn_dailymail" in result.output
-
-
-def test_version_and_help():
-    assert course("--version").output.startswith("course ")
-    help_text = course("--help").output
-    for command in ("run", "lab", "reset", "fetch", "clean", "doctor", "lab-network"):
-        assert f"\n  {command} " in help_text
-        assert course(command, "--help").exit_code == 0
 
 
 def test_the_command_starts_without_the_heavy_packages():
@@ -446,14 +318,6 @@ def test_trouble_is_one_sentence(home, monkeypatch, error, code):
 # -------------------------------------------------------------------- many learners on one machine
 
 
-def test_each_of_several_people_has_a_copy_of_their_own(tmp_path):
-    program = "from course import paths; print(paths.MY_COURSE, paths.BUILD, paths.NOTEBOOKS)"
-    for setting, home in (("", paths.ROOT), (str(tmp_path), tmp_path), ("~/course", tmp_path / "course")):
-        environment = os.environ | {"COURSE_HOME": setting, "HOME": str(tmp_path)}
-        ran = subprocess.run([sys.executable, "-c", program], env=environment, text=True, capture_output=True)
-        assert ran.stdout.split() == [f"{home}/my_course", f"{home}/build", f"{paths.ROOT}/notebooks"]
-
-
 def test_a_hub_decides_on_the_port_and_who_may_come_in(monkeypatch, tmp_path):
     monkeypatch.delenv("JUPYTERHUB_SERVICE_URL", raising=False)
     alone = jupyter.lab_command(8888, False, folder=tmp_path)
@@ -465,45 +329,3 @@ def test_a_hub_decides_on_the_port_and_who_may_come_in(monkeypatch, tmp_path):
 
 
 # -------------------------------------------------------------------- progress
-
-
-def test_progress_lists_what_was_passed_and_what_was_not_attempted(home):
-    write_lesson(home, "00_start_here", "x = 1")
-    write_lesson(home, "01_mpi_basics", "x = 1")
-    (home / "my_course").mkdir()
-    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3, "hints": 1}}')
-    result = course("progress")
-    assert result.exit_code == 0
-    assert "01 · mpi basics" in result.output and "passed, 3 tries, 1 hint" in result.output
-    assert "00.1   A ring of ranks" in result.output and "not attempted" in result.output
-    assert "00.1" not in course("progress", "01").output
-
-
-def test_progress_is_exported_to_a_file_and_says_how_much(home):
-    write_lesson(home, "01_mpi_basics", "x = 1")
-    (home / "my_course").mkdir()
-    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3}}')
-    result = course("progress", "--export", home / "mine.csv")
-    lines = (home / "mine.csv").read_text().splitlines()
-    assert result.output == f"{home}/mine.csv: {len(lines) - 1} exercises, questions and predictions.\n"
-    assert [line for line in lines if line.startswith("01,01.1,exercise,") and ",passed,3,0,," in line]
-    result = course("progress", "--export", home / "none" / "mine.csv")
-    assert result.exit_code == 1 and len(result.output.splitlines()) == 1
-
-
-def test_progress_before_the_first_exercise_says_so(home):
-    write_lesson(home, "00_start_here", "x = 1")
-    result = course("progress")
-    assert result.exit_code == 0
-    assert result.output.splitlines()[-1].startswith("Nothing is saved yet")
-
-
-def test_progress_of_a_spoiled_file_is_one_sentence_and_changes_nothing(home):
-    write_lesson(home, "00_start_here", "x = 1")
-    (home / "my_course").mkdir()
-    file = home / "my_course" / ".progress.json"
-    file.write_text("{")
-    result = course("progress")
-    assert result.exit_code == 1
-    assert result.output.count("\n") == 1 and "cannot be read" in result.output
-    assert file.read_text() == "{"

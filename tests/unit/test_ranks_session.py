@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from course.paths import ROOT
 from mpi_classroom.launch import run_ranks
 
@@ -85,6 +87,7 @@ def test_a_file_that_one_rank_cannot_import_ends_the_session(tmp_path: Path):
     assert "ranks [1] did not collect" in output and "No module named 'nonsense'" in output
 
 
+@pytest.mark.slow
 def test_a_call_that_lets_no_other_thread_run_ends_with_its_stack(tmp_path: Path):
     body = "import ctypes\n@pytest.mark.deadline(1)\ndef test_it(comm):\n    ctypes.PyDLL(None).sleep(1000)\n"
     code, output = run(tmp_path, body)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from course.tools import seats
-from course.tools.seats import Seats
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="PSS is Linux's")
 WAIT = "print(flush=True); input()"
@@ -34,14 +33,3 @@ def test_the_processes_of_each_user_are_told_apart_and_their_memory_is_counted(t
         for process in running:
             process.communicate(b"\n")
     assert seats.pss(found[homes[0]]) == 0, "a process that has ended counts nothing"
-
-
-def test_the_words_have_the_measured_numbers() -> None:
-    lines = seats.words(
-        Seats(8, ["01", "07"], 412.3, 16, 7.24, 136_000_000, 3_462_000_000, 21_000_000_000, 1)
-    )
-    assert lines == [
-        "8 users ran 01, 07 at once in 412 s; 1 of the runs failed.",
-        "Memory: an idle server 136 MB, one user at most 3462 MB, all at most 21000 MB.",
-        "Cores in use, on average: 7.2 of 16.",
-    ]

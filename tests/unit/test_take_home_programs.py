@@ -15,7 +15,7 @@ from course.tools.build import lesson_sources
 from course.tools.frame import read_frame, stem
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
-SLOW = ("12_train.py",)  # a process of it needs 1 GB, and some seconds to start
+SLOW = ("12_train.py", "13_summarize.py")  # a process of them needs 1 GB, and some seconds to start
 RUNNER = ROOT / "tests" / "without_ours.py"
 # What depends on the number of ranks or on the clock, as patterns; all else that is printed is compared.
 DIFFERS: dict[str, tuple[str, ...]] = {
@@ -92,7 +92,7 @@ def test_every_lesson_of_the_laboratory_but_an_elective_has_its_program() -> Non
     assert {program.name[:2] for program in PROGRAMS} == takes_home
 
 
-@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "program",
     [pytest.param(each, marks=pytest.mark.slow if each.name in SLOW else ()) for each in PROGRAMS],

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from course import doctor
 from course.version import course_version
 
 NUMBER = version("course-lib")
@@ -38,17 +37,3 @@ def test_a_clone_tells_its_commit_and_date_and_whether_files_of_it_were_changed(
 def test_a_folder_that_is_no_clone_tells_the_version_even_inside_another_clone(clone: Path) -> None:
     (clone / "bundle").mkdir()
     assert course_version(clone / "bundle") == NUMBER
-
-
-def test_a_machine_without_git_and_a_git_that_refuses_tell_the_version(
-    clone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (clone / ".git" / "HEAD").write_text("nonsense")
-    assert course_version(clone) == NUMBER
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert course_version(clone) == NUMBER
-
-
-def test_the_report_of_the_doctor_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "course_version", lambda: "0.1.0, commit 123456789abc of 2026-11-20")
-    assert doctor.report([])["course"] == "0.1.0, commit 123456789abc of 2026-11-20"

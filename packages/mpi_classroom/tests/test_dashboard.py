@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpi_classroom import dashboard
-from mpi_classroom.dashboard import LOOKS, WIDGET, Dashboard, as_sent, in_words, picture, traffic_of
-from mpi_classroom.figures import ACTIVITIES
-from mpi_classroom.lanes import IDLE, LETTERS, Lane
+from mpi_classroom.dashboard import WIDGET, Dashboard, as_sent
 from mpi_classroom.recording.calls import Call, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 
@@ -98,44 +96,6 @@ def test_the_script_uses_what_is_sent_and_nothing_else():
     assert names.split(", ") == list(live.view.looks)
 
 
-def test_the_script_loads_nothing_and_knows_every_hatching():
-    assert not re.search(r"https?:|import\s|fetch\(|innerHTML|eval", SCRIPT)
-    drawn = set(".-/\\x")
-    assert {mark for look in LOOKS.values() for mark in look["hatch"]} <= drawn
-    assert list(ACTIVITIES.values()) == list(LOOKS.values())[:3], "the colours and hatchings of all figures"
-    assert LOOKS.keys() == LETTERS.keys() - {"idle"} and len(set(LETTERS.values())) == len(LETTERS)
-
-
-def test_words_say_what_the_picture_shows():
-    live = stuck_for(2.0)
-    words = in_words(live.lanes.frame, "cell [7]")
-    assert words.splitlines() == [
-        "2 ranks, cell [7] after 1 s",
-        "Circle of waiting: rank 0 → rank 1 → rank 0.",
-        "rank 0: waiting in Send to rank 1, tag 0, for 1 s, in a circle of waiting. "
-        "In this cell: 1 MiB sent in 1 message. Last 10 s: waiting 100 %.",
-        "rank 1: waiting in Send to rank 0, tag 0, for 1 s, in a circle of waiting. "
-        "In this cell: 1 MiB sent in 1 message. Last 10 s: waiting 100 %.",
-    ]
-    alt = picture(live.lanes.frame, "cell [7]").alt
-    assert alt.startswith("Timeline: one lane per rank") and alt.endswith(
-        words.partition("\n")[2].replace("\n", " ")
-    )
-
-
-@pytest.mark.parametrize(
-    ("lane", "words"),
-    [
-        (Lane(0), "no message"),
-        (Lane(0, messages=2, sent_bytes=80), "80 B sent in 2 messages"),
-        (Lane(0, collectives=1), "1 collective"),
-        (Lane(0, messages=1, collectives=3), "0 B sent in 1 message, 3 collectives"),
-    ],
-)
-def test_messages_are_counted_in_bytes_and_collectives_by_number(lane, words):
-    assert traffic_of(lane) == words
-
-
 def test_before_the_first_cell_there_are_words_and_the_widget(shown):
     Dashboard(3)._ipython_display_()
     assert shown[0].keys() == {"text/plain", WIDGET}
@@ -164,10 +124,3 @@ def test_a_page_that_shows_the_widget_keeps_it_until_the_cluster_is_stopped(show
     assert len(shown) == 2 and WIDGET not in shown[-1]
     live.show(deadlock(1.0))  # a cell that stops the cluster
     live.end()
-
-
-def test_a_rank_that_ran_no_cell_has_an_empty_lane():
-    live = Dashboard(2)
-    live.begin(1, {})
-    live.show(Snapshot(0.0, (send(0, 1),)))
-    assert as_sent(live.lanes.frame, "", True)["lanes"][1]["ticks"] == IDLE

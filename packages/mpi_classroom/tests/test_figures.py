@@ -1,10 +1,7 @@
 """Figures look the same whatever a user has configured, and a user's own plots keep the user's settings."""
 
-from types import SimpleNamespace
-
 import matplotlib
 import pytest
-from IPython.core.events import EventManager, available_events
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -82,13 +79,3 @@ def test_one_figure_made_while_another_is_made_ends_nothing_for_it(theirs):
     assert line.get_linewidth() == matplotlib.rcParamsDefault["lines.linewidth"]
     Picture(figure, "two points")
     assert matplotlib.rcParams["text.usetex"]
-
-
-def test_a_figure_that_fails_leaves_the_users_settings_at_the_end_of_the_cell(theirs, monkeypatch):
-    events = EventManager(None, available_events)
-    monkeypatch.setattr(figures, "notebook_shell", lambda: SimpleNamespace(events=events))
-    kept = new_figure("It never becomes a picture")
-    assert not matplotlib.rcParams["text.usetex"]
-    events.trigger("post_execute")
-    assert matplotlib.rcParams["text.usetex"] and kept
-    assert events.callbacks["post_execute"] == []

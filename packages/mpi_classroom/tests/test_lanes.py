@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpi_classroom.lanes import KEPT, Lanes, doing_of, waits_for
+from mpi_classroom.lanes import Lanes, doing_of, waits_for
 from mpi_classroom.recording.calls import EVERYONE, Call, Collectives, Communicator, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 
@@ -121,11 +121,6 @@ def test_a_deadlock_names_the_circle_once_it_has_stood_for_a_second():
     assert all(lane.in_circle and lane.seconds == 1.0 for lane in frame.lanes)
 
 
-def test_who_waits_outside_the_circle_is_not_in_it():
-    frame = shown(at(2.0, state(0, send(1)), state(1, send(0)), state(2, recv(0))), size=3)
-    assert [lane.in_circle for lane in frame.lanes] == [True, True, False]
-
-
 def test_ranks_that_pass_a_message_round_a_ring_are_no_circle():
     ring = [state(rank, sendrecv((rank + 1) % 3, (rank - 1) % 3)) for rank in range(3)]
     assert shown(at(5.0, *ring), size=3).note == ""
@@ -159,22 +154,6 @@ def test_a_wait_for_a_rank_that_has_ended_is_named():
     assert frame.lanes[2].words == "raised KeyError: 1"
 
 
-@pytest.mark.parametrize(
-    ("one", "doing", "words"),
-    [
-        (state(0), "computing", "computing"),
-        (state(0, kind="finished"), "finished", "finished"),
-        (state(0, kind="gone", error="was killed"), "dead", "dead: was killed"),
-        (state(0, kind="stopped", error="is stopped (process 5)"), "stopped", "is stopped (process 5)"),
-        (state(0, kind="waiting", code="request.Wait()"), "waiting", "waiting in Wait"),
-        (state(0, sendrecv(1, 1)), "waiting", "waiting in Sendrecv to rank 1 and from rank 1 for rank 1"),
-    ],
-)
-def test_every_state_has_a_name_and_words(one, doing, words):
-    lane = shown(at(0.5, one, state(1))).lanes[0]
-    assert (lane.doing, lane.words) == (doing, words)
-
-
 # -------------------------------------------------------------------- the last ten seconds
 
 
@@ -182,16 +161,6 @@ def test_a_lane_has_one_letter_per_tenth_of_a_second_and_ends_with_the_cell():
     moments = [at(n / 50, state(0, recv(1) if n % 10 >= 5 else None)) for n in range(25)]
     moments += [at(0.5, state(0, kind="finished"))]
     assert shown(*moments, size=1).lanes[0].ticks == "cwcwcf"
-
-
-def test_ten_seconds_are_kept():
-    lane = shown(*(at(n / 10, state(0)) for n in range(150)), size=1).lanes[0]
-    assert lane.ticks == "c" * KEPT
-
-
-def test_a_tick_that_nobody_looked_at_is_as_the_one_before():
-    assert shown(at(0.0, state(0)), at(0.5, state(0, recv(1))), size=1).lanes[0].ticks == "cccccw"
-    assert len(shown(at(0.0, state(0)), at(100.0, state(0)), size=1).lanes[0].ticks) == KEPT
 
 
 def test_a_gap_separates_two_cells_and_the_lanes_of_all_ranks_stay_aligned():
@@ -202,29 +171,6 @@ def test_a_gap_separates_two_cells_and_the_lanes_of_all_ranks_stay_aligned():
     lanes.see(at(0.0, state(1)))  # rank 0 does not run this cell
     assert [lane.ticks for lane in lanes.frame.lanes] == ["c    ", "c   c"]
     assert lanes.frame.lanes[0].words == "idle"
-
-
-def test_a_rank_that_runs_a_cell_in_the_background_is_seen_too():
-    frame = shown(at(0.0, state(1), background=(state(0, recv(1)),)))
-    assert [lane.doing for lane in frame.lanes] == ["waiting", "computing"]
-
-
-def test_more_snapshots_than_ten_per_second_give_no_more_frames():
-    lanes = Lanes(1)
-    lanes.begin({})
-    assert sum(lanes.see(at(n / 50, state(0))) for n in range(50)) == 10
-    assert lanes.see(at(0.999, state(0, kind="finished"))), "the end is shown at once"
-
-
-def test_shares_are_those_of_the_time_in_which_the_rank_ran_a_cell():
-    lanes = Lanes(1)
-    assert lanes.frame.lanes[0].shares == {}
-    lanes.begin({})
-    for n in range(4):
-        lanes.see(at(n / 10, state(0, recv(1) if n else None)))
-    lanes.see(at(0.4, state(0, kind="finished")))
-    lanes.begin({})
-    assert lanes.frame.lanes[0].shares == {"computing": 0.25, "waiting": 0.75}
 
 
 def test_messages_bytes_and_collectives_are_those_of_the_cell():

@@ -1,12 +1,10 @@
 """The launcher and ranks on several hosts, without starting any: who died first, and socket names."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from mpi_classroom.errors import ClusterError
 from mpi_classroom.job_output import Death
 from mpi_classroom.launcher import Launcher, _link_sockets
 from mpi_classroom.layout import Layout
@@ -55,11 +53,6 @@ def test_a_rank_that_mpiexec_names_is_told_with_its_host_and_nobody_else_is_aske
     assert launcher.asked == 0
 
 
-def test_where_mpiexec_names_one_that_lost_its_connection_the_hosts_are_asked(launcher):
-    assert died(launcher, FOLLOWED) == {2: Death(2, "first", host="n2")}
-    assert launcher.asked == 1
-
-
 def test_a_host_may_notice_late_that_a_rank_has_ended(launcher):
     noticed = {rank: launcher.ends[rank] for rank in (0, 1)}
     launcher.later = [noticed, noticed]
@@ -101,13 +94,3 @@ def test_clients_find_the_controllers_sockets_under_the_names_that_they_expect(t
         "s:4711": "s-4711",
         "s:4712": "s-4712",
     }
-
-
-def test_a_folder_with_a_name_too_long_for_sockets_is_one_sentence(launcher):
-    launcher.folder = Path("/tmp") / ("x" * 90)
-    assert launcher._sockets() == launcher.folder / "s"
-    launcher.folder = Path("/tmp") / ("x" * 99)
-    with pytest.raises(
-        ClusterError, match=r"^the folder /tmp has too long a name .*; set TMPDIR to a shorter"
-    ):
-        launcher._sockets()

@@ -9,8 +9,7 @@ import pytest
 from mpi_classroom.early_reads import early_read
 from mpi_classroom.mistake_words import Words
 from mpi_classroom.mistakes import Comparison, agree
-from mpi_classroom.recording import log as logs
-from mpi_classroom.recording.log import Log, packed
+from mpi_classroom.recording.log import packed
 
 WORDS = Words(lambda line: (f"line {line[1]}", ""), lambda file: "")
 FLOATS, INTEGERS = ((("f8", 1),), 4), ((("i8", 1),), 4)
@@ -62,20 +61,6 @@ def test_a_communicator_that_another_thread_uses_is_not_compared():
     assert said(comparison, a_log(("x", 0), send(INTEGERS)), a_log(receive(FLOATS))) == []
     said(comparison, a_log(send(INTEGERS)), b"")
     assert comparison.never_received(WORDS) == []
-
-
-def test_a_million_equal_calls_leave_the_rank_as_a_few_thousand_bytes():
-    data = packed([send(FLOATS)], array("I", [0]) * 1_000_000, [], False)
-    assert len(data) < 25_000
-
-
-def test_a_log_that_is_full_keeps_its_beginning_and_says_so(monkeypatch):
-    monkeypatch.setattr(logs, "LONGEST", 3)
-    log = Log()
-    for line in range(10):
-        log.add(send(FLOATS, line))
-    table, calls = log.kept
-    assert log.full and len(calls) == 4 and send(FLOATS, 0) in table
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,7 @@ import pytest
 from mpi_classroom import network_slurm
 from mpi_classroom.launch import find_mpiexec
 from mpi_classroom.network_commands import NetworkError
-from mpi_classroom.network_slurm import client_text, conf_text, find_slurm, not_started
-
-FOLDER = Path("/tmp/course-mpi-network-x/slurm")
-
-
-def test_the_settings_name_every_node_and_keep_every_file_in_the_lab():
-    lines = conf_text(FOLDER, ("n1", "n2"), 3).splitlines()
-    assert "SlurmctldHost=head(10.77.0.254)" in lines
-    assert "NodeName=n2 NodeAddr=10.77.0.2 CPUs=3 Sockets=3 State=UNKNOWN" in lines
-    assert lines[-1] == "PartitionName=lab Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP"
-    kept = [line for line in lines if line.partition("=")[0].endswith(("File", "Dir", "Location", "Info"))]
-    assert len(kept) == 7
-    assert all(f"={FOLDER}/" in line for line in kept)
+from mpi_classroom.network_slurm import client_text, find_slurm, not_started
 
 
 def test_a_command_of_slurm_hides_the_labs_hostfile_and_agent_from_its_jobs(tmp_path):

@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,14 +13,9 @@ from mpi_classroom import lessons
 from mpi_classroom.exercises import Exercise, Option, Prediction, Question
 from mpi_classroom.progress import (
     COLUMNS,
-    EVIDENCE,
     DamagedProgress,
     Note,
-    UnknownFormat,
     export_progress,
-    note_hint,
-    note_outcome,
-    note_prediction,
     note_try,
     read_progress,
     report,
@@ -62,34 +56,10 @@ def test_what_was_once_passed_stays_passed(progress: Path) -> None:
     assert [path.name for path in progress.parent.iterdir()] == ["progress.json"]
 
 
-def test_a_guess_and_an_outcome_of_zero_are_kept(progress: Path) -> None:
-    note_prediction("01.p1", 0.0, progress)
-    note_outcome("01.p1", 0.0, progress)
-    assert read_progress(progress) == {"01.p1": Note(said=0.0, came_out=0.0)}
-    assert json.loads(progress.read_text()) == {"01.p1": {"said": 0.0, "came_out": 0.0}}
-    assert "you said 0, it was 0" in "\n".join(report(read_progress(progress), {"01": "MPI basics"}))
-
-
-def test_hints_and_predictions_are_kept_beside_the_tries(progress: Path) -> None:
-    note_hint("01.1", 2, progress)
-    note_hint("01.1", 1, progress)
-    note_try("01.1", True, progress)
-    note_prediction("01.p1", 2.0, progress)
-    note_outcome("01.p1", 0.5, progress)
-    assert read_progress(progress) == {
-        "01.1": Note(passed=True, tries=1, hints=2),
-        "01.p1": Note(said=2.0, came_out=0.5),
-    }
-
-
 def test_an_unattended_run_leaves_no_progress(progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPP_NONINTERACTIVE", "1")
     note_try("01.1", True, progress)
     assert not progress.exists()
-
-
-def test_without_a_file_nothing_is_noted(progress: Path) -> None:
-    assert read_progress(progress) == {}
 
 
 def test_an_older_and_a_newer_file_are_read(progress: Path) -> None:
@@ -128,52 +98,10 @@ def test_a_full_disk_is_one_sentence(progress: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.startswith("(Your progress could not be saved in progress.json: ")
 
 
-STATES: list[tuple[Callable[[Path], None], str]] = [
-    (lambda path: None, "  · 01.1   Pass it on                                    not attempted"),
-    (lambda path: note_hint("01.1", 1, path), "not attempted, 1 hint"),
-    (
-        lambda path: note_try("01.1", False, path),
-        "– 01.1   Pass it on                                    not passed yet, 1 try",
-    ),
-    (
-        lambda path: [note_try("01.1", ok, path) for ok in (False, True)] and None,
-        "✓ 01.1   Pass it on                                    passed, 2 tries",
-    ),
-    (
-        lambda path: note_prediction("01.p1", 2, path),
-        "✓ 01.p1  prediction: Seconds in Send, with 1 MB?       you said 2",
-    ),
-]
-
-
-@pytest.mark.parametrize(("happens", "line"), STATES, ids=[line.split("  ")[-1] for _, line in STATES])
-def test_every_item_of_a_lesson_has_its_line(
-    progress: Path, happens: Callable[[Path], None], line: str
-) -> None:
-    happens(progress)
-    lines = report(read_progress(progress), {"01": "MPI basics"})
-    assert lines[0] == "01 · MPI basics"
-    assert [each for each in lines if each.endswith(line)], lines
-
-
-def test_what_came_out_is_told_beside_the_prediction() -> None:
-    lines = report({"01.p1": Note(said=2, came_out=0.501)}, {"01": "MPI basics"})
-    assert any(line.endswith("you said 2, it was 0.501") for line in lines)
-
-
 def test_passed_exercises_and_questions_are_counted() -> None:
     notes = {"01.1": Note(True, 1), "01.q1": Note(True, 3), "01.2": Note(False, 1), "00.1": Note(True, 1)}
     lines = report(notes, {"01": "MPI basics", "99": "No such lesson"})
     assert lines[-2:] == ["1 of 3 exercises passed", "1 of 3 questions passed"]
-
-
-def test_what_was_passed_before_the_lessons_changed_is_kept_and_told(progress: Path) -> None:
-    progress.parent.mkdir()
-    progress.write_text('{"01.7": {"tries": 2, "passed": true}}')
-    note_try("01.1", True, progress)
-    notes = read_progress(progress)
-    assert notes == {"01.1": Note(True, 1), "01.7": Note(True, 2)}
-    assert "passed before the lessons changed: 01.7" in report(notes, {"01": "MPI basics"})
 
 
 # -------------------------------------------------------------------- exports
@@ -214,15 +142,3 @@ def test_an_export_has_a_row_for_everything_also_for_what_was_not_attempted(
             assert rows[id][name] == (value if suffix == ".json" else str(value)), (id, name)
     nothing = None if suffix == ".json" else ""
     assert rows["01.q1"]["said"] == nothing and rows["01.q1"]["came_out"] == nothing
-
-
-def test_a_json_export_says_what_it_is_evidence_of(tmp_path: Path) -> None:
-    export_progress({}, {"01": "MPI basics"}, tmp_path / "progress.json")
-    whole = json.loads((tmp_path / "progress.json").read_text())
-    assert whole["evidence"] == EVIDENCE and set(whole) == {"exported", "evidence", "items"}
-
-
-def test_an_export_of_another_kind_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UnknownFormat, match=r"progress\.xlsx is neither \.csv nor \.json; name the file"):
-        export_progress({}, {"01": "MPI basics"}, tmp_path / "progress.xlsx")
-    assert not (tmp_path / "progress.xlsx").exists()

@@ -2,7 +2,6 @@
 
 import pytest
 
-from mpi_classroom.engine import in_runs
 from mpi_classroom.ranks import Rank, RankFacts, as_table, rank_index
 
 FACTS = [RankFacts(0, 2, 4711, "Open MPI", "pc<7>", "0–3"), RankFacts(1, 2, 4712, "Open MPI", "pc<7>", "2")]
@@ -51,7 +50,3 @@ def test_the_table_has_headers_for_columns_and_rows_and_no_markup_of_others():
     assert table.count('<th scope="col">') == 4 and table.count('<th scope="row">') == len(FACTS)
     assert "<caption>2 ranks &amp; more</caption>" in table and "pc&lt;7&gt;" in table
     assert "cores 0–3" in table and "core 2" in table and "cluster[0]" in table
-
-
-def test_numbers_are_listed_in_runs():
-    assert in_runs({3, 0, 1, 2, 8}) == "0–3, 8" and in_runs([5]) == "5" and in_runs([]) == ""

@@ -69,12 +69,6 @@ def test_the_ranks_are_laid_out_on_hosts_that_answer(group):
     assert hosts.connect() == "" and group.connected == [HOSTS], "the agents stay"
 
 
-def test_a_host_without_ranks_is_not_connected(group):
-    hosts = SeveralHosts(2, HOSTS, "ssh")
-    hosts.connect()
-    assert group.connected == [["n1", "n2"]] and hosts.layout.hosts == ("n1", "n2")
-
-
 def test_a_lab_gives_the_nodes_that_are_on_and_tells_its_end(group, monkeypatch):
     @dataclass
     class Facts:
@@ -99,14 +93,6 @@ def test_a_lab_gives_the_nodes_that_are_on_and_tells_its_end(group, monkeypatch)
     with pytest.raises(ClusterError, match="the lab has ended, and its nodes with it; make a new one"):
         hosts.connect()
     assert set(hosts.lost()) == {"n1", "n3"} and "the lab has ended" in hosts.lost()["n1"]
-
-
-@pytest.mark.parametrize(
-    ("hosts", "words"), [(["n1:1"], "2 ranks do not fit"), ([], "empty"), ("gone", "hostfile")]
-)
-def test_a_list_that_is_wrong_is_a_sentence(hosts, words):
-    with pytest.raises(ClusterError, match=words):
-        SeveralHosts(2, hosts, "ssh")
 
 
 def test_a_host_that_does_not_answer_or_is_not_fit_stops_the_start(group, monkeypatch):

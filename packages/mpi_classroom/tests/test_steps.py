@@ -30,17 +30,6 @@ def lines_of(before, after):
     return steps.report(finished(len(after)), before, after).splitlines()
 
 
-def test_equal_numbers_since_the_start_of_the_cell_are_in_step_whatever_came_before():
-    assert not steps.out_of_step(made(r0=5, r1=9), made(r0=7, r1=11))
-    assert steps.out_of_step(made(r0=5, r1=5), made(r0=5, r1=6))
-    assert steps.out_of_step(made(r0=5, r1=6, r2=6), made(r0=7, r1=7, r2=8))
-
-
-def test_ranks_that_are_not_compared_are_in_step():
-    assert not steps.out_of_step({}, {})
-    assert not steps.out_of_step(made(r0=1), made(r0=3))
-
-
 def test_the_report_counts_for_every_rank_and_says_what_would_happen():
     states = [RankState(0, "raised", error="raised ValueError: boom"), RankState(1, "finished")]
     lines = steps.report(states, made(r0=4, r1=4), made(r0=4, r1=5)).splitlines()

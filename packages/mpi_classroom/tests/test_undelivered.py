@@ -21,13 +21,6 @@ def test_the_counts_are_those_that_the_ranks_wrote(tmp_path):
     assert observer.counts([0, 1]) == {0: Counts(none), 1: Counts(none, 3, 2, 24, 16, 1)}
 
 
-def test_more_sent_than_received_is_outstanding():
-    assert undelivered.outstanding(traffic((2, 0), (0, 1)))
-    assert not undelivered.outstanding(traffic((1, 1), (2, 2)))
-    assert not undelivered.outstanding(traffic((1, 0), (0, 1)))
-    assert not undelivered.outstanding({})
-
-
 def test_a_cell_without_messages_moved_none_whatever_came_before():
     before = traffic((2, 0), (0, 1))
     assert not undelivered.moved(before, before)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from mpi_classroom import watch
 from mpi_classroom.recording.calls import EVERYONE, IN_LIBRARY, Call, Collectives, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 from mpi_classroom.watch import CpuShares, Decision, Watch, standstill, status_line
@@ -113,13 +112,6 @@ def test_ranks_that_move_bytes_between_hosts_in_one_long_call_are_no_standstill(
         for n in range(42)
     ]
     assert follow(machine, *moments)[-1] == does
-
-
-def test_counts_that_may_be_old_are_not_compared():
-    machine = Watch(60, {0: made(0), 1: made(0)})
-    out_of_step = at(1.0, finished(0, 1), finished(1, 2))
-    assert machine.decide(replace(out_of_step, counted=False)).do == "end"
-    assert machine.decide(out_of_step).do == "heal"
 
 
 def test_a_rank_that_gets_no_cpu_time_has_had_no_chance_to_move():
@@ -325,7 +317,3 @@ def test_from_three_seconds_on_it_shows_once_a_second_who_waits_for_what():
     held = replace(waiting(0), kind="stopped", error="is stopped")
     unseen = RankState(1, "waiting", code="future.result()")
     assert status_line(at(1.0, held, unseen)) == "rank 0 stopped · rank 1 waiting in result"
-
-
-def test_the_limits_are_those_of_the_documentation():
-    assert (watch.GRACE_SECONDS, watch.STANDSTILL_SECONDS, watch.STATUS_SECONDS) == (1.0, 10.0, 3.0)

@@ -80,8 +80,14 @@ dist.barrier()
 """
 
 
-@pytest.mark.parametrize("program", [CYCLES, NOT_DESTROYED], ids=["ten cycles", "not destroyed"])
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize(
+    ("program", "size"),
+    [
+        pytest.param(NOT_DESTROYED, 3, id="not destroyed, 3 ranks"),
+        pytest.param(NOT_DESTROYED, 1, id="not destroyed, 1 rank", marks=pytest.mark.slow),
+        pytest.param(CYCLES, 3, id="ten cycles, 3 ranks", marks=pytest.mark.slow),
+    ],
+)
 def test_a_job_ends_with_code_0_and_no_message(program: str, size: int) -> None:
     job = run_ranks(size, ["-c", program], timeout=120)
     assert (job.returncode, job.stdout, job.stderr) == (0, "", "")

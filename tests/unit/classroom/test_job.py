@@ -48,16 +48,6 @@ def test_a_syntax_error_is_said_with_its_line_in_the_cell() -> None:
     assert text == "✗ 01.1 is not Python yet: expected ':', line 2: def shift(comm, value)"
 
 
-def test_a_cell_without_the_function_says_its_name() -> None:
-    assert short(check(exercise(), "x = 1\n")) == "✗ 01.1: the cell does not define `shift`."
-
-
-def test_an_untouched_cell_is_not_attempted_and_can_be_run() -> None:
-    verdict = check(exercise(), exercise().stub + "\n# nothing yet\n")
-    assert verdict == Verdict("not attempted", verdict.text, loads=True)
-    assert verdict.text == "01.1 not attempted yet: change the cell and run it again."
-
-
 # -------------------------------------------------------------------- what answers do
 
 
@@ -126,10 +116,6 @@ def test_what_goes_wrong_only_with_pauses_is_said_to() -> None:
     text = short(check(exercise("00.1"), late))
     assert "ranks, and only when ranks pause at random between calls:" in text
     assert "Right so far: all smaller cases, on 1, 2, 3, 4 ranks." in text
-
-
-def test_whoever_asks_for_rank_is_told_whom_to_ask() -> None:
-    assert "is given: comm.rank" in short(check(exercise(), shift("value[rank]")))
 
 
 def test_an_endless_loop_ends_at_the_deadline() -> None:

@@ -50,6 +50,7 @@ def alone(program):
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_without_a_network_and_with_an_unknown_host_name_everything_works():
     said = alone(PROGRAM)
     assert f"name: {NAME}" in said

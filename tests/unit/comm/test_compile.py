@@ -47,13 +47,6 @@ def test_the_page_on_c_and_other_words_prints_what_it_says(command: str, says: s
     assert (done.stdout.strip(), done.returncode) == (says, 0), done.stderr
 
 
-def test_threads_fill_one_list_and_ranks_have_one_each(tmp_path: Path) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "shared.py").write_text(program)
-    said = c.run_program(2, [sys.executable, tmp_path / "shared.py"]).splitlines()
-    assert sorted(said) == [f"rank {rank}: {[f'{rank}.{n}' for n in range(4)]}" for rank in range(2)]
-
-
 @pytest.fixture(scope="module")
 def arctan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return c.compile_c(ARCTAN, tmp_path_factory.mktemp("c") / "arctan_pi")
@@ -68,11 +61,6 @@ def test_c_adds_up_the_terms_that_python_does(arctan: Path, size: int, terms: in
 
 
 @needs_compiler
-def test_without_a_number_every_rank_adds_one_term_in_c(arctan: Path) -> None:
-    assert c.run_program(3, [arctan]) == f"C, ranks: 3, terms: 3, pi = {arctan_part(3):.12f}"
-
-
-@needs_compiler
 def test_c_counts_terms_in_64_bits(tmp_path: Path) -> None:
     last = ARCTAN.read_text().replace("k = rank;", "k = terms - size + rank;")
     assert last != ARCTAN.read_text()
@@ -81,12 +69,6 @@ def test_c_counts_terms_in_64_bits(tmp_path: Path) -> None:
     told = c.run_program(3, [c.compile_c(tmp_path / "last.c", tmp_path / "last"), str(terms)])
     assert told.startswith(f"C, ranks: 3, terms: {terms}, pi = ")
     assert abs(float(told.split()[-1])) < 1e-8
-
-
-@needs_compiler
-def test_on_one_rank_the_program_fails_and_mpi_says_why(program: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"exit code \d+:\n(.|\n)*MPI_ERR_RANK: invalid rank"):
-        c.run_program(1, [program])
 
 
 @needs_compiler
@@ -105,16 +87,6 @@ def test_a_machine_without_a_compiler_gets_the_reason(
     assert "found no C compiler (cc, gcc, clang)" in str(c.why_no_c())
     with pytest.raises(RuntimeError, match="sudo apt install gcc"):
         c.compile_c(SEND_RECV, tmp_path / "send_recv")
-
-
-def test_a_missing_mpicc_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(c, "find_mpicc", lambda: tmp_path / "mpicc")
-    assert str(tmp_path / "mpicc") in str(c.why_no_c())
-
-
-def test_any_program_can_be_run_on_ranks() -> None:
-    code = "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))"
-    assert c.run_program(3, [sys.executable, "-c", code]).split() == ["3", "3", "3"]
 
 
 def test_a_program_that_hangs_is_ended_within_its_time() -> None:

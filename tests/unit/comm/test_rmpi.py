@@ -29,11 +29,6 @@ def test_r_adds_up_the_terms_that_python_does(size: int, terms: int) -> None:
 
 
 @needs_r
-def test_without_a_number_every_rank_adds_one_term() -> None:
-    assert printed(rmpi.run_r(3, PROGRAM)) == (3, 3, pytest.approx(arctan_part(3), abs=1e-11))
-
-
-@needs_r
 def test_rs_own_words_are_shown_when_it_fails(tmp_path: Path) -> None:
     broken = tmp_path / "broken.R"
     broken.write_text('stop("I have had enough")')
@@ -60,26 +55,6 @@ def test_a_machine_without_r_gets_the_reason(monkeypatch: pytest.MonkeyPatch, tm
     assert "found no R " in str(rmpi.why_no_r())
     with pytest.raises(RuntimeError, match="sudo apt install r-cran-rmpi"):
         rmpi.run_r(2, PROGRAM)
-
-
-def executable(path: Path, text: str = "#!/bin/sh\n") -> None:
-    path.write_text(text)
-    path.chmod(0o755)
-
-
-def test_a_machine_without_an_mpi_for_r_gets_the_reason(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    executable(tmp_path / "Rscript")
-    monkeypatch.setattr(rmpi, "SYSTEM_PATH", str(tmp_path))
-    assert "no mpirun in" in str(rmpi.why_no_r())
-
-
-def test_r_without_its_package_gets_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    executable(tmp_path / "Rscript")
-    executable(tmp_path / "mpirun")
-    monkeypatch.setattr(rmpi, "SYSTEM_PATH", str(tmp_path))
-    assert "its package Rmpi is not" in str(rmpi.why_no_r())
 
 
 def test_r_hears_nothing_of_pythons_mpi(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Spawned workers: the pair of programs that lesson 03 writes adds up what one process does."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from course.paths import NOTEBOOKS
-from course.tools.build import compose, source_of
 from course_lib.pi import midpoint_loop
 
 CODE = NOTEBOOKS / "code"
@@ -38,10 +36,3 @@ def test_a_worker_that_raises_ends_its_parent(tmp_path: Path) -> None:
     (tmp_path / WORKER.name).write_text(raising)
     done = run(tmp_path / PARENT.name, 2, 1000)
     assert done.returncode != 0 and "ValueError: enough" in done.stderr + done.stdout
-
-
-def test_the_programs_are_those_of_the_lesson() -> None:
-    cells = "\n".join(cell.source for cell in compose(source_of(NOTEBOOKS / "03_arctan_pi.ipynb")).cells)
-    for program in (PARENT, WORKER):
-        (written,) = re.findall(rf"%%writefile code/{program.name}\n((?s:.*?))(?=\n%%|\Z)", cells)
-        assert written.startswith(program.read_text().rstrip("\n"))

@@ -5,23 +5,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from matplotlib.ft2font import FT2Font
 
 from course_lib.data import drawn_digits
 from course_lib.data.drawn_digits import (
-    DIGIT,
-    FIELD,
-    OUTLINE,
     TEST_ONLY,
-    Strokes,
-    digit_fonts,
-    distance_to,
     draw_digits,
-    inverse_affine,
     load_glyphs,
-    look_up,
-    outline,
-    render,
 )
 from course_lib.data.storage import DataError
 from course_lib.training.loop import (
@@ -65,25 +54,6 @@ def test_no_test_image_is_a_training_image(digits):
     assert (draw_digits(200)[1] != draw_digits(200, test=True)[1]).any()
 
 
-def test_no_two_images_are_the_same(digits):
-    assert len({image.tobytes() for image in digits[0]}) == 12_000
-
-
-def test_fonts_whose_digits_are_symbols_are_left_out():
-    names = {path.stem for path in digit_fonts()}
-    assert {"DejaVuSans", "STIXGeneral", "cmr10"} | set(TEST_ONLY) <= names
-    with_characters = {
-        path.stem
-        for path in digit_fonts()[0].parent.glob("*.ttf")
-        if all(FT2Font(str(path)).get_char_index(ord(str(digit))) for digit in range(10))
-    }
-    assert {
-        "cmsy10",
-        "cmex10",
-        "LastResortHE-Regular",
-    } <= with_characters - names  # what an easier test lets in
-
-
 def test_some_fonts_are_drawn_in_test_images_only(monkeypatch):
     used: set[int] = set()
     glyphs = load_glyphs()
@@ -100,54 +70,6 @@ def test_some_fonts_are_drawn_in_test_images_only(monkeypatch):
     assert used == set(range(len(glyphs.fonts))) - held_out
     draw_digits(1000, test=True)
     assert used == set(range(len(glyphs.fonts)))
-
-
-def test_a_distance_is_the_one_to_the_nearest_marked_pixel():
-    marked = np.random.default_rng(3).random((12, 12)) < 0.08
-    rows, columns = np.nonzero(marked)
-    brute = [[np.hypot(rows - r, columns - c).min() for c in range(12)] for r in range(12)]
-    np.testing.assert_allclose(distance_to(marked), brute, rtol=1e-6)
-
-
-def test_an_outline_fills_the_same_length_in_every_font():
-    for path in digit_fonts():
-        ink = outline(path, 8)
-        length = max(np.ptp(np.nonzero(ink.any(axis))[0]) + 1 for axis in (0, 1))
-        assert abs(length - OUTLINE) <= 1, path.stem
-
-
-def test_a_field_is_looked_up_linearly_between_pixels():
-    row, column = np.mgrid[:FIELD, :FIELD].astype(np.float32)
-    plane = np.stack([2 * column - 3 * row, column + row])
-    rng = np.random.default_rng(2)
-    columns, rows = rng.uniform(0, FIELD - 1.5, (2, 2, 28, 28)).astype(np.float32)
-    expected = np.stack([2 * columns[0] - 3 * rows[0], columns[1] + rows[1]])
-    np.testing.assert_allclose(look_up(plane, columns, rows), expected, atol=1e-4)
-
-
-def test_the_inverse_undoes_turn_slant_and_scale():
-    turn, slant, scale = np.float32([0.3]), np.float32([-0.2]), np.float32([[0.8, 1.1]])
-    turned = np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
-    forward = np.array([[1, -0.2], [0, 1]]) @ turned @ np.diag([0.8, 1.1])
-    np.testing.assert_allclose(inverse_affine(turn, slant, scale)[0] @ forward, np.eye(2), atol=1e-6)
-
-
-def test_a_plain_hand_draws_the_outline_itself():
-    path = next(path for path in digit_fonts() if path.stem == "DejaVuSans")
-    font, none = load_glyphs().fonts.index("DejaVuSans"), np.zeros((1, 2, 3), np.float32)
-    zero, one = np.zeros(1, np.float32), np.ones(1, np.float32)
-    plain = Strokes(
-        np.eye(2, dtype=np.float32)[None], np.zeros((1, 2), np.float32), none, zero, one, one, none, zero
-    )
-    image = render(load_glyphs().fields[font, 3][None], plain, np.random.default_rng(0))[0]
-    ink = outline(path, 3)
-    area = ink.sum() * (DIGIT / OUTLINE) ** 2
-    assert image.sum() / 255 == pytest.approx(area, rel=0.05)
-    shrunk = np.round((np.arange(28) - 13.5) * OUTLINE / DIGIT + (FIELD - 1) / 2).astype(int)
-    inside = (shrunk >= 0) & (shrunk < FIELD)
-    nearest = ink[np.ix_(shrunk[inside], shrunk[inside])]
-    agree = (image[np.ix_(inside, inside)] > 127) == nearest
-    assert agree.mean() > 0.97
 
 
 def linear_accuracy(images, labels, test_images, test_labels) -> float:

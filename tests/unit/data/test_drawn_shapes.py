@@ -8,13 +8,11 @@ from course_lib.data.drawn_shapes import (
     CLASS_NAMES,
     PATTERNS,
     SHAPES,
-    SIDE,
     cross,
     disc,
     distances,
     draw_shapes,
     frames,
-    pattern,
     ring,
     square,
     triangle,
@@ -54,27 +52,6 @@ def test_the_same_call_draws_the_same_shapes():
     assert (first[0] != other[0]).any(axis=(1, 2, 3)).all()
 
 
-def test_no_two_images_are_the_same_and_none_is_in_both_sets(shapes):
-    train, test = ({image.tobytes() for image in images} for images in (shapes[0], shapes[2]))
-    assert len(train) == 6_000 and len(test) == 1_000 and not train & test
-
-
-def areas(distance, radius: float) -> float:
-    """How many pixels are inside a shape, counted finely."""
-    steps = (np.arange(-400, 400, dtype=np.float32) + 0.5) / 20
-    x, y = np.meshgrid(steps, steps)
-    return float((distance(x, y, np.float32(radius)) > 0).mean() * 40**2)
-
-
-def test_shapes_have_the_areas_of_their_formulas():
-    r = 10.0
-    assert areas(disc, r) == pytest.approx(np.pi * (0.9 * r) ** 2, rel=0.01)
-    assert areas(square, r) == pytest.approx((1.6 * r) ** 2, rel=0.01)
-    assert areas(triangle, r) == pytest.approx(3 * np.sqrt(3) * (0.6 * r) ** 2, rel=0.01)
-    assert areas(ring, r) == pytest.approx(np.pi * (1.08**2 - 0.52**2) * r**2, rel=0.01)
-    assert areas(cross, r) == pytest.approx((2 * 0.6 * 2.2 - 0.6**2) * r**2, rel=0.01)
-
-
 def test_a_label_names_its_shape_and_its_pattern():
     assert CLASS_NAMES[0] == "striped disc" and CLASS_NAMES[9] == "spotted cross"
     rng = np.random.default_rng(0)
@@ -86,21 +63,6 @@ def test_a_label_names_its_shape_and_its_pattern():
             assert SHAPES[label] in CLASS_NAMES[number]
             expected = shape(x[number], y[number], radius[number])
             np.testing.assert_allclose(inside[number], expected, atol=1e-5)
-
-
-def spectrum_peaks(plane: np.ndarray) -> int:
-    """How many waves make up a pattern, pairs of opposite directions counted once."""
-    power = np.abs(np.fft.fft2((plane - plane.mean()) * np.outer(np.hanning(SIDE), np.hanning(SIDE)))) ** 2
-    return int((power > 0.5 * power.max()).sum())
-
-
-def test_stripes_vary_in_one_direction_and_spots_in_two():
-    rng = np.random.default_rng(1)
-    striped = pattern(np.zeros(50, np.int64), 50, rng)
-    spotted = pattern(np.ones(50, np.int64), 50, rng)
-    assert striped.shape == (50, 1, SIDE, SIDE) and striped.min() >= 0 and striped.max() <= 1
-    peaks = [np.mean([spectrum_peaks(plane[0]) for plane in planes]) for planes in (striped, spotted)]
-    assert peaks[1] > 1.5 * peaks[0]
 
 
 def ridge_accuracy(features, labels, test_features, test_labels) -> float:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from mpi_classroom import exercises as model
 from mpi_classroom.exercises import Exercise, Wrong, changed, expect_array, missing_ranks, same_code
 from mpi_classroom.lessons import find_exercise
 
@@ -54,10 +53,6 @@ def test_an_array_may_differ_by_rounding() -> None:
     expect_array([], np.zeros(0))
 
 
-def test_a_long_array_is_shortened() -> None:
-    assert model.show(np.arange(100)) == "0, 1, 2, 3, 4, 5, …"
-
-
 def test_a_change_that_changes_nothing_is_an_error() -> None:
     assert changed("a + b", ("+", "-"), ("a", "c")) == "c - b"
     with pytest.raises(ValueError, match="there is no 'x' to change"):
@@ -71,17 +66,3 @@ def test_a_puzzle_is_put_together_below_its_opening() -> None:
     assert puzzle.assemble("A").startswith(puzzle.opening)
     with pytest.raises(Wrong, match=r"there is no block 'X'; the blocks are A, B, C, D, E\."):
         puzzle.assemble("A X")
-
-
-@pytest.mark.parametrize(
-    ("id", "words"),
-    [
-        ("01.7", r"there is no exercise '01.7'; lesson 01 has 01\.1"),
-        ("77.1", "there is no lesson '77' with exercises; there are 00, 01"),
-        ("", "there is no lesson ''"),
-        ("../x", "there is no lesson"),
-    ],
-)
-def test_an_unknown_exercise_says_which_there_are(id: str, words: str) -> None:
-    with pytest.raises(LookupError, match=words):
-        find_exercise(id)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from course.lessons.l02_monte_carlo_pi.figures import draw_darts, draw_errors
+from course.lessons.l02_monte_carlo_pi.figures import draw_darts
 from tests.unit.figures.pictures import check_legible
 
 
@@ -12,12 +12,3 @@ def test_darts_at_one_point_are_counted_once(seeds: tuple[int, ...], points: int
     picture = draw_darts([np.random.default_rng(seed).random((2, 40)) for seed in seeds])
     check_legible(picture)
     assert f"160 darts of 4 ranks, at {points} different points" in picture.alt
-
-
-def test_the_errors_are_counted_and_their_spreads_are_said() -> None:
-    narrow, wide = (np.random.default_rng(0).normal(0, width, 1_000) for width in (0.005, 0.01))
-    picture = draw_errors(wide, narrow)
-    check_legible(picture)
-    one_seed, own = picture.figure.axes[0].lines
-    assert max(own.get_ydata()) > 1.5 * max(one_seed.get_ydata())
-    assert "0.0098 with one seed, 0.0049 with own streams" in picture.alt

@@ -36,11 +36,6 @@ def test_each_customer_has_a_different_winner(
     assert found[0][1]["total"] <= customer["room"]
 
 
-def test_a_way_that_divides_unevenly_is_not_shown(page: dict[str, Any]) -> None:
-    found = best(page["memory"], page["step"], JOB | NVLINK | GENOME)
-    assert found and not any("data" in name or "ZeRO" in name for name, _, _ in found)
-
-
 def test_a_number_opens_to_the_line_of_the_program(tmp_path: Path) -> None:
     source = PROGRAM.read_text()
     assert formulas(source)["idle"] == "computing * (pipeline - 1) / microbatches"

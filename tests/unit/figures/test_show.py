@@ -1,17 +1,13 @@
 """Rows that draw themselves: marks by kind, axes with units, and every number in words and in a table."""
 
 import re
-from inspect import signature
 from typing import Any
 
 import pytest
-from matplotlib.collections import LineCollection
 
 from course_lib.rows import Row, count, predicted, published
-from mpi_classroom.cluster import show as typed
 from mpi_classroom.figures import Picture
-from mpi_classroom.show import FEW_BARS, KINDS, show
-from tests.unit.figures.pictures import check_legible, title_of
+from mpi_classroom.show import KINDS, show
 
 
 def measured(value: float, **labels: Any) -> Row:
@@ -31,23 +27,6 @@ def drawn(picture: Picture) -> dict[str, Any]:
     """The lines of the picture by their legend."""
     axes = picture.figure.axes[0]
     return {each.get_label(): each.lines[0] for each in axes.containers if hasattr(each, "lines")}
-
-
-def test_kinds_differ_in_line_and_mark_and_are_named() -> None:
-    picture = show(curves(), x="bytes", y="time per all-reduce", by="way", title="The ring is faster")
-    check_legible(picture)
-    lines = drawn(picture)
-    assert list(lines) == [
-        "ring (measured)",
-        "tree (measured)",
-        "ring (predicted)",
-        "ring (published: Li 2020)",
-    ]
-    looks = [(line.get_linestyle(), line.get_marker(), line.get_markerfacecolor()) for line in lines.values()]
-    ring, tree = (line.get_color() for line in list(lines.values())[:2])
-    assert looks == [("-", "o", ring), ("-", "s", tree), ("--", "o", "white"), ("None", "D", "white")]
-    assert [line.get_color() for line in lines.values()] == [ring, tree, ring, ring] and ring != tree
-    assert [text.get_text() for text in picture.figure.legends[0].get_texts()] == list(lines)
 
 
 def test_a_replay_is_dotted_and_what_was_counted_is_solid() -> None:
@@ -70,13 +49,6 @@ def test_axes_are_logarithmic_where_values_range_far_and_say_their_units() -> No
     assert zero.figure.axes[0].get_ylim()[0] == 0
 
 
-def test_the_line_at_a_mark_goes_from_the_least_to_the_greatest() -> None:
-    rows = [measured(2e-3, ranks=1), measured(4e-3, ranks=2)]
-    (bars,) = show(rows, x="ranks").figure.axes[0].findobj(LineCollection)
-    ends = [sorted(y for _, y in segment) for segment in bars.get_segments()]
-    assert ends == [pytest.approx([1.8, 3.0]), pytest.approx([3.6, 6.0])]
-
-
 def test_every_number_is_in_the_alt_text_and_in_the_table() -> None:
     picture = show(curves(), x="bytes", y="time", by="way", title="The ring is faster")
     assert picture.alt.startswith(
@@ -88,22 +60,6 @@ def test_every_number_is_in_the_alt_text_and_in_the_table() -> None:
     assert picture.table.count("<tr>") == 5 and picture.table.count('scope="col"') == 5
     shown = picture._repr_mimebundle_()["text/html"]
     assert shown.endswith(f"<details><summary>Numbers</summary>{picture.table}</details>")
-
-
-def test_words_and_a_single_place_make_bars_with_their_numbers() -> None:
-    rows = [measured(1e-3, way="ring & co", ranks=4), measured(2e-3, way="tree", ranks=4)]
-    rows += [predicted(1.5e-3, way="tree", ranks=4), published(3e-3, source="me", way="tree", ranks=4)]
-    picture = show(rows, x="way", title="Four ranks")
-    check_legible(picture)
-    axes = picture.figure.axes[0]
-    assert [round(bar.get_height(), 9) for bar in axes.patches] == [1, 2, 1.5]
-    assert [bar.get_linestyle() for bar in axes.patches] == ["-", "-", "--"]
-    assert sorted(text.get_text() for text in axes.texts) == ["1", "1.5", "2", "3"]
-    assert "Bars. Across: way;" in picture.alt and "ring &amp; co" in picture.table
-    one = show(rows, x="ranks", by="way").figure.axes[0]
-    assert len(one.patches) == 3 and [tick.get_text() for tick in one.get_xticklabels()] == ["4"]
-    many = show([measured(1.0, way=f"{n}") for n in range(FEW_BARS + 1)], x="way")
-    assert not many.figure.axes[0].texts
 
 
 def test_rows_of_all_ranks_and_dicts_are_drawn_too() -> None:
@@ -137,15 +93,3 @@ def test_what_cannot_be_drawn_is_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         show(rows, x="ranks", **names)
-
-
-def test_what_a_notebook_calls_show_is_the_same_with_the_same_words() -> None:
-    assert signature(typed).parameters.keys() == signature(show).parameters.keys()
-    assert typed([measured(1e-3, ranks=1)], x="ranks", y="wait", title="One").alt.startswith(
-        "One. Bars. Across"
-    )
-
-
-def test_the_title_is_the_persons_and_nothing_is_concluded_for_them() -> None:
-    assert title_of(show(curves(), x="bytes", by="way")) == ""
-    assert title_of(show(curves(), x="bytes", by="way", title="A person's words")) == "A person's words"

@@ -2,7 +2,6 @@
 
 import pytest
 
-from course.lessons.l11_zero_from_scratch.figures import draw_kept
 from course.lessons.shared.figures.zero import PARTS, held_bars
 from course_lib.theory.memory import ADAM_FP32, STAGES
 from tests.formulas import held_state
@@ -27,23 +26,3 @@ def test_bars_are_what_is_held_and_the_formula_is_marked() -> None:
 def test_bars_that_are_off_the_formula_say_by_how_much() -> None:
     held = [[held_state([11_000], stage, 4, rank) for rank in range(4)] for stage in STAGES]
     assert "within 10.0 % of the formula" in title_of(held_bars(held, 10_000, ADAM_FP32))
-
-
-def test_filled_boxes_are_what_each_rank_keeps() -> None:
-    picture = draw_kept(ranks=4, activations=0.5)
-    check_legible(picture)
-    panels = [[p for p in axes.patches if p.get_fill()] for axes in picture.figure.axes]
-    kept = [sum(p.get_width() for p in panel) / 4 for panel in panels]
-    assert kept == pytest.approx([4.5, 3.0, 2.25, 1.5])
-    states = [p for p in panels[1] if p.get_width() == 0.5][:4]  # of the optimizer, in stage 1
-    assert [round(p.get_x() - states[0].get_x(), 9) for p in states] == [0.0, 0.5, 1.0, 1.5]
-    assert "stage 2: 2.25" in picture.alt
-
-
-def test_stages_can_be_drawn_alone_and_a_key_explains_white() -> None:
-    picture = draw_kept(ranks=4, stages=[0])
-    check_legible(picture)
-    words = {text.get_text() for text in letters_of(picture)}
-    assert "activations" not in words
-    assert not any("white" in each for each in words)
-    assert any("white" in text.get_text() for text in letters_of(draw_kept(ranks=4, activations=0.5)))

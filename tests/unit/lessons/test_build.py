@@ -13,7 +13,6 @@ from course.tools import build as builder
 from course.tools.build import (
     BuildError,
     build,
-    clean,
     compose,
     differing_files,
     drift,
@@ -26,8 +25,6 @@ from course.tools.build import (
 from course.tools.frame import stem
 from course.tools.parts import run_seconds
 from course.tools.runner import Deadlines
-from mpi_classroom.exercises import Exercise
-from mpi_classroom.lessons import find_exercise
 
 SHOWN = "source: dealing:deal"
 DEALING = """\
@@ -76,19 +73,6 @@ def test_only_magics_and_shell_commands_lose_their_comment_sign(tmp_path: Path) 
     assert cell.source == "%%px --block\nx = 1\n# rm the old file\n!ls\n%timeit x\n#  %y"
 
 
-def test_markdown_keeps_its_hashes_and_percent_signs(tmp_path: Path) -> None:
-    (cell,) = compose(
-        write_source(tmp_path, "# %% [markdown]\n# # 01 · π\n#\n# %%px runs on all ranks\n")
-    ).cells
-    assert (cell.cell_type, cell.source) == ("markdown", "# 01 · π\n\n%%px runs on all ranks")
-
-
-def test_tags_are_all_the_metadata_of_a_cell(tmp_path: Path) -> None:
-    text = '# %% tags=["nbval-ignore-output"]\nx = 1\n# %%\ny = 2\n'
-    first, second = compose(write_source(tmp_path, text)).cells
-    assert (first.metadata, second.metadata) == ({"tags": ["nbval-ignore-output"]}, {})
-
-
 @pytest.mark.parametrize(
     ("text", "cell", "sentence"),
     [
@@ -127,25 +111,6 @@ def test_what_was_shown_in_the_kernel_is_still_unknown_on_the_ranks(tmp_path: Pa
     assert line in on_ranks.source and line not in in_kernel.source
 
 
-def test_an_exercise_or_a_question_becomes_its_text_and_its_cell(tmp_path: Path) -> None:
-    exercise, question = find_exercise("01.1"), find_exercise("01.q4")
-    text = '# %% tags=["exercise: 01.1"]\n\n# %% tags=["exercise: 01.q4", "slide"]\n'
-    asks, stub, about, answer = compose(write_source(tmp_path, text)).cells
-    assert (asks.cell_type, asks.source) == ("markdown", exercise.text)
-    assert (stub.cell_type, stub.source) == ("code", f"%%exercise 01.1 --save 01_ring.py\n{exercise.cell}")
-    assert (about.source, about.metadata) == (question.text, {"slideshow": {"slide_type": "slide"}})
-    assert (answer.source, answer.metadata) == ('%%exercise 01.q4\nanswer("")', {})
-
-
-def test_the_lines_of_a_puzzle_stand_with_their_letters_below_what_is_given(tmp_path: Path) -> None:
-    puzzle = find_exercise("01.2")
-    assert isinstance(puzzle, Exercise)
-    text = compose(write_source(tmp_path, '# %% tags=["exercise: 01.2"]\n')).cells[0].source
-    assert text.startswith(f"**Exercise 01.2 · {puzzle.title}** · {puzzle.task}")
-    assert all(line in text for line in puzzle.opening.splitlines())
-    assert all(f"\n{letter} │ {block}" in text for letter, block in puzzle.blocks.items())
-
-
 def test_all_that_follows_the_mark_is_more_and_slide_tags_go_where_slide_makers_look(
     tmp_path: Path,
 ) -> None:
@@ -157,14 +122,6 @@ def test_all_that_follows_the_mark_is_more_and_slide_tags_go_where_slide_makers_
     assert a.metadata == {"slideshow": {"slide_type": "slide"}}
     assert b.metadata == {"tags": ["more"], "slideshow": {"slide_type": "subslide"}}
     assert x.metadata == {"tags": ["nbval-ignore-output", "more"]}
-
-
-def test_the_speakers_notes_are_in_the_source_and_in_no_lesson(tmp_path: Path) -> None:
-    text = '# %% [markdown]\n# a\n\n# %% [markdown] tags=["notes"]\n# Ask the room.\n'
-    source = write_source(tmp_path, text)
-    assert [cell.source for cell in compose(source).cells] == ["a"]
-    _, notes = compose(source, notes=True).cells
-    assert (notes.source, notes.metadata) == ("Ask the room.", {"slideshow": {"slide_type": "notes"}})
 
 
 def test_ids_come_from_what_cells_say_and_survive_changes_elsewhere(tmp_path: Path) -> None:
@@ -246,22 +203,6 @@ def test_a_built_notebook_is_valid_and_says_nothing_about_this_machine(built: Pa
     assert ".../site-packages/numpy/__init__.py" in text
 
 
-def test_a_built_notebook_says_how_long_it_ran(built: Path) -> None:
-    assert run_seconds(built).keys() == {"core", "more"}
-
-
-def test_clusters_of_other_notebooks_are_not_told_to_readers() -> None:
-    notes = (
-        "\n04 also has a running cluster, and both share the cores. To stop it: start_cluster(n=…)"
-        "\nStopped the cluster of another notebook, which was killed.\n"
-    )
-    output = nbformat.v4.new_output("stream", name="stdout", text=f"4 ranks, started in 4 s{notes}")
-    cell = nbformat.v4.new_code_cell("start_cluster()", outputs=[output])
-    notebook = nbformat.v4.new_notebook(cells=[cell])
-    clean(notebook)
-    assert notebook.cells[0].outputs[0].text == "4 ranks, started in 4 s\n"
-
-
 def test_what_the_kernel_started_is_gone_after_the_build(built: Path) -> None:
     pid = int(nbformat.read(built, as_version=4).cells[4].outputs[0].text.split()[0])
     assert not psutil.pid_exists(pid)
@@ -324,18 +265,6 @@ def test_a_lesson_of_many_short_cells_has_a_deadline_too(tmp_path: Path) -> None
         build(source, Deadlines(cell=60, lesson=3))
 
 
-def test_the_command_builds_what_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = (write_source(tmp_path, "# %%\n1 + 1\n", stem) for stem in ("01_one", "02_two"))
-    monkeypatch.setattr(builder, "lesson_sources", lambda names: lesson_sources(names, first.parents[1]))
-    assert builder.main(["02"]) == 0
-    assert notebook_of(second).exists() and not notebook_of(first).exists()
-    assert capsys.readouterr().out.startswith("02_two … ")
-    assert builder.main(["07"]) == 1
-    assert "there is no lesson '07'" in capsys.readouterr().err
-
-
 # -------------------------------------------------------------------- the program to take home
 
 PROGRAM = f"""\
@@ -372,14 +301,6 @@ def test_cells_that_are_saved_are_a_program_that_runs(tmp_path: Path) -> None:
     assert "\n".join(DEALING.splitlines()[:2]) in text and "late" not in text
     path.write_text(f"{text}\n")
     assert differing_files(source) == ["01_try.py"]
-
-
-def test_the_program_of_an_exercise_has_the_courses_solution(tmp_path: Path) -> None:
-    exercise = find_exercise("06.1")
-    assert isinstance(exercise, Exercise)
-    (text,) = take_home_files(compose(write_source(tmp_path, '# %% tags=["exercise: 06.1"]\n'))).values()
-    words = "# The course's solution of exercise 06.1: yours takes its place when it is right."
-    assert f"# %%\n{words}\n{exercise.solution}" in text
 
 
 def test_two_parts_that_bind_the_same_name_are_refused(tmp_path: Path) -> None:

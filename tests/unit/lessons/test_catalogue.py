@@ -38,10 +38,6 @@ def test_a_lesson_has_many_names(folder, name):
     assert [lesson.stem for lesson in resolve([name], folder)] == ["04_collectives"]
 
 
-def test_the_number_zero_is_a_lesson(folder):
-    assert resolve(["0"], folder)[0].stem == "00_start_here"
-
-
 def test_no_names_are_all_lessons_and_a_repeated_one_is_run_once(folder):
     assert len(resolve([], folder)) == 3
     assert [lesson.number for lesson in resolve(["11", "4", "zero"], folder)] == ["11", "04"]
@@ -51,11 +47,6 @@ def test_no_names_are_all_lessons_and_a_repeated_one_is_run_once(folder):
 def test_an_unknown_lesson_lists_those_there_are(folder, name):
     with pytest.raises(UnknownLesson, match="there are 00_start_here, 04_collectives, 11_zero"):
         resolve([name], folder)
-
-
-def test_a_folder_without_lessons_says_how_to_build_them(tmp_path):
-    with pytest.raises(UnknownLesson, match="make notebooks"):
-        resolve([], tmp_path)
 
 
 def test_a_damaged_notebook_does_not_hide_the_others(folder):

@@ -1,14 +1,13 @@
 """The learner's copy: clean, never overwritten, and it knows what it was made from."""
 
-import json
 import os
 from datetime import datetime
 
 import nbformat
 import pytest
 
-from course.tools.catalogue import UnknownLesson, find_lessons
-from course.tools.copies import CopyError, clean_copy, reset_copies, update_copies
+from course.tools.catalogue import find_lessons
+from course.tools.copies import CopyError, reset_copies, update_copies
 
 NOON = datetime(2026, 11, 20, 15, 30)
 
@@ -56,11 +55,6 @@ def test_a_copy_has_no_outputs_counts_or_test_marks_and_is_a_valid_notebook(sour
     assert "widgets" not in copy.metadata
 
 
-def test_links_between_lessons_stay_relative(source, target):
-    update_copies(source, target)
-    assert "(06_data_parallel_by_hand.ipynb)" in (target / "04_collectives.ipynb").read_text()
-
-
 def test_an_update_adds_new_lessons_and_leaves_edited_ones_alone(source, target):
     update_copies(source, target)
     mine = target / "04_collectives.ipynb"
@@ -72,11 +66,6 @@ def test_an_update_adds_new_lessons_and_leaves_edited_ones_alone(source, target)
     assert update.added == ("06_data_parallel_by_hand",)
     assert update.outdated == ()
     assert update.sentences() == ["Added to your copy: 06_data_parallel_by_hand."]
-
-
-def test_nothing_to_say_when_nothing_changed(source, target):
-    update_copies(source, target)
-    assert update_copies(source, target).sentences() == []
 
 
 def test_new_outputs_do_not_make_a_copy_outdated(source, target):
@@ -141,30 +130,6 @@ def test_an_aside_is_never_overwritten(source, target):
     assert sorted(path.read_text() for path in asides) == ["first", "second", "third"]
 
 
-def test_resetting_what_was_never_touched_or_never_copied_makes_no_aside(source, target):
-    mine = target / "04_collectives.ipynb"
-    assert reset_copies(["4"], source, target) == [(mine, None)]
-    assert reset_copies(["4"], source, target) == [(mine, None)]
-    assert [path.name for path in target.iterdir()] == ["04_collectives.ipynb"]
-
-
-def test_reset_without_names_restores_every_lesson_and_no_aside(source, target):
-    write_lesson(source, "06_data_parallel_by_hand")
-    update_copies(source, target)
-    for lesson in find_lessons(target):
-        lesson.path.write_text("mine")
-    assert all(aside is not None for _, aside in reset_copies([], source, target, now=NOON))
-    assert len(list(target.iterdir())) == 4
-
-
-def test_an_unknown_lesson_changes_nothing(source, target):
-    update_copies(source, target)
-    (target / "04_collectives.ipynb").write_text("mine")
-    with pytest.raises(UnknownLesson, match="04_collectives"):
-        reset_copies(["04", "05"], source, target)
-    assert (target / "04_collectives.ipynb").read_text() == "mine"
-
-
 def test_a_damaged_lesson_is_a_sentence_not_half_a_copy(source, target):
     update_copies(source, target)
     (source / "04_collectives.ipynb").write_text('{"cells": [{"cell_type": "code"}]}')
@@ -194,16 +159,6 @@ def test_a_full_disk_during_a_reset_leaves_the_learners_work_where_it_was(source
     assert [(path.name, path.read_text()) for path in target.iterdir()] == [
         ("04_collectives.ipynb", "my work")
     ]
-
-
-def test_the_copy_is_the_same_however_the_lessons_text_is_split_into_lines(source):
-    lesson = find_lessons(source)[0]
-    before = clean_copy(lesson)
-    notebook = json.loads(lesson.path.read_text())
-    for cell in notebook["cells"]:
-        cell["source"] = "".join(cell["source"])
-    lesson.path.write_text(json.dumps(notebook))
-    assert clean_copy(lesson) == before
 
 
 def of_the_second_edition(mine, work="my work"):

@@ -1,16 +1,13 @@
 """Every way in which practice can leave something out is found."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from course.lessons.shared.misconceptions import MISCONCEPTIONS, belief
 from course.tools import build, coverage
-from course.tools.build import lesson_sources
-from course.tools.coverage import COVERAGE_RULES, items
-from course.tools.frame import stem
+from course.tools.coverage import COVERAGE_RULES
 from course.tools.lesson import LessonSource, Problem
 from mpi_classroom.exercises import Exercise, Option, Prediction, Question
 
@@ -154,31 +151,3 @@ def test_what_practice_leaves_out_is_found(
     check: Callable[..., list[Problem]], change: dict[str, object], cell: int, words: str
 ) -> None:
     assert (cell, True) in {(n, words in sentence) for n, sentence in check(**change)}
-
-
-def test_items_are_those_that_stand_in_the_lesson(
-    check: Callable[..., list[Problem]], tmp_path: Path
-) -> None:
-    check()
-    source = tmp_path / "l70_bread" / "lesson.py"
-    lesson = LessonSource(source, [source])
-    assert [(n, item.id) for n, item in items(lesson)] == [
-        (2, "70.p1"),
-        (4, "70.1"),
-        (5, "70.q1"),
-        (7, "70.2"),
-        (8, "70.q2"),
-    ]
-
-
-def names() -> Iterator[str]:
-    for beliefs in MISCONCEPTIONS.values():
-        yield from beliefs
-
-
-def test_a_misconception_has_one_name_and_one_lesson() -> None:
-    assert len(set(names())) == len(list(names()))
-    assert list(MISCONCEPTIONS) == [stem(source)[:2] for source in lesson_sources()]
-    assert belief("kernel-is-rank-0") == "the kernel is rank 0"
-    with pytest.raises(LookupError, match="there is no misconception 'x'"):
-        belief("x")

@@ -209,11 +209,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_file(lesson_of, build):
     assert list(build.iterdir()) == []
 
 
-def test_a_build_folder_that_is_a_file_is_one_sentence(lesson_of, build):
-    build.write_text("")
-    assert "File exists" in str(run_lesson(lesson_of("1"), build=build).failure)
-
-
 @pytest.mark.parametrize(
     "text", ['{"cells": [', "{}", "[]", '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}}']
 )

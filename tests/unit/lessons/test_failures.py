@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.tools.failures import LONGEST, Failure, cell_failure, one_line
+from course.tools.failures import Failure, cell_failure
 
 COMPOSITE = "one or more exceptions raised in: %px\n[1:execute]ValueError: boom"
 TRACEBACK = [
@@ -73,21 +73,3 @@ def test_a_mute_error_without_a_displayed_traceback_is_reported_as_it_is():
     assert cell_failure(2, "AlreadyDisplayedError", "2 errors") == Failure(
         "AlreadyDisplayedError: 2 errors", 2
     )
-
-
-def test_outputs_of_a_cell_that_failed_in_the_notebook_are_not_taken_for_its_error():
-    printed = {"output_type": "stream", "text": "[1:execute]ValueError: printed on purpose"}
-    assert cell_failure(5, "TypeError", "no", [printed]).rank is None
-
-
-def test_a_failure_reads_as_where_and_what():
-    assert str(Failure("ValueError: boom", cell=7, rank=2)) == "cell 7, rank 2: ValueError: boom"
-    assert str(Failure("the kernel did not start")) == "the kernel did not start"
-
-
-def test_one_line_is_one_line_without_colours_and_not_too_long():
-    assert one_line("\n  \x1b[31mfirst\x1b[39m \nsecond") == "first"
-    assert one_line("") == ""
-    long = one_line("x" * 1000)
-    assert len(long) == LONGEST
-    assert long.endswith("…")

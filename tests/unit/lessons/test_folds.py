@@ -7,9 +7,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from course.tools.execute import write_results
-from course.tools.folds import FOLD_RULES, OUTPUT_TITLE, answers, folded
-from course.tools.jupyter import lab_command
+from course.tools.folds import FOLD_RULES, OUTPUT_TITLE, folded
 from course.tools.lesson import LessonSource
 from course.tools.site.lessons import fold_outputs
 from course.tools.slides import _column, _mark_folds, html
@@ -44,43 +42,9 @@ def test_what_is_shown_from_a_prediction_to_its_outcome_is_folded() -> None:
     assert closed(code("a"), code(GUESS), code("%%px\nb"), code(RESULT), code("c")) == ["%%px\nb", RESULT]
 
 
-def test_another_outcome_does_not_answer_a_prediction_and_any_answers_a_vote() -> None:
-    other = 'outcome("Bytes?", 2)'
-    assert closed(code(GUESS), code(other), code(RESULT)) == [other, RESULT]
-    assert closed(text(VOTE), code(other), code(RESULT)) == [other]
-
-
-def test_a_discussion_that_answers_itself_folds_no_output() -> None:
-    cells = [text(f"{VOTE}\n\n{FOLD}"), code("a"), text(FOLD)]
-    assert closed(*cells) == []
-    assert answers(cells) == [False, False, False]
-
-
-def test_a_text_can_answer_one_question_and_ask_the_next() -> None:
-    both = text(f"{FOLD}\n\nAnd now? **Predict** the seconds.")
-    cells = [text(VOTE), code("a"), both, code("for n in 1, 2:\n    !mpiexec -n {n} x"), text(FOLD)]
-    assert closed(*cells) == ["a", "for n in 1, 2:\n    !mpiexec -n {n} x"]
-    assert answers(cells) == [False, False, True, False, True]
-
-
-def test_a_command_of_the_shell_beside_a_prediction_is_no_obstacle() -> None:
-    shell = "%matplotlib inline\nlines = !ls\nif lines:\n    !mpiexec -n 2 x"
-    assert closed(code(f"{GUESS}\n{shell}"), code("a"), code(f"{shell}\n{RESULT}")) == [
-        "a",
-        f"{shell}\n{RESULT}",
-    ]
-
-
 def test_without_an_answer_in_its_section_nothing_is_folded() -> None:
     assert closed(text(VOTE), code("a"), text("## 2 · Next"), text(FOLD)) == []
     assert closed(code(GUESS), code("a"), text("Words.\n\n## 2 · Next"), code(RESULT)) == []
-
-
-def test_a_vote_inside_a_fold_and_the_verdict_on_an_exercise_are_neither_asked_nor_folded() -> None:
-    inside = "<details><summary>More</summary>\n\n**Vote** again.\n\n</details>"
-    assert closed(text(inside), code("a"), text(FOLD)) == []
-    exercise = code("%%exercise 01.1\nx = 1")
-    assert closed(text(VOTE), exercise, code("a"), text(FOLD)) == ["a"]
 
 
 # -------------------------------------------------------------------- the site and the slides
@@ -109,12 +73,6 @@ def test_slides_open_these_outputs_and_the_answer_at_a_key_press() -> None:
     assert "<strong>Twice</strong>" in opened[1], "markdown in a fold is markdown"
     outside = re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
     assert "output of a" in outside and "output of c" in outside and "output of b" not in outside
-
-
-def test_a_notebook_is_printed_with_its_folds_open(tmp_path: Path) -> None:
-    write_results(nbformat.v4.new_notebook(cells=[text(FOLD)]), tmp_path, "01_darts")
-    assert "details::details-content" in (tmp_path / "01_darts.html").read_text()
-    assert "--HTMLExporter.template_name=printed" in lab_command(8888, False, folder=tmp_path)
 
 
 # -------------------------------------------------------------------- rules
@@ -186,9 +144,3 @@ def test_what_gives_an_answer_away_or_leaves_it_out_is_found(check, source, cell
     assert check(SOURCE) == []
     assert source != SOURCE
     assert any(n == cell and sentence in words for n, words in check(source))
-
-
-def test_html_in_a_fold_needs_no_empty_line_and_a_fold_in_a_line_of_markdown_none_either(check) -> None:  # type: ignore[no-untyped-def]
-    plain = SOURCE.replace("</summary>\n#\n# It is **2**.", "</summary>\n# It is <b>2</b>.")
-    assert plain != SOURCE and check(plain) == []
-    assert check(SOURCE + "#\n# 1. Why? <details><summary>Answer</summary>`rank` is **2**.</details>\n") == []

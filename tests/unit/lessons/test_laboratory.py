@@ -8,7 +8,6 @@ import pytest
 
 from course.tools import frame, laboratory
 from course.tools.build import compose, lesson_sources, notebook_of, write, write_take_home
-from course.tools.frame import stem
 from course.tools.laboratory import MAX_LINES, MAX_OWN_LINES, MAX_WORDS
 from course.tools.lesson import LessonSource
 
@@ -198,11 +197,6 @@ def test_what_breaks_a_rule_is_found(problems: Problems, case: str) -> None:
     assert len(found) == 1 or case == "a program that is too long", found  # the core is, too
 
 
-def test_words_and_lines_of_more_are_not_the_cores(problems: Problems) -> None:
-    assert problems(LESSON + "\n# %% [markdown]\n" + "# word word\n" * MAX_WORDS) == []
-    assert problems(LESSON + "\n# %%\n" + "x = 1\n" * (MAX_LINES + 1)) == []
-
-
 def test_an_elective_has_no_program_to_take_home(problems: Problems) -> None:
     elective = LESSON.replace("{core: 20, more: 15}", "{core: 20}").partition(MORE)[0]
     assert problems(elective) == ["an elective has no program to take home; remove --save 01_try.py"]
@@ -218,14 +212,3 @@ def test_a_program_that_is_not_what_the_cells_say_is_found(problems: Problems) -
 def test_a_core_whose_compared_outputs_have_no_number_is_found(problems: Problems) -> None:
     (sentence,) = problems(LESSON, "no number\n")
     assert sentence == "no output of the core that nbval compares has a number; print one that is counted"
-
-
-def test_outputs_that_nbval_passes_over_are_counted(
-    problems: Problems, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(laboratory, "IGNORED", {"01": 1})
-    assert len(problems(LESSON)) == 1
-
-
-def test_the_rules_are_of_the_real_course() -> None:
-    assert {stem(source)[:2] for source in lesson_sources()} == set(laboratory.IGNORED)

@@ -10,7 +10,6 @@ from nbformat import NotebookNode
 from course.tools import frame, glossary, guide, lint, schedule
 from course.tools.anatomy import RULES
 from course.tools.build import compose, lesson_sources, notebook_of, source_of
-from course.tools.markdown import read_html, read_markdown
 from course.tools.parts import RUN_SECONDS
 
 LESSON = """\
@@ -200,20 +199,6 @@ def test_a_lesson_that_breaks_a_rule_is_found(
     assert found[0][0] == cell and sentence in found[0][1], found
 
 
-def test_a_temporary_folder_inside_the_jobs_is_no_finding(course: Path) -> None:
-    source = source_in(course, "01_middle")
-    source.write_text(LESSON.replace("x = 1", "x = tempfile.mkdtemp(dir=job_folder())"))
-    assert [text for file, _, text in findings(course) if file == source.name] == []
-
-
-def test_a_lesson_without_numbered_sections_is_found(course: Path) -> None:
-    source = source_in(course, "02_last")
-    source.write_text(LAST.replace("## 1 · One", "## One").replace("### 2 · Another", "### Another"))
-    assert (source.name, 1, "there is no numbered section; begin the first with '## 1 · …'") in findings(
-        course, "02_last"
-    )
-
-
 # -------------------------------------------------------------------- the built notebook
 
 
@@ -286,62 +271,6 @@ def test_a_notebook_that_does_not_follow_its_source_is_found(course: Path) -> No
     ]
 
 
-def test_a_cell_that_was_not_run_is_found(course: Path) -> None:
-    path = course / "01_middle.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells[6].execution_count = None
-    nbformat.write(notebook, path)
-    assert findings(course) == [("01_middle.ipynb", 7, "the cell was not run; run make notebooks LESSON=01")]
-
-
-@pytest.mark.parametrize(
-    ("printed", "words"),
-    [
-        ("ours 1.2 s, theirs not measured yet", "not measured yet"),
-        ("x.py:3: UserWarning: no progress bar", "prints a warning"),
-        ("Crossover?  measured inf.", "gives inf or nan"),
-        ("04 is still being written", "calls a lesson unwritten"),
-        ("Drawn digits (60 + 40) that stand in for MNIST", "generated data stand under the heading"),
-    ],
-)
-def test_an_output_that_contradicts_its_text_is_found(course: Path, printed: str, words: str) -> None:
-    source = source_in(course, "01_middle")
-    source.write_text(LESSON.replace("## 1 · One step", "## 1 · Real digits").replace("#1-·-One-step", ""))
-    pretend_to_build(source)
-    path = course / "01_middle.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    number = next(n for n, cell in enumerate(notebook.cells) if cell.source == "x = 1")
-    notebook.cells[number].outputs = [nbformat.v4.new_output("stream", text=printed)]
-    nbformat.write(notebook, path)
-    found = [(n, sentence) for file, n, sentence in findings(course) if file == path.name]
-    assert [(n, words in sentence) for n, sentence in found] == [(number + 1, True)]
-    notebook.cells[number].outputs = [nbformat.v4.new_output("stream", text="measured 3 s. All is well.")]
-    nbformat.write(notebook, path)
-    assert [name for name, _, _ in findings(course) if name == path.name] == []
-
-
-def test_a_notebook_that_does_not_say_how_long_it_ran_is_found(course: Path) -> None:
-    path = course / "01_middle.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    del notebook.metadata["course"]
-    nbformat.write(notebook, path)
-    assert findings(course) == [
-        ("01_middle.ipynb", 1, "it does not say how long it ran; run make notebooks LESSON=01")
-    ]
-
-
-def test_a_track_that_does_not_fit_is_found_once_and_not_for_a_single_lesson(
-    course: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    long = "# ## 1 · One step\n#\n" + "# word " * 15000
-    source_in(course, "00_start_here").write_text(FIRST.replace("# ## 1 · One step", long))
-    pretend_to_build(source_in(course, "00_start_here"))
-    assert lint.main([], course) == 1
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "lessons: the cores of the track two hours take about" in line and "of 80" in line
-    assert lint.main(["00"], course) == 0
-
-
 def test_a_lesson_that_is_not_built_and_a_notebook_without_source_are_found(
     course: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,30 +283,4 @@ def test_a_lesson_that_is_not_built_and_a_notebook_without_source_are_found(
     )
 
 
-def test_the_command_checks_the_lessons_it_is_asked_for(
-    course: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source_in(course, "01_middle").write_text(LESSON.replace("y = 2", "y = 3"))
-    assert [lint.main([name], course) for name in ("00", "01", "02")] == [0, 1, 0]
-    assert len(capsys.readouterr().out.splitlines()) == 1
-    assert lint.main(["05"], course) == 1
-    assert "there is no lesson '05'" in capsys.readouterr().err
-
-
 # -------------------------------------------------------------------- reading markdown
-
-
-def test_what_stands_in_code_is_no_link_heading_or_image() -> None:
-    page = read_markdown("`[a](b)` and `<img>`\n\n```\n# no heading\n![](x.png)\n```\n\n# A `b` c\n")
-    assert (page.links, page.images, page.headings) == ([], [], [(1, "A b c")])
-    assert page.anchors == {"A-b-c"}
-
-
-def test_html_in_markdown_is_read_too() -> None:
-    page = read_markdown('<a id="here"></a> <a href="x.md">x</a>\n\n<img src="y.png" alt="three red dots">\n')
-    assert (page.links, page.images, page.anchors) == (["x.md", "y.png"], ["three red dots"], {"here"})
-
-
-def test_embedded_images_are_no_links() -> None:
-    page = read_html('<img alt="a" src="data:image/png;base64,aGk=">')
-    assert (page.links, page.images) == ([], ["a"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from course.tools.shown import ShowError, free_names, shown
+from course.tools.shown import ShowError, shown
 
 MODULE = '''\
 """A module."""
@@ -110,58 +110,9 @@ def test_code_that_needs_nothing_is_shown_as_it_stands(package: str) -> None:
     assert shown(f"{package}:plain") == "def plain(x):\n    return x + 1"
 
 
-def test_docstring_comments_and_annotations_stay_and_only_used_modules_are_imported(package: str) -> None:
-    assert shown(f"{package}:circle") == (
-        "import math\n\n"
-        "def circle(radius: float) -> float:\n"
-        '    """The area."""\n'
-        "    # comments stay\n"
-        "    return math.pi * radius**2"
-    )
-
-
-def test_names_of_the_same_module_are_imported_from_it(package: str) -> None:
-    text = shown(f"{package}:count")
-    assert text.splitlines()[:2] == ["from collections import Counter", f"from {package} import LIMIT"]
-
-
-def test_an_import_that_is_too_wide_for_a_cell_becomes_two(package: str) -> None:
-    assert shown(f"{package}:wide").splitlines()[:3] == [
-        f"from {package} import {LONG_NAME}",
-        f"from {package} import plain",
-        "",
-    ]
-
-
 def test_names_that_the_lesson_has_shown_before_are_not_imported_over_the_learners_copy(package: str) -> None:
     assert shown(f"{package}:again").splitlines()[0] == f"from {package} import plain"
     assert shown(f"{package}:again", before={"plain"}).splitlines()[0] == "def again(n):"
-
-
-def test_a_local_name_does_not_bring_the_module_of_the_same_name(package: str) -> None:
-    assert "import math" not in shown(f"{package}:where")
-    assert shown(f"{package}:where").splitlines()[0] == "import os.path"
-
-
-def test_of_two_submodules_only_the_one_in_use_is_imported(package: str) -> None:
-    assert shown(f"{package}:parse").splitlines()[0] == "import xml.sax"
-    assert "xml.dom" not in shown(f"{package}:parse")
-
-
-def test_relative_imports_become_absolute(package: str) -> None:
-    assert shown(f"{package}:relative").splitlines()[:2] == [
-        "from sample_pkg import sibling",
-        "from sample_pkg.sibling import helper",
-    ]
-
-
-def test_annotations_are_imported_and_loop_variables_are_not(package: str) -> None:
-    lines = shown(f"{package}:fraction").splitlines()
-    assert lines[:2] == ["from fractions import Fraction", f"from {package} import second"]
-
-
-def test_decorators_belong_to_what_they_decorate(package: str) -> None:
-    assert shown(f"{package}:decorated").splitlines()[2:4] == ["@property", "def decorated(self):"]
 
 
 def test_a_class_comes_with_its_base_and_what_its_methods_use(package: str) -> None:
@@ -192,8 +143,3 @@ def test_shown_library_code_runs_in_an_empty_namespace() -> None:
 def test_what_cannot_be_shown_says_why(package: str, reference: str, sentence: str) -> None:
     with pytest.raises(ShowError, match=sentence):
         shown(reference)
-
-
-def test_free_names_see_through_nested_functions_and_comprehensions() -> None:
-    body = "def f(a, b=default):\n    def g():\n        return a + outside\n    return [g() for _ in items]"
-    assert free_names(body) == {"default", "outside", "items"}

@@ -55,7 +55,3 @@ def test_where_nobody_uses_anything_all_is_listed(packages: dict[str, Path]) -> 
     found = names(packages)
     assert {"used", "helper", "SIZE", "Kept", "tagged", "in_a_string", "only_named"} <= set(found)
     assert not any("_own" in name or "_inside" in name for name in found)
-
-
-def test_nothing_of_our_packages_is_unused() -> None:
-    assert unused() == []

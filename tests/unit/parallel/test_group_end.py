@@ -57,6 +57,7 @@ def test_a_group_may_end_right_after_a_step(tmp_path: Path) -> None:
     assert train_twice(tmp_path, after="pass", deadline=60).count("two trainings") == 2
 
 
+@pytest.mark.slow
 def test_a_model_that_outlives_its_group_waits_for_ever(tmp_path: Path) -> None:
     """The known-wrong way: nobody keeps the group, so the model is the last that holds it."""
     assert train_twice(tmp_path, after="ddp.ended.clear()", deadline=12).count("two trainings") < 2

@@ -9,6 +9,7 @@ from course.lessons.shared.memory_limit import STATUS, fits, layer_bytes
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
 
 
+@pytest.mark.slow
 def test_one_rank_fails_in_clear_words_and_two_ranks_train() -> None:
     alone, together = fits(1, 192), fits(2, 192)
     assert not alone.trained and together.trained

@@ -160,22 +160,6 @@ def test_an_unknown_model_ends_in_one_sentence_that_names_the_known_ones(tmp_pat
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--only", "speed"), "there is no part 'speed'; choose from timing, threads, accuracy"),
-        (("--ranks", "two"), "--ranks two are not numbers; say for example --ranks 1,2,4"),
-        (("--ranks", "0"), "give 1 to 64 ranks, and a seed or more"),
-        (("--report-only",), "holds no results of a study"),
-    ],
-)
-def test_other_mistakes_end_in_one_sentence_too(arguments, words, tmp_path):
-    done = course("study", "--quick", *arguments, "--results", tmp_path)
-    assert done.exit_code == 1
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 def test_a_full_disk_ends_in_one_sentence(tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(tmp_path)]

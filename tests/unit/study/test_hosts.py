@@ -6,14 +6,13 @@ import sys
 
 import pytest
 from rows import ABOUT, a_case
-from test_run import Ranks, study
+from test_run import Ranks
 
 from course.lessons.l07_ddp_on_mnist.study_results import MACHINE, OWN_MPI, REPORT, load
-from course.tools.study import command, hosts, job
-from course.tools.study.command import measure, where_of
-from course.tools.study.hosts import StudyHosts, connect_hosts
+from course.tools.study import command, job
+from course.tools.study.command import measure
+from course.tools.study.hosts import StudyHosts
 from course.tools.study.job import StudyError
-from course.tools.study.report import header
 from course.tools.study.run import run_study
 from mpi_classroom.layout import Layout
 from mpi_classroom.network import network
@@ -36,15 +35,6 @@ cli.app()
 """
 
 
-def test_each_number_of_ranks_has_its_place():
-    assert str(HOSTS.layout(1)) == "n1"
-    assert str(HOSTS.layout(2)) == "n1, n2 (1 each)"
-    assert str(HOSTS.layout(3)) == "n1 (2), n2 (1)"
-    assert HOSTS.layout(3).network == "10.77.0.0/24"
-    with pytest.raises(StudyError, match=r"4 ranks do not fit into 3 slots \(n1:2, n2:1\)"):
-        HOSTS.layout(4)
-
-
 def test_every_job_gets_the_layout_of_its_ranks(tmp_path, monkeypatch):
     ranks, places = Ranks(monkeypatch), []
 
@@ -57,36 +47,11 @@ def test_every_job_gets_the_layout_of_its_ranks(tmp_path, monkeypatch):
     assert places == [1, 2, 3] and ranks.measured == cases
 
 
-def test_results_say_their_hosts_and_link_and_are_not_mixed_with_others(tmp_path, monkeypatch):
-    Ranks(monkeypatch)
-    about = ABOUT | {"machine": MACHINES}
-    found = study(tmp_path, about=about)
-    assert "Ranks on n1:2, n2:1. Network: 10.77.0.0/24, 100 Mbit/s; a message of 1 MiB" in header(found)
-    assert "at 93.5 Mbit/s" in header(found)
-    assert where_of(MACHINES) == " on n1:2, n2:1 (10.77.0.0/24, 100 Mbit/s)"
-    assert where_of(ABOUT["machine"]) == "" and "Ranks on" not in header(study(tmp_path / "here"))
-    study(tmp_path, about=ABOUT | {"machine": MACHINES | {"link_mbit_per_s": 91.0}})  # measured anew
-    with pytest.raises(StudyError, match=r"link was 10.77.0.0/24, 100 Mbit/s and is 10.77.0.0/24, 1 Gbit/s"):
-        study(tmp_path, about=ABOUT | {"machine": MACHINES | {"link": "10.77.0.0/24, 1 Gbit/s"}})
-    with pytest.raises(StudyError, match="hosts was n1:2, n2:1 and is none"):
-        study(tmp_path)
-    with pytest.raises(StudyError, match="hosts was none and is n1:2, n2:1"):
-        study(tmp_path / "here", about=about)
-
-
 def test_ranks_that_do_not_fit_are_refused_before_anything_runs(tmp_path, monkeypatch):
     ranks = Ranks(monkeypatch)
     with pytest.raises(StudyError, match="4 ranks do not fit"):
         measure(tmp_path, quick=True, parts=["timing"], ranks=[2, 4], connect=lambda: HOSTS)
     assert ranks.measured == []
-
-
-def test_a_wrong_list_of_hosts_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(hosts, "SeveralHosts", None)
-    with pytest.raises(StudyError, match="the list of hosts is empty"):
-        connect_hosts(",")
-    with pytest.raises(StudyError, match="n1 cannot have 'two' slots"):
-        connect_hosts("n1:two")
 
 
 def test_a_study_that_stops_lets_mpiexec_end_the_ranks_on_other_hosts(tmp_path, monkeypatch):

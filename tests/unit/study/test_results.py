@@ -1,8 +1,5 @@
 """The file of results: what is written is read, a row of it is a run, and a failed write costs nothing."""
 
-import errno
-import os
-
 import pytest
 from rows import ABOUT, a_case, a_row
 
@@ -67,20 +64,6 @@ def test_no_results_and_damaged_ones_are_told_in_a_sentence(tmp_path):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ResultsError, match="its columns are others"):
         load(tmp_path)
-
-
-def test_a_full_disk_leaves_the_results_that_were_there(tmp_path, monkeypatch):
-    save(tmp_path, ROWS[:1], ABOUT)
-    before = (tmp_path / MEASUREMENTS).read_bytes()
-
-    def full(number):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        save(tmp_path, ROWS, ABOUT)
-    assert (tmp_path / MEASUREMENTS).read_bytes() == before
-    assert len(list(tmp_path.iterdir())) == 2  # no scratch file is left
 
 
 @pytest.mark.skipif(not (COMMITTED / MEASUREMENTS).exists(), reason="no results are committed yet")

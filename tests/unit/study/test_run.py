@@ -1,21 +1,18 @@
 """A study that is stopped goes on where it was: nothing is measured twice, and the table is the same."""
 
 import json
-import math
 import sys
 from dataclasses import asdict
 
 import pytest
 from rows import ABOUT, a_case, a_row
 
-from course.lessons.l07_ddp_on_mnist.study_pictures import accuracy_pictures, curve_picture
-from course.lessons.l07_ddp_on_mnist.study_results import ACCURACY, MEASUREMENTS, OWN_MPI, load
+from course.lessons.l07_ddp_on_mnist.study_results import MEASUREMENTS, OWN_MPI
 from course.tools.study import job, run
-from course.tools.study.display import StudyDisplay, say_left
-from course.tools.study.job import StudyError, how_it_ended
+from course.tools.study.display import StudyDisplay
+from course.tools.study.job import StudyError
 from course.tools.study.plan import DRAW
-from course.tools.study.report import header
-from course.tools.study.run import Clock, run_study
+from course.tools.study.run import run_study
 
 DATA = (DRAW, 640, 100)
 CASES = [a_case(seed=seed) for seed in range(3)] + [a_case(OWN_MPI, 2, seed, epochs=2) for seed in range(3)]
@@ -88,26 +85,6 @@ def test_results_of_another_machine_or_other_data_are_refused(tmp_path, monkeypa
         study(tmp_path, about=ABOUT | {"data": "MNIST"})
 
 
-def test_an_accuracy_may_come_from_another_machine_and_is_said_to(tmp_path, monkeypatch):
-    other = ABOUT | {
-        "machine": ABOUT["machine"] | {"processor": "another"},
-        "command": "course study --only accuracy",
-    }
-    accuracy = [a_case(OWN_MPI, 2, part=ACCURACY)]
-    Ranks(monkeypatch)
-    study(tmp_path)
-    found = study(tmp_path, accuracy, about=other)
-    assert len(found.rows) == 9 + 1 and found.about["machine"] == ABOUT["machine"]
-    assert [one["machine"]["processor"] for one in found.about["others"]] == ["another"]
-    assert "Accuracy also measured on: another." in header(found)
-    added = next(row for row in found.rows if row.part == ACCURACY)
-    assert added.test_accuracy == 0.9 and math.isnan(added.epoch_seconds) and math.isnan(added.wait_seconds)
-    assert curve_picture(found, added.model) is None and len(accuracy_pictures(found, added.model)) == 2
-    with pytest.raises(StudyError, match=r"processor was a processor and is another"):
-        study(tmp_path, [*CASES, *accuracy], about=other)
-    assert study(tmp_path).about["others"] == found.about["others"]
-
-
 def test_two_studies_do_not_write_to_one_folder(tmp_path, monkeypatch):
     Ranks(monkeypatch)
     with run.one_rank_in(tmp_path), pytest.raises(StudyError, match="another study is writing to"):
@@ -127,48 +104,7 @@ def test_a_full_disk_is_told_before_anything_is_measured(tmp_path, monkeypatch):
     assert ranks.measured == []
 
 
-def test_what_ends_a_job_is_told_with_the_run_and_what_is_kept(tmp_path, monkeypatch):
-    Ranks(monkeypatch, stop_in=CASES[4], error=StudyError("rank 1 was ended by signal 9 (Killed)"))
-    with pytest.raises(StudyError) as caught:
-        study(tmp_path)
-    assert str(caught.value) == (
-        "rank 1 was ended by signal 9 (Killed), during mlp mpi on 2 ranks, seed 1; "
-        "the 4 runs measured so far are kept, and the same command goes on from there"
-    )
-    assert {row.case for row in load(tmp_path).rows} == set(CASES[:4])
-
-
 # ---------------------------------------------------------------- how a job ends
-
-
-@pytest.mark.parametrize(
-    ("code", "lines", "words"),
-    [
-        (
-            137,
-            [
-                "prterun noticed that process rank 1 with PID 4711 on node here exited on",
-                "signal 9 (Killed).",
-            ],
-            "rank 1 was ended by signal 9 (Killed)",
-        ),
-        (
-            1,
-            [
-                "Traceback (most recent call last):",
-                '  File "x"',
-                "ValueError: there are 5 images",
-                "MPI_ABORT was",
-            ],
-            "a rank raised ValueError: there are 5 images",
-        ),
-        (-15, [], "mpiexec was ended by signal 15"),
-        (3, ["", "  something was wrong", ""], "the job ended with exit code 3: something was wrong"),
-        (3, [], "the job ended with exit code 3: it said nothing"),
-    ],
-)
-def test_the_end_of_a_job_is_told_in_a_few_words(code, lines, words):
-    assert how_it_ended(code, lines) == words
 
 
 def test_ranks_that_are_silent_are_ended(monkeypatch):
@@ -188,19 +124,3 @@ def test_what_ranks_print_besides_is_no_message(monkeypatch):
 
 
 # ---------------------------------------------------------------- the time left
-
-
-def test_the_clock_believes_what_cases_took():
-    clock, case = Clock(cores=2), a_case(images=60_000)
-    guessed = clock.seconds(case)
-    clock.note(case, 3 * guessed)
-    assert clock.seconds(case) == pytest.approx(3 * guessed)
-    other = a_case(model="cnn")
-    assert clock.seconds(other) == pytest.approx(3 * Clock(cores=2).seconds(other))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(2, "about 5 s left"), (41, "about 40 s left"), (600, "about 10 min left")]
-)
-def test_the_time_left_is_said_as_people_say_it(seconds, words):
-    assert say_left(seconds) == words

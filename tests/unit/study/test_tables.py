@@ -5,14 +5,13 @@ from rows import a_case, a_row
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
     ACCURACY,
-    DDP_GLOO,
     FIXED,
     GLOBAL,
     LOCAL,
     OWN_MPI,
     SCALED,
 )
-from course.lessons.l07_ddp_on_mnist.study_tables import curves, finals, timings
+from course.lessons.l07_ddp_on_mnist.study_tables import finals, timings
 
 
 def test_speedup_is_over_the_median_of_one_thread_and_efficiency_divides_by_ranks_and_threads():
@@ -38,12 +37,6 @@ def test_a_replay_and_a_measurement_of_the_same_ranks_are_never_one_line():
     ]
 
 
-def test_without_one_thread_there_is_no_speedup():
-    (only,) = timings([a_row(a_case(DDP_GLOO, 2))])
-    assert only.speedup is None
-    assert only.efficiency is None
-
-
 def test_the_final_accuracy_is_that_of_the_last_epoch_the_mean_of_the_seeds():
     def runs(ranks, batch, rate, *accuracies):
         return [
@@ -63,20 +56,3 @@ def test_the_final_accuracy_is_that_of_the_last_epoch_the_mean_of_the_seeds():
     assert kept.deviation == pytest.approx(0.0566, abs=1e-4)
     assert (fixed.batch_rule, fixed.mean) == (LOCAL, pytest.approx(0.75))
     assert scaled.deviation is None
-
-
-def test_a_curve_has_a_point_an_epoch_the_mean_of_the_seeds():
-    rows = [
-        a_row(
-            a_case(OWN_MPI, 2, seed, ACCURACY, epochs=2),
-            epoch=epoch,
-            seconds=1.0 + seed,
-            accuracy=0.8 + 0.1 * seed,
-        )
-        for seed in (0, 1)
-        for epoch in (1, 2)
-    ]
-    (curve,) = curves(rows, model="mlp")
-    assert curve.seconds == (1.5, 3.0)
-    assert curve.epoch_seconds == timings(rows, ACCURACY)[0].epoch_seconds == 1.5  # one median everywhere
-    assert curve.accuracies == pytest.approx((0.85, 0.85))

@@ -1,7 +1,7 @@
 """`course study --zero`: the cases, the file that is gone on with, and the report; once with real ranks."""
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from course.tools import cli
 from course.tools.study import command, zero
 from course.tools.study.job import StudyError
 from course.tools.study.zero import run_zero
-from course.tools.study.zero_report import findings, zero_page
 from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, load_zero, zero_cases
 from course_lib.theory.memory import ADAM_FP32, bytes_per_parameter
 
@@ -91,39 +90,6 @@ def test_what_stops_goes_on_and_measures_nothing_twice(
     assert load_zero(tmp_path) == (tuple(all_rows((1, 2))), ABOUT)
 
 
-def test_another_machines_results_are_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_cores: None
-) -> None:
-    monkeypatch.setattr(zero, "listen", Jobs())
-    list(run_zero(zero_cases(quick=True, cores=2)[:1], tmp_path, ABOUT))
-    other = ABOUT | {"machine": ABOUT["machine"] | {"cores": 8}}  # type: ignore[operator]
-    with pytest.raises(StudyError, match="cores was 2 and is 8"):
-        list(run_zero([], tmp_path, other))
-    (tmp_path / ZERO).write_text("a,b\n")
-    with pytest.raises(StudyError, match="its columns are others"):
-        list(run_zero([], tmp_path, ABOUT))
-
-
-def test_a_peak_that_is_not_known_stays_so(tmp_path: Path) -> None:
-    rows = all_rows((2,), peak=None)
-    zero.store(tmp_path, rows, ABOUT)
-    assert load_zero(tmp_path)[0] == tuple(rows)
-    assert "peak" in zero_page(rows, ABOUT)
-
-
-def test_the_report_says_what_was_measured() -> None:
-    rows = all_rows()
-    told = " ".join(findings(rows))
-    assert "On 4 ranks, stage 3 holds 25%" in told and "within 0 %" in told
-    worse = [replace(row, weights_bytes=row.weights_bytes + PARAMETERS) for row in rows]
-    assert "within 25 %" in " ".join(findings(worse))
-    apart = [replace(row, loss=row.loss + row.stage) for row in rows]
-    assert "agree to 3" in " ".join(findings(apart))
-    page = zero_page(rows, ABOUT)
-    assert page.count("<figure>") == 2 and "4 (oversubscribed)" in page and "https://" not in page
-    assert "stage 3 on 4: held 4 MB" in page
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_the_command_with_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,10 +110,3 @@ def test_the_command_with_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "measured" in (tmp_path / REPORT).read_text()
     again = CliRunner().invoke(cli.app, arguments)
     assert "s per step\nstage" not in again.output and again.exit_code == 0
-
-
-def test_options_of_the_other_study_are_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli.app, ["study", "--zero", "--models", "mlp", "--results", str(tmp_path)])
-    assert done.exit_code == 1 and "--zero does not take --models" in done.output
-    done = CliRunner().invoke(cli.app, ["study", "--zero", "--report-only", "--results", str(tmp_path)])
-    assert done.exit_code == 1 and "holds no results of a study" in done.output

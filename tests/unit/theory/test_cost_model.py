@@ -1,16 +1,13 @@
 """The collectives' costs against worked numbers, limits, and independent forms."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib.theory.cost_model import (
-    Cost,
     Hockney,
-    MeasuredMachine,
     Traffic,
     dissemination_barrier_cost,
     gather_cost,
@@ -25,7 +22,6 @@ from course_lib.theory.cost_model import (
     tree_broadcast_cost,
     tree_reduce_cost,
 )
-from course_lib.theory.hockney import Piecewise
 
 # ---------------------------------------------------------------- collectives
 
@@ -42,12 +38,6 @@ COSTS = {
     "gather": gather_cost,
     "barrier": dissemination_barrier_cost,
 }
-IN_PIECES = [
-    ring_allreduce_cost,
-    recursive_doubling_allreduce_cost,
-    ring_reduce_scatter_cost,
-    tree_reduce_cost,
-]
 few_ranks = st.integers(1, 70)
 sizes = st.integers(0, 2**30)
 machines = st.builds(Hockney, st.floats(1e-7, 1e-3), st.floats(1e-12, 1e-7), st.floats(0, 1e-7))
@@ -93,19 +83,6 @@ def test_no_rank_sends_more_than_the_busiest_and_nobody_less_than_nothing(name: 
         assert predict_seconds(cost, Hockney(1, 1, 1)) == 0
 
 
-@pytest.mark.parametrize("cost", IN_PIECES)
-@given(ranks=few_ranks, nbytes=sizes, piece=st.integers(1, 2**22), machine=machines)
-@settings(max_examples=25)
-def test_pieces_cost_messages_and_no_bytes(
-    cost: Callable[..., Cost], ranks: int, nbytes: int, piece: int, machine: Hockney
-):
-    whole, cut = cost(ranks, nbytes), cost(ranks, nbytes, piece_nbytes=piece)
-    assert (whole.total.nbytes, whole.busiest.nbytes) == (cut.total.nbytes, cut.busiest.nbytes)
-    more = sum(step.times * (step.pieces - 1) for step in cut.steps)
-    expected = predict_seconds(whole, machine) + more * machine.alpha_seconds
-    assert predict_seconds(cut, machine) == pytest.approx(expected)
-
-
 @given(few_ranks, sizes)
 def test_no_allreduce_sends_less_than_the_ring(ranks: int, nbytes: int):
     least = 2 * (ranks - 1) / ranks * nbytes
@@ -125,16 +102,6 @@ def test_an_allreduce_is_a_reduce_scatter_and_an_allgather(ranks: int, nbytes: i
 def test_ranks_that_are_no_power_of_two_pay_two_messages_more():
     assert [recursive_doubling_allreduce_cost(n, 8).busiest.messages for n in (4, 5, 7, 8)] == [2, 3, 3, 3]
     assert [len(recursive_doubling_allreduce_cost(n, 8).steps) for n in (4, 5, 7, 8)] == [1, 3, 3, 1]
-
-
-def test_the_call_and_local_copies_are_added_once():
-    machine = MeasuredMachine(*[Piecewise((math.inf,), (Hockney(a, 0),)) for a in (1.0, 10.0, 100.0, 1000.0)])
-    assert predict_seconds(ring_allgather_cost(3, 30), machine, call_seconds=0.5) == 2 * 10 + 1000 + 0.5
-    assert predict_seconds(ring_reduce_scatter_cost(2, 8), machine) == 10 + 100 + 1000
-    assert predict_seconds(ring_allreduce_cost(2, 8), machine) == 10 + 100 + 10
-    assert predict_seconds(tree_broadcast_cost(4, 8), machine) == 2
-    assert predict_seconds(scatter_allgather_broadcast_cost(2, 8), machine) == 2
-    assert predict_seconds(scatter_allgather_broadcast_cost(3, 9), machine) == 2 + 2 * 10
 
 
 @pytest.mark.parametrize("name", COSTS)

@@ -25,23 +25,6 @@ def test_time_between_messages_is_not_lost() -> None:
     assert predict_seconds(cost, line) == pytest.approx(36e-3)  # known wrong: a bucket never seen
 
 
-def test_adding_refills_the_bucket_up_to_its_burst() -> None:
-    adds = Hockney(0, 0, gamma_seconds_per_byte=1e-7)  # half a millisecond per step
-    without = predict_link_seconds(ring_allreduce_cost(4, 20_000), LINK, NOTHING)
-    instant = LimitedLink(8 * MBIT, 1000, 0.0, 1.0)
-    assert predict_link_seconds(ring_allreduce_cost(4, 20_000), instant, adds) == pytest.approx(
-        30e-3 - 1e-3 + 0.0
-    )
-    assert predict_link_seconds(ring_allreduce_cost(4, 20_000), LINK, adds) == pytest.approx(
-        without + 3 * 0.5e-3
-    )
-
-
-def test_one_rank_and_no_bytes() -> None:
-    assert predict_link_seconds(ring_allreduce_cost(1, 1e6), LINK, NOTHING) == 0
-    assert predict_link_seconds(ring_allreduce_cost(4, 0), LINK, NOTHING) == pytest.approx(6e-3)
-
-
 def samples(truth: LimitedLink) -> list[Sample]:
     found = []
     for rate, burst in ((100 * MBIT, 16_384), (1000 * MBIT, 125_000)):
@@ -61,15 +44,6 @@ def test_a_fit_at_two_rates_finds_the_link_and_so_a_third_rate() -> None:
     assert predict_link_seconds(cost, fitted.at(*third), NOTHING) == pytest.approx(
         predict_link_seconds(cost, truth.at(*third), NOTHING), rel=0.01
     )
-
-
-def test_one_wild_measurement_does_not_move_the_fit() -> None:
-    truth = LimitedLink(100 * MBIT, 16_384, 8e-5, 1.05)
-    wild = [
-        Sample(each.rate_bit_per_s, each.burst_nbytes, each.nbytes, each.seconds * (30 if i == 9 else 1))
-        for i, each in enumerate(samples(truth))
-    ]
-    assert fit_limited_link(wild).overhead == pytest.approx(1.05, rel=0.01)
 
 
 def test_too_few_sizes_are_refused_with_what_to_measure() -> None:

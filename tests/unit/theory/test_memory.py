@@ -17,7 +17,6 @@ from tests.formulas import (
     MOMENTUM_MIXED,
     SGD_FP32,
     SGD_MIXED,
-    bucket_lengths,
     gathered_weights,
     held_state,
     moved_bytes,
@@ -45,10 +44,6 @@ def test_full_precision_counts_what_torch_allocates() -> None:
     assert count * ADAM_FP32.optimizer == sum(t.nbytes for t in moments)
 
 
-def test_mixed_precision_saves_nothing_per_parameter_in_all() -> None:
-    assert ADAM_MIXED.total == ADAM_FP32.total == 16
-
-
 def test_forgetting_the_master_copy_is_caught_by_the_published_figures() -> None:
     forgetful = StateBytes(weights=2, gradients=2, optimizer=8)
     assert forgetful.total * 7_500_000_000 != 120 * 10**9
@@ -64,22 +59,6 @@ def test_bytes_per_rank_are_those_of_the_zero_papers_figure(stage: int, publishe
     assert round(7.5 * bytes_per_parameter(stage, 64), 1) == published
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_one_rank_saves_nothing(stage: int) -> None:
-    assert bytes_per_parameter(stage, 1, ADAM_FP32) == 16
-    assert held_state([10, 3], stage, 1, 0) == StateBytes(52, 52, 104)
-
-
-def test_float32_adam_on_four_ranks() -> None:
-    assert [bytes_per_parameter(stage, 4, ADAM_FP32) for stage in STAGES] == [16, 10, 7, 4]
-
-
-def test_slices_of_every_row_are_even_to_one_number() -> None:
-    held = [held_state([10, 3], 3, 4, rank, ADAM_FP32) for rank in range(4)]
-    assert [each.weights for each in held] == [16, 16, 12, 8]  # 3 + 1, 3 + 1, 2 + 1, 2 + 0 numbers
-    assert sum(each.total for each in held) == 16 * 13
-
-
 def test_frozen_rows_have_weights_only_and_are_dealt_in_stage_3() -> None:
     for stage in (0, 1, 2):
         assert held_state([4], stage, 2, 0, frozen=[6]).weights == 4 * 10
@@ -92,12 +71,6 @@ def test_the_formula_is_the_mean_of_what_ranks_hold() -> None:
         for stage in STAGES:
             total = sum(held_state([8, 12], stage, 4, rank, each).total for rank in range(4))
             assert total / 4 / 20 == bytes_per_parameter(stage, 4, each)
-
-
-def test_buckets_are_filled_from_the_last_parameter_on() -> None:
-    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 5) == [3 + 2, 1, 5]
-    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 6) == [3 + 2 + 1, 5]
-    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 6, weight_bytes=2) == [11]
 
 
 def test_stage_3_has_one_layer_whole_or_two_that_follow_each_other() -> None:

@@ -16,18 +16,6 @@ def test_even_ranges_deal_as_array_split_does(total: int, parts: int) -> None:
     assert [list(part) for part in even_ranges(total, parts)] == expected
 
 
-def test_ten_over_four_is_drawn() -> None:
-    assert even_ranges(10, 4) == [range(3), range(3, 6), range(6, 8), range(8, 10)]
-
-
-def test_a_part_past_the_end_is_empty() -> None:
-    assert [len(part) for part in even_ranges(2, 4)] == [1, 1, 0, 0]
-
-
-def test_one_part_is_the_part_of_that_index() -> None:
-    assert [even_range(10, 3, index) for index in range(3)] == even_ranges(10, 3)
-
-
 @pytest.mark.parametrize(("total", "parts"), [(10, 0), (-1, 2)])
 def test_impossible_cuts_are_refused_with_their_numbers(total: int, parts: int) -> None:
     with pytest.raises(ValueError, match=f"cut {total} items into {parts} parts"):
@@ -74,10 +62,3 @@ def test_fused_ranges_are_full_and_in_order(sizes: list[int], limit: int) -> Non
     assert all(total <= limit or len(part) == 1 for total, part in zip(sums, ranges, strict=True))
     follows = [sizes[part.stop] for part in ranges[:-1]]
     assert all(total + size > limit for total, size in zip(sums, follows, strict=False))  # none is too short
-
-
-def test_fusion_is_drawn() -> None:
-    assert fused_ranges([4, 3, 9, 1, 1], 8) == [range(2), range(2, 3), range(3, 5)]
-    assert fused_ranges([4, 3, 9, 1, 1], 1) == [range(index, index + 1) for index in range(5)]
-    assert fused_ranges([4, 3, 9, 1, 1], 18) == [range(5)]
-    assert fused_ranges([], 8) == []

@@ -12,7 +12,7 @@ from course_lib.theory.planner.models import Part, TransformerShape, parameter_c
 from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.training.models import parameter_count as numbers_of
 from course_lib.training.transformer import build_transformer
-from tests.formulas import leaves, transformer_activations
+from tests.formulas import transformer_activations
 
 SMALL = TransformerShape(blocks=2, width=64, length=64, vocabulary=256, heads=4)
 WIDE = TransformerShape(blocks=4, width=128, length=32, vocabulary=64, heads=4)
@@ -123,8 +123,3 @@ def test_groups_shard_inside_a_group_alone() -> None:
     layers = SMALL.layers(Part(1))
     flat, hybrid = (state_of(layers, Plan(data=4, zero=3, groups=n))["weights"].value for n in (1, 2))
     assert hybrid == 2 * flat
-
-
-def test_nothing_in_a_prediction_is_a_number_from_nowhere() -> None:
-    plan = Plan(data=2, zero=2, pipeline=2, microbatches=4)
-    assert all(leaf.source in ("given", "counted") for leaf in leaves(memory_of(SMALL, 16, plan)))

@@ -5,14 +5,9 @@ import pytest
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import (
     Window,
-    extra_pixels,
     fused_halo,
     fused_needs,
     halo_of,
-    overlap,
-)
-from tests.formulas import (
-    tile_shape,
 )
 
 WINDOWS = [
@@ -83,19 +78,6 @@ def test_a_tile_may_need_nothing_of_its_own() -> None:
     assert (len(other.kept), other.before, other.after) == (0, 2, 0)
 
 
-def test_overlaps() -> None:
-    assert overlap(range(5), range(3, 9)) == range(3, 5)
-    assert len(overlap(range(2), range(5, 9))) == 0
-
-
-def test_shapes_of_tiles() -> None:
-    assert [tile_shape(s, 4) for s in ("vertical", "horizontal", "square")] == [(1, 4), (4, 1), (2, 2)]
-    with pytest.raises(ValueError, match="6 tiles make no square; use 4 tiles"):
-        tile_shape("square", 6)
-    with pytest.raises(ValueError, match="there is no shape 'round'"):
-        tile_shape("round", 4)
-
-
 def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
     assert fused_halo([Window(3, before=1, after=1)] * 3) == (3, 3)
     strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
@@ -104,12 +86,6 @@ def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
     assert (8 - needed.start, needed.stop - 16) == fused_halo(strided)
     needs = fused_needs([Window(3, before=1, after=1)] * 3, range(4, 8))
     assert needs == [range(1, 11), range(2, 10), range(3, 9), range(4, 8)]
-
-
-def test_extra_pixels_are_counted() -> None:
-    layers = [Window(3, before=1, after=1)] * 2
-    assert extra_pixels(layers[:1], (4, 4)) == 0
-    assert extra_pixels(layers, (4, 4)) == pytest.approx((36 + 16) / 32 - 1)
 
 
 def test_a_window_that_does_not_fit_is_refused() -> None:

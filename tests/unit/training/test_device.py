@@ -37,11 +37,6 @@ def test_without_a_gpu_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         use_device("cuda")
 
 
-def test_the_cpu_needs_no_gpu_and_keeps_its_backend() -> None:
-    device = use_device("cpu", 7)
-    assert device == torch.device("cpu") and backend_for(device, "mpi4py") == "mpi4py"
-
-
 class Noting(torch.Tensor):
     """A tensor that notes where it is copied."""
 
@@ -65,8 +60,3 @@ def test_a_step_copies_inputs_and_targets_to_the_device(device: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     make_step(model, summed_cross_entropy, optimizer, device=device)(batch)
     assert copied == [device, device]
-
-
-def test_on_the_cpu_nothing_is_copied() -> None:
-    inputs = torch.rand(2)
-    assert inputs.to("cpu") is inputs

@@ -29,10 +29,6 @@ def test_precision_counts_what_is_stated_and_recall_what_is_missing(
     assert fact_scores(text, TEXT, FACTS) == pytest.approx(expected)
 
 
-def test_a_capital_that_only_begins_a_sentence_makes_no_name() -> None:
-    assert fact_scores("Guests left. Ilse stayed.", TEXT, FACTS) == (1.0, 0.0)
-
-
 @pytest.mark.parametrize(
     ("text", "reference", "expected"),
     [
@@ -63,10 +59,6 @@ def test_every_article_is_short_and_its_facts_are_in_text_and_summary() -> None:
         assert 4 <= len(article["facts"]) == len(set(article["facts"]))
         assert all(fact in article["text"] for fact in article["facts"])
         assert fact_scores(article["summary"], article["text"], article["facts"]) == (1.0, 1.0)
-
-
-def test_no_two_articles_are_about_the_same_person() -> None:
-    assert len({article["facts"][0] for article in ARTICLES}) == 60
 
 
 def test_a_swapped_name_is_one_wrong_fact_and_few_words() -> None:

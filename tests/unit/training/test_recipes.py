@@ -1,13 +1,10 @@
 """A recipe: its steps, and its decay, whoever calls the optimizer."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from course_lib.training.loop import shuffled_batches
-from course_lib.training.models import MNIST_MODELS
-from course_lib.training.recipes import RECIPES, Recipe, decay_learning_rate
+from course_lib.training.recipes import Recipe, decay_learning_rate
 
 
 def learning_rates(optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
@@ -22,11 +19,6 @@ def parameters() -> list[torch.nn.Parameter]:
     parameter = torch.nn.Parameter(torch.zeros(3))
     parameter.grad = torch.zeros(3)
     return [parameter]
-
-
-def test_every_model_of_mnist_has_a_recipe_of_the_same_batch_and_epochs() -> None:
-    assert RECIPES.keys() == MNIST_MODELS.keys()
-    assert {(recipe.batch_size, recipe.epochs) for recipe in RECIPES.values()} == {(128, 5)}
 
 
 @pytest.mark.parametrize(("samples", "steps"), [(60_000, 5 * 469), (128, 5), (129, 10), (1, 5)])
@@ -57,14 +49,3 @@ def test_a_decay_can_be_resumed_where_it_was() -> None:
     decay_learning_rate(resumed, 4).load_state_dict(scheduler.state_dict())
     resumed.load_state_dict(first.state_dict())
     assert learning_rates(resumed, 2) == pytest.approx([0.2, 0])
-
-
-def test_a_decay_over_no_steps_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot decay over 0 steps; give the steps of all epochs"):
-        decay_learning_rate(torch.optim.SGD(parameters(), lr=0.1), 0)
-
-
-def test_a_fixed_batch_on_each_of_eight_ranks_takes_an_eighth_of_the_steps() -> None:
-    recipe = RECIPES["cnn"]
-    on_eight = replace(recipe, batch_size=8 * recipe.batch_size)
-    assert recipe.steps(60_000) == 2345 and on_eight.steps(60_000) == 295

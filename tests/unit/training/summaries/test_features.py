@@ -31,49 +31,12 @@ def features(parts: list[str], rarity: Rarity | None = None) -> dict[str, np.nda
     return dict(zip(NAMES, table.T, strict=True))
 
 
-def test_there_are_seventeen() -> None:
-    assert NUMBER == 17 == len(set(NAMES))
-
-
 def test_rarity_is_zero_for_a_word_of_every_article_and_one_for_an_unknown_word() -> None:
     rarity = count_rarity(["the mill", "The rain", "the the end"])
     assert rarity.of("the") == pytest.approx(0)
     assert rarity.of("harbour") == 1
     assert rarity.of("mill") == pytest.approx(1 - math.log(2) / math.log(4))
     assert Rarity(0, {}).of("mill") == 1
-
-
-def test_places_run_from_the_front_and_from_the_back() -> None:
-    found = features(PARTS)
-    assert found["first"].tolist() == [1, 0, 0, 0]
-    assert found["place"].tolist() == [0, 0.25, 0.5, 0.75]
-    assert found["nearness to the front"] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
-    assert found["nearness to the end"] == pytest.approx([1 / 4, 1 / 3, 1 / 2, 1])
-    assert found["sentences"] == pytest.approx([math.log(4) / 5] * 4)
-
-
-def test_lengths_are_in_words() -> None:
-    found, mean = features(PARTS), (7 + 4 + 2 + 8) / 4
-    assert found["words"] == pytest.approx([math.log(1 + n) / 5 for n in (7, 4, 2, 8)])
-    assert found["words beside the mean"] == pytest.approx([n / (n + mean) for n in (7, 4, 2, 8)])
-    assert found["at most five words"].tolist() == [0, 1, 1, 0]
-
-
-def test_marks_of_form_are_counted() -> None:
-    found = features(PARTS)
-    assert found["capitals"] == pytest.approx([2 / 7, 0, 1 / 2, 1 / 8])  # "It is a quote, no capital
-    assert found["digits"] == pytest.approx([1 / 7, 0, 0, 0])
-    assert found["quotes"].tolist() == [0, 0.5, 0, 0]
-    assert found["refers back"].tolist() == [0, 1, 1, 0]
-    assert found["speech"].tolist() == [0, 1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("part", "marks"),
-    [("She doesn't.", 0), ("the workers' hall", 1), ("'Never' again", 2), ("“Never” again", 2)],
-)
-def test_an_apostrophe_inside_a_word_is_no_quote(part: str, marks: int) -> None:
-    assert features([part])["quotes"].tolist() == [marks / 4]
 
 
 def test_cosines_are_those_of_tf_idf_vectors() -> None:
