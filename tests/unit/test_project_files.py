@@ -27,6 +27,7 @@ FACTS = {  # numbers that several pages say, and the ways in which they say them
     "free disk": (r"(\d+) GB of (?:free )?disk\b",),
     "memory of a hub's learner": (r"(\d+) GB per learner", r"seat is limited to (\d+) GB"),
     "the most in lesson 07": (r"all of lesson 07 \| (\S+) GB", r"\[(\S+) GB at most\]", r"07 takes (\S+) GB"),
+    "newest Python": (r"3\.11 to (3\.\d+)",),
     "MB to download": (r"\| about (\d+) MB", r"downloads about (\d+) MB", r"laptops × (\d+) MB"),
 }
 
