@@ -1,4 +1,4 @@
-"""The tables of docs/several-machines/measured.md, made from the recorded results, so that no figure is written twice.
+"""The tables of docs/several-machines/measured.md, from the recorded results: no figure is written twice.
 
     python -m benchmarks.recorded            replace the tables of the page
 

@@ -1,4 +1,4 @@
-"""The licence of every package in `requirements.lock`, as the packages say it: `docs/maintainers/licences.md`.
+"""`docs/maintainers/licences.md`: the licence of every package in `requirements.lock`, as it says itself.
 
     make licences
 
