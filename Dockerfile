@@ -16,7 +16,7 @@ LABEL org.opencontainers.image.title="Distributed deep learning on a real MPI cl
       org.opencontainers.image.licenses="BSD-3-Clause AND CC-BY-4.0"
 
 # tini: MPI processes outlive their parents, and PID 1 must reap them. gcc: lesson 01 compiles a C program.
-# iproute2: one container can play several nodes (docs/several-machines.md).
+# iproute2: one container can play several nodes (docs/several-machines/lab.md).
 RUN packages='tini gcc libc6-dev iproute2' \
  && { python3 -c 'import ensurepip' 2>/dev/null || packages="$packages python3-venv"; } \
  && apt-get update \

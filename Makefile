@@ -55,7 +55,7 @@ help:
 	@echo 'make slides      make the slides of all lessons in build/slides (one: make slides LESSON=02)'
 	@echo 'make clean       stop clusters that were left behind, remove build/'
 	@echo 'make lock        rewrite the two lists of pins after a change of a pyproject.toml (newest of all: UPGRADE=1)'
-	@echo 'make licences    rewrite docs/licences.md from requirements.lock'
+	@echo 'make licences    rewrite docs/maintainers/licences.md from requirements.lock'
 	@echo 'make audit       ask whether a pinned version has a known vulnerability'
 	@echo 'make schemas     compare workflows, compose.yaml and CITATION.cff with their schemas'
 	@echo 'make image       build the container image and check it'

@@ -1,4 +1,4 @@
-"""The tables of docs/several-machines.md, made from the recorded results, so that no figure is written twice.
+"""The tables of docs/several-machines/measured.md, from the recorded results: no figure is written twice.
 
     python -m benchmarks.recorded            replace the tables of the page
 
@@ -37,7 +37,7 @@ from course.lessons.l07_ddp_on_mnist.study_tables import Timing, timings
 from course.paths import ROOT
 from mpi_classroom.network_commands import parse_rate
 
-PAGE = ROOT / "docs" / "several-machines.md"
+PAGE = ROOT / "docs" / "several-machines" / "measured.md"
 RESULTS = ROOT / "benchmarks" / "results"
 STUDY, STUDY_BOTH_WAYS = "study_100mbit", "study_100mbit_both_ways"
 BLOCK = re.compile(r"(<!-- recorded: (\S+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)

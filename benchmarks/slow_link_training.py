@@ -21,8 +21,8 @@ while the test images are scored. Bytes are those that the network device counts
 
     python -m benchmarks.slow_link_training [--quick] [--json FILE]
 
-It needs what a lab needs (docs/several-machines.md). With COURSE_DATA set to a folder that has it, it trains
-on the real MNIST, else on drawn digits.
+It needs what a lab needs (docs/several-machines/lab.md). With COURSE_DATA set to a folder that has it, it
+trains on the real MNIST, else on drawn digits.
 """
 
 from __future__ import annotations

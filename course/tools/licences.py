@@ -1,4 +1,4 @@
-"""The licence of every package in `requirements.lock`, as the packages say it: `docs/licences.md`.
+"""`docs/maintainers/licences.md`: the licence of every package in `requirements.lock`, as it says itself.
 
     make licences
 
@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, distribution, distributions
 from course.paths import ROOT
 from course.tools.pins import LOCK, pins
 
-PAGE = ROOT / "docs" / "licences.md"
+PAGE = ROOT / "docs" / "maintainers" / "licences.md"
 HEADER = """\
 # Licences of what the course installs
 

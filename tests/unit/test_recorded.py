@@ -1,4 +1,4 @@
-"""The tables of docs/several-machines.md agree with the recorded results, and say what these say."""
+"""The tables of docs/several-machines/measured.md agree with the recorded results, and say what these say."""
 
 import json
 import math

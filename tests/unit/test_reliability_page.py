@@ -1,11 +1,13 @@
-"""docs/reliability.md promises only what a test holds."""
+"""The two pages of promises, for users and for maintainers, promise only what a test holds."""
 
 import ast
 import re
 
 from course.paths import ROOT
 
-PAGE = (ROOT / "docs" / "reliability.md").read_text()
+PAGE = "\n".join(
+    (ROOT / "docs" / name).read_text() for name in ("maintainers/reliability.md", "reliability.md")
+)
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 

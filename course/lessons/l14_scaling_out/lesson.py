@@ -173,7 +173,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# Or send less. Seconds until the same accuracy, on *two* machines ([recorded](../docs/several-machines.md#what-helps-on-a-slow-link)):
+# Or send less. Seconds until the same accuracy, on *two* machines ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)):
 #
 # | | a step sends | seconds |
 # |---|---|---|
@@ -358,7 +358,7 @@ for way, took in forecasts(nodes, 102.2e6, alpha=5e-6, beta=1 / 12.5e9).items():
 #
 # **Your own cluster.** `14_slow_link.py` fits α and β of any link. First on a network with real packets: four **nodes** on this machine, with a network,
 # host name and shared memory each, joined by links that are limited to 100 Mbit/s. (It needs Linux and the right to make network namespaces;
-# [Several machines](../docs/several-machines.md#a-lab-on-one-machine).)
+# [Several machines](../docs/several-machines/lab.md).)
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.network import network
@@ -384,7 +384,7 @@ except NetworkError as error:
 # ```
 #
 # **Slurm** gives nodes to jobs that wait in a queue; a real **batch script** holds its options in lines `#SBATCH`. On **Kubernetes**, which runs containers, an add-on called
-# MPI Operator reads an **MPIJob**. [Several machines](../docs/several-machines.md#with-slurm) has complete files, and says which of these we ran.
+# MPI Operator reads an **MPIJob**. [Several machines](../docs/several-machines/README.md) has complete files, and says which of these we ran.
 
 # %% tags=["exercise: 14.q2"]
 

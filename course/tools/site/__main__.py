@@ -34,8 +34,15 @@ COPIED = (
     "CITATION.cff",
     "LICENSE",
     "data/README.md",
+    "tests/README.md",
 )
-FOLDERS = {"decisions": "Decisions", "teaching": "For instructors", "lessons": "Lesson by lesson"}
+FOLDERS = {
+    "decisions": "Decisions",
+    "teaching": "For instructors",
+    "lessons": "Lesson by lesson",
+    "maintainers": "For maintainers",
+    "several-machines": "Several machines",
+}
 
 
 def write_sources(folder: Path) -> None:
