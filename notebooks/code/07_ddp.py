@@ -47,9 +47,9 @@ rank, size = dist.get_rank(), dist.get_world_size()
 
 # %%
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
+torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding; slow on GPUs
 
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images = torch.from_numpy(digits["train_images"] / 16)
 labels = torch.from_numpy(digits["train_labels"]).long()
 new_images = torch.from_numpy(digits["test_images"] / 16)

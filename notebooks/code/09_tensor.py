@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images, new_images = (digits[f"{part}_images"].reshape(-1, 64) / 16 for part in ("train", "test"))
 targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the others
 
@@ -37,7 +37,7 @@ def network(comm, weights, pixels):
 
 
 def gradients(comm, weights, pixels, targets):
-    """Backward: the gradients of half the mean squared error."""
+    """Backward: the gradients of half an image's squared error, the mean over the images."""
     _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
     d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
@@ -92,5 +92,5 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 # %%
 weights = collected(comm, train(comm))
 if comm.rank == 0:
-    count, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
-    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {count} of 297 new images right")
+    n_right, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
+    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {n_right} of 297 new images right")

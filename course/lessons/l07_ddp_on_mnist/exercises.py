@@ -373,10 +373,10 @@ WHICH_CONTROL = Question(
             belief="communication-costs-accuracy",
         ),
         Option(
-            "64 GPUs with another seed",
-            reply="That tells how far seeds move the accuracy. Each GPU would still normalise over 4 images "
-            "in place of 256.",
-            belief="seeds-explain-it",
+            "64 GPUs at 64 times the rate",
+            reply="A rate goes with the global batch, and that is 256 both times. Each GPU would still "
+            "normalise over 4 images in place of 256.",
+            belief="ranks-want-a-larger-rate",
         ),
         Option(
             "64 GPUs with SyncBatchNorm",

@@ -45,7 +45,7 @@ import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images, new_images = (digits[f"{part}_images"].reshape(-1, 64) / 16 for part in ("train", "test"))
 targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the others
 
@@ -79,7 +79,7 @@ def network(comm, weights, pixels):
 
 
 def gradients(comm, weights, pixels, targets):
-    """Backward: the gradients of half the mean squared error."""
+    """Backward: the gradients of half an image's squared error, the mean over the images."""
     _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
     d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
@@ -115,7 +115,7 @@ def train(comm):
 
 
 # %% [markdown]
-# We count the images read correctly. We also collect the pieces, as for saving the model; of `first`, our copy should do.
+# How many images are read correctly? We also collect the pieces, as for saving the model; of `first`, our copy should do.
 
 
 # %%
@@ -153,10 +153,8 @@ for team in MPI.COMM_SELF, comm:
 
 # %%
 # %%px
-drift = float(abs(weights[0] - comm.bcast(weights[0])).max())
-
-# %%
-print("largest difference from rank 0's `first`, per rank:", *(f"{each:.2f}" for each in cluster["drift"]))
+drift = abs(weights[0] - comm.bcast(weights[0])).max()
+print(f"up to {drift:.2f} from rank 0's `first`, whose weights are about ±{weights[0].std():.2f}")
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is missing?
@@ -174,8 +172,8 @@ print("largest difference from rank 0's `first`, per rank:", *(f"{each:.2f}" for
 # %%px --save 09_tensor.py
 weights = collected(comm, train(comm))
 if comm.rank == 0:
-    count, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
-    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {count} of 297 new images right")
+    n_right, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
+    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {n_right} of 297 new images right")
 
 # %%
 # !mpiexec -n 1 python code/09_tensor.py
@@ -218,19 +216,16 @@ class Counting(MPI.Intracomm):
 
 
 rows = []
-data = sum(weight.nbytes for weight in new_weights(MPI.COMM_SELF))  # a gradient is as large as its weight
+grad_bytes = sum(weight.nbytes for weight in new_weights(MPI.COMM_SELF))  # as large as the weights
 for batch in 32, 64, 128, 256, 512, 1024:
     tensor = Counting(comm)
     gradients(tensor, new_weights(tensor), images[:batch], targets[:batch])
-    for way, nbytes in ("tensor", tensor.nbytes), ("data", data):
+    for way, nbytes in ("tensor", tensor.nbytes), ("data", grad_bytes):
         rows.append(count(nbytes, unit="bytes", batch=batch, parallelism=way))
 met = [one["batch"] for one, other in zip(rows[::2], rows[1::2]) if one.value == other.value]
 
 # %% tags=["nbval-ignore-output"]
 show(cluster[0]["rows"], x="batch", y="all-reduced per step", by="parallelism")
-
-# %% [markdown]
-# Were you right?
 
 # %%
 outcome("At which batch do both send equally many bytes?", cluster["met"][0][0], word="they met at")
@@ -353,7 +348,7 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair too, and each pair has one all-reduce per direction. Weights are not all that fills memory: forward keeps **activations** for backward. **Vote:** of one
+# Attention is a pair too, and each pair has one all-reduce per direction. (Six heads do not divide by four: real models choose numbers that do.) Weights are not all that fills memory: forward keeps **activations** for backward. **Vote:** of one
 # process's activations, the fullest of four ranks keeps (a) a quarter, (b) about half, (c) all.
 
 # %%

@@ -77,7 +77,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "mistakes-raise-errors": "a mistake in distributed training raises an error",
         "own-seed-own-share": "another seed on every rank gives each its own shard of the images",
         "ddp-sums": "DDP adds up the gradients of the ranks",
-        "seeds-explain-it": "a difference between two runs is a matter of seeds",
+        "ranks-want-a-larger-rate": "more ranks want a larger rate, even if the global batch stays",
         "samplers-cut-exactly": "a sampler gives every image to exactly one rank",
         "rank-0-prints-its-own": "what rank 0 prints is true of rank 0 only",
         "seconds-travel": "seconds on two machines can be compared",
