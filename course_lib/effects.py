@@ -7,6 +7,7 @@ A laptop's ranks exchange messages in microseconds, so waiting for them is hard 
     mpiexec -n 8 python -m course_lib.effects 0.02 0.1 code.py   a whole program whose messages are slow
     straggler(comm, rank=1, seconds=0.02)                        rank 1 sleeps, the others go on
     with memory_limit(192 * 2**20): ...                          more than 192 MiB of new memory is refused
+    runs_within(192, 2, "code.py", "train(comm)")                the same in a job of two ranks: is it enough?
 
 Who is delayed sleeps: that takes no core from the other ranks. Results never change, only times do. Use
 these to understand a program; they are not part of one that you take home.
@@ -14,12 +15,15 @@ these to understand a program; they are not part of one that you take home.
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import which
 from time import monotonic, sleep
 from typing import Any, cast
 
@@ -27,6 +31,14 @@ import numpy as np
 from mpi4py import MPI
 
 STATUS = Path("/proc/self/status")
+LIMITED = """
+import runpy, sys
+from course_lib.effects import memory_limit
+mib, program, code, first = sys.argv[1:]
+names = runpy.run_path(program)
+exec(first, names)
+with memory_limit(int(mib) * 2**20):
+    exec(code, names)"""
 ANY, ANY_TAG = MPI.ANY_SOURCE, MPI.ANY_TAG
 _NOTES = MPI.Comm.Create_keyval()  # of a communicator: the one beside it for the notes
 
@@ -230,6 +242,25 @@ def memory_limit(nbytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def runs_within(mib: int, ranks: int, program: str, code: str, first: str = "") -> bool:
+    """Whether `code` ends when each of so many ranks may allocate at most `mib` MiB for it.
+
+    A job of its own: each rank loads the file `program`, runs `first` without a limit, since libraries
+    allocate some things only once, and then `code`; both see the program's names. Raises RuntimeError with
+    what the job wrote if it failed for another reason, OSError as `memory_limit` does.
+    """
+    if not STATUS.exists():
+        raise OSError(f"{STATUS} is missing: a process's memory can be limited on Linux only; go on without")
+    folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    command = [which("mpiexec", path=folders) or "mpiexec", "-n", str(ranks), sys.executable]
+    command += ["-m", "mpi4py", "-c", LIMITED, str(mib), program, code, first]  # -m mpi4py: an error ends all
+    apart = os.environ | {"MALLOC_MMAP_THRESHOLD_": "100000"}  # freed arrays go back at once
+    job = subprocess.run(command, capture_output=True, text=True, env=apart, timeout=300)
+    if job.returncode and "alloc" not in job.stderr:
+        raise RuntimeError(f"the job of {ranks} ranks failed, but not for want of memory:\n{job.stderr}")
+    return job.returncode == 0
 
 
 def run_slowly(seconds: str, gbit_per_s: str, program: str, *arguments: str) -> None:

@@ -21,6 +21,7 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
+# `__file__` is code/11_zero.py, to which `--save` copies this cell
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images = torch.from_numpy(digits["train_images"][:128] / 16).flatten(1)  # handwritten digits, 8 × 8 pixels
 labels = torch.from_numpy(digits["train_labels"][:128]).long()
@@ -59,7 +60,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
         sum_in_backward(comm, model, mine)  # section 3
     if stage == 3:
         gather_in_time(comm, model, mine)  # section 3
-    optimizer = torch.optim.Adam(mine, lr=0.01, foreach=False)  # few temporary arrays
+    optimizer = torch.optim.Adam(mine, lr=0.01)
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
         # divided by the number of all images: the ranks' losses add up to the mean

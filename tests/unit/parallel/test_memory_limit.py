@@ -1,10 +1,12 @@
 """A model that one limited process cannot hold, and two can; the limit is theirs alone."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from course.lessons.shared.memory_limit import STATUS, fits, layer_bytes
+from course_lib.effects import runs_within
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
 
@@ -36,3 +38,12 @@ def test_this_process_may_still_use_what_it_likes() -> None:
 def test_ranks_without_a_layer_are_refused() -> None:
     with pytest.raises(ValueError, match="16 layers on 17 ranks"):
         fits(17, 192)
+
+
+def test_a_job_runs_within_a_limit_or_not_and_another_mistake_is_an_error(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import numpy as np\n")
+    assert runs_within(64, 2, str(program), "np.ones(4 * 2**20)", first="np.ones(16 * 2**20)")  # 32 MiB
+    assert not runs_within(64, 2, str(program), "np.ones(16 * 2**20)")  # 128 MiB
+    with pytest.raises(RuntimeError, match=r"not for want of memory(.|\n)*NameError"):
+        runs_within(64, 1, str(program), "nowhere")
