@@ -471,7 +471,9 @@ def test_progress_lists_what_was_passed_and_what_was_not_attempted(home):
     write_lesson(home, "00_start_here", "x = 1")
     write_lesson(home, "01_mpi_basics", "x = 1")
     (home / "my_course").mkdir()
-    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3, "hints": 1}}')
+    (home / "my_course" / ".progress.json").write_text(
+        '{"edition": {"number": 3}, "01.1": {"passed": true, "tries": 3, "hints": 1}}'
+    )
     result = course("progress")
     assert result.exit_code == 0
     assert "01 · mpi basics" in result.output and "passed, 3 tries, 1 hint" in result.output
@@ -479,10 +481,23 @@ def test_progress_lists_what_was_passed_and_what_was_not_attempted(home):
     assert "00.1" not in course("progress", "01").output
 
 
+def test_progress_of_the_second_edition_is_kept_under_its_old_names_and_does_not_count(home):
+    write_lesson(home, "06_data_parallel_by_hand", "x = 1")
+    (home / "my_course").mkdir()
+    file = home / "my_course" / ".progress.json"
+    file.write_text('{"06.1": {"passed": true, "tries": 3}, "06.4": {"passed": true, "tries": 1}}')
+    output = course("progress").output
+    assert "06.1   A share of the loss                           not attempted" in output
+    assert "passed before the lessons changed (edition 2): 06.1, 06.4" in output
+    assert "0 of 2 exercises passed" in output
+
+
 def test_progress_is_exported_to_a_file_and_says_how_much(home):
     write_lesson(home, "01_mpi_basics", "x = 1")
     (home / "my_course").mkdir()
-    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3}}')
+    (home / "my_course" / ".progress.json").write_text(
+        '{"edition": {"number": 3}, "01.1": {"passed": true, "tries": 3}}'
+    )
     result = course("progress", "--export", home / "mine.csv")
     lines = (home / "mine.csv").read_text().splitlines()
     assert result.output == f"{home}/mine.csv: {len(lines) - 1} exercises, questions and predictions.\n"
