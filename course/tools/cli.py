@@ -223,6 +223,21 @@ def schedule(
 
 
 @app.command()
+def quizzes(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="For example quizzes.csv.")] = "quizzes.csv",
+) -> None:
+    """Write all questions as a table: those of the lessons, with replies, and those of both tests."""
+    with one_sentence():
+        from pathlib import Path
+
+        from course import paths
+        from course.tools.catalogue import resolve
+        from course.tools.quizzes import write_quizzes
+
+        typer.echo(f"{file}: {write_quizzes(Path(file), resolve([], paths.NOTEBOOKS))} questions.")
+
+
+@app.command()
 def fetch(
     sets: Annotated[
         list[str] | None,
