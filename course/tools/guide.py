@@ -41,7 +41,7 @@ from course.tools.times import (
 from mpi_classroom.exercises import Exercise, Question
 
 GUIDE = ROOT / "docs" / "teaching"
-WALKS = {"3-hours.md": "three hours"}  # page: its track
+WALKS = {"2-hours.md": "two hours", "3-hours.md": "three hours"}  # page: its track
 HEADINGS = (
     "The point",
     "Show",
@@ -57,14 +57,14 @@ SLOT = re.compile(r"^## \d\d:\d\d · (.+)$", re.MULTILINE)
 ROW = re.compile(r"^\| (?:\d\d:\d\d )?\| (.+?) \|(.*)$", re.MULTILINE)
 VOTE, MINUTES_PER_VOTE = re.compile(r"\*\*[^*]*(?:vote|guess)[^*]*\*\*", re.IGNORECASE), 1
 HURRY = 0.8  # of a reader's minutes: a section is not run through in less
-DISCUSS = re.compile(r"^## Discuss\n+(.*?)\s*<details><summary>[^<]*</summary>(.*?)</details>", re.M | re.S)
+ENDS_CORE = re.compile(r"^## Discuss\n+(.*?)\s*<details><summary>[^<]*</summary>(.*?)</details>", re.M | re.S)
 
 # -------------------------------------------------------------------- a lesson's page
 
 
 def facts(lesson: LessonSource) -> str:
     """Minutes, run times, tracks, and what the lesson builds on."""
-    takes, ran = minutes(lesson), run_seconds(notebook_of(lesson.source))
+    takes, says, ran = minutes(lesson), lesson.frame.minutes, run_seconds(notebook_of(lesson.source))
     slot = lesson_slot(lesson.number, {lesson.number: takes["core"] - DISCUSS}, {lesson.number: ""}).minutes
     before = re.search(r"^\| \*\*Before this\*\* \| (.+?) \|$", lesson.cells[0].source, re.MULTILINE)
     builds_on = re.sub(r"\]\((\d\d_\w+\.ipynb)", r"](../../../notebooks/\1", before[1] if before else "–")
@@ -72,8 +72,9 @@ def facts(lesson: LessonSource) -> str:
     running = f"core {about(ran['core'])} and More {about(ran['more'])}, on 2 cores. " if ran else ""
     rows = {
         "The lesson": f"[{label(lesson.source)}](../../../notebooks/{stem(lesson.source)}.ipynb)",
-        "A learner's minutes": f"core {takes['core']}, More {takes['more']}, warm-up {takes['warm-up']}",
-        "In a schedule": f"{slot} min: {slot - DISCUSSION} for the core, {DISCUSSION} for vote and questions",
+        "A learner's minutes": f"core {says['core']}, More {says.get(MORE, 0)}, warm-up {takes['warm-up']}",
+        "In a schedule": f"{slot} min: {slot - DISCUSSION} for the core without its discussion, "
+        f"{DISCUSSION} for vote and questions",
         "The cells run for": f"{running}Not measured on 4 or 8 cores",
         "Builds on": builds_on,
         "Tracks": ", ".join(tracks),
@@ -89,7 +90,7 @@ def about(seconds: int) -> str:
 def discussion(lesson: LessonSource) -> str:
     """The question that ends the core, and the answer that the notebook folds away."""
     text = "\n\n".join(cell.source for cell in core_cells(lesson) if cell.cell_type == "markdown")
-    found = DISCUSS.search(text)
+    found = ENDS_CORE.search(text)
     if found is None:
         return ""
     question, answer = (" ".join(part.split()) for part in found.groups())
