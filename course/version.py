@@ -36,7 +36,9 @@ def course_version(root: Path = ROOT) -> str:
 def made_from(root: Path, files: Iterable[Path]) -> str:
     """The text of MADE_FROM for `files` of the clone at `root`."""
     _, _, commit = course_version(root).partition(", ")
-    return "\n".join([commit or "no commit", *(f"{_sha256(path)}  {path.relative_to(root)}" for path in files)])
+    return "\n".join(
+        [commit or "no commit", *(f"{_sha256(path)}  {path.relative_to(root)}" for path in files)]
+    )
 
 
 def _from_bundle(root: Path) -> str:

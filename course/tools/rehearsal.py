@@ -96,7 +96,9 @@ def rehearse(hub: Hub, name: str) -> Rehearsed:
     except (OSError, websocket.WebSocketException) as error:
         return Rehearsed(name, failed=str(error) or type(error).__name__)
     if EXPECTED not in said:
-        return Rehearsed(name, failed=said.strip().splitlines()[-1] if said.strip() else "the cell said nothing")
+        return Rehearsed(
+            name, failed=said.strip().splitlines()[-1] if said.strip() else "the cell said nothing"
+        )
     return Rehearsed(name, server - began, time.monotonic() - server)
 
 
@@ -119,7 +121,9 @@ def words(found: Sequence[Rehearsed], free: int) -> list[str]:
     lines = [f"{len(found) - len(failed)} of {len(found)} learners had four ranks."]
     if went := [each for each in found if not each.failed]:
         server, cell = max(each.server for each in went), max(each.cell for each in went)
-        lines.append(f"The slowest server came after {server:.0f} s, the slowest cell took {cell:.0f} s more.")
+        lines.append(
+            f"The slowest server came after {server:.0f} s, the slowest cell took {cell:.0f} s more."
+        )
     lines.append(f"Memory left while all had them: {free / 1e9:.1f} GB. A lesson takes more: one-server.md.")
     return [*lines, *(f"{each.name}: {each.failed}" for each in failed)]
 

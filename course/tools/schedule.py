@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from course.paths import ROOT
 from course.tools.build import lesson_sources
@@ -88,7 +88,7 @@ def arranged(slots: Sequence[Slot], length: int) -> list[Slot]:
     """`slots` of a session of `length` minutes with its breaks, and a change between two lessons."""
     found = with_breaks(slots, length)
     result = found[:1]
-    for before, slot in zip(found, found[1:], strict=False):
+    for before, slot in pairwise(found):
         result += [Slot(CHANGE, NEXT)] if before.lesson and slot.lesson else []
         result.append(slot)
     return result

@@ -49,7 +49,9 @@ def test_a_question_without_an_answer_is_no_row_in_silence() -> None:
     page = "\n## Pre-test\n\n1. Who?\n   - (a) I\n   - (b) You\n"
     with pytest.raises(KeyError):
         list(of_tests(page))
-    assert [row["right"] for row in of_tests(page + "\n## Answers\n\n| 1 | x | 00 | b | a | why |\n")] == ["b"]
+    assert [row["right"] for row in of_tests(page + "\n## Answers\n\n| 1 | x | 00 | b | a | why |\n")] == [
+        "b"
+    ]
 
 
 def test_another_kind_of_file_is_one_sentence(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A schedule fills its hours exactly, in the order of the lessons, and says what does not fit."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def real() -> dict[str, list[list[Slot]]]:
 
 def impossible(session: list[Slot]) -> list[str]:
     """What nobody can do in a session: lessons without a change, too long without a break, no slack."""
-    pairs = zip(session, session[1:], strict=False)
+    pairs = itertools.pairwise(session)
     found = [f"no change before {after.what}" for before, after in pairs if before.lesson and after.lesson]
     length = sum(slot.minutes for slot in session)
     wanted = (length > 90) + (length > 150)
@@ -91,12 +92,13 @@ def test_afternoons_begin_an_hour_after_the_morning_has_ended_or_when_you_say() 
         [line for line in lines_of(find_track("one day"), "08:30", asked) if line.endswith("End |")]
         for asked in ("", "14:00")
     ]
-    assert starts == [["| 11:45 |  | End |", "| 16:00 |  | End |"], ["| 11:45 |  | End |", "| 17:15 |  | End |"]]
+    assert starts == [
+        ["| 11:45 |  | End |", "| 16:00 |  | End |"],
+        ["| 11:45 |  | End |", "| 17:15 |  | End |"],
+    ]
 
 
-def test_a_time_that_was_typed_by_hand_is_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_time_that_was_typed_by_hand_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     typed = tmp_path / "schedules.md"
     typed.write_text(re.sub("09:35", "09:30", schedule.PAGE.read_text(), count=1))
     monkeypatch.setattr(schedule, "PAGE", typed)
