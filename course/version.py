@@ -1,7 +1,7 @@
 """Which course this is: version and commit, and whether files differ. Thirty laptops can be compared by it.
 
-A clone asks git. A folder that was installed from a bundle has MADE_FROM: the bundle's commit, and the sha256 of
-each file.
+A clone asks git. A folder that was installed from a bundle has MADE_FROM: the bundle's commit, and the sha256
+of each file.
 """
 
 import hashlib

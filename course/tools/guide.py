@@ -6,8 +6,8 @@ Each lesson has a page. What stands in it between `<!-- computed: NAME -->` and 
 minutes and run times, the discussion with its answer, the letters of the right options, what came out of the
 predictions, the solution of the core's exercise. In the README such a part is a list of the lessons. In the
 walk through a track, the clock is computed: the times of the headings from the track's schedule, those of the
-rows from the sections that they name. An exercise has its six minutes and each **vote** or **guess** of a row one; what is
-left of the slot is divided by what there is to read. All other words are written by hand.
+rows from the sections that they name. An exercise has its six minutes and each **vote** or **guess** of a row
+one; what is left of the slot is divided by what there is to read. All other words are written by hand.
 """
 
 import re

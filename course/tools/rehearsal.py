@@ -2,9 +2,9 @@
 
     REHEARSAL_TOKEN=… python -m course.tools.rehearsal learners.txt --hub http://127.0.0.1:8000
 
-For each learner the hub starts a server, the server a kernel, the kernel four ranks that import PyTorch and add
-up a number. Then the servers are ended. Printed are the seconds of the slowest, the memory that the machine has
-left, and what failed, by name. docs/teaching/classroom_hub.py lets the token in.
+For each learner the hub starts a server, the server a kernel, the kernel four ranks that import PyTorch and
+add up a number. Then the servers are ended. Printed are the seconds of the slowest, the memory that the
+machine has left, and what failed, by name. docs/teaching/classroom_hub.py lets the token in.
 """
 
 import argparse
@@ -28,7 +28,8 @@ DEADLINE = 300.0  # seconds for a server to start, and for the cell to end
 CELL = """
 from mpi_classroom.cluster import start_cluster
 cluster = start_cluster(n=4)
-cluster.view.execute("import torch; from mpi4py import MPI; total = MPI.COMM_WORLD.allreduce(1)").get(timeout=240)
+ranks = cluster.view.execute("import torch; from mpi4py import MPI; total = MPI.COMM_WORLD.allreduce(1)")
+ranks.get(timeout=240)
 print("total", cluster["total"])
 """
 EXPECTED = "total [4, 4, 4, 4]"
@@ -36,7 +37,7 @@ EXPECTED = "total [4, 4, 4, 4]"
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What one learner had: seconds until the server was there and until the cell had ended, or what failed."""
+    """What one learner had: seconds until the server was there, and of the cell; or what failed."""
 
     name: str
     server: float = 0.0

@@ -3,9 +3,9 @@
     python -m course.tools.schedule     # writes the page
 
 A lesson takes the minutes of its core (`course.tools.times`), and five more for the vote and the questions at
-its end. Then everybody has three minutes to open the next one, unless there is a break. A session of more than
-two and a half hours has two breaks. What is left is slack, at least five minutes of each session: a workshop
-without it ends late. A demonstration that does not fit beside it is shown if nobody needed the slack.
+its end. Then everybody has three minutes to open the next one, unless there is a break. A session of more
+than two and a half hours has two breaks. What is left is slack, at least five minutes of each session: a
+workshop without it ends late. A demonstration that does not fit is shown if nobody needed the slack.
 """
 
 import sys
@@ -68,7 +68,7 @@ def demonstration(track: Track, titles: Mapping[str, str]) -> Slot | None:
 
 
 def filled(slots: Sequence[Slot], length: int, shown: Slot | None, track: str) -> list[Slot]:
-    """A session of `length` minutes: `slots` with breaks, changes, what is shown, and slack before the close."""
+    """A session of `length` minutes: `slots`, breaks, changes, what is shown, slack, and then the close."""
     closing = [slot for slot in slots if slot is CLOSE]
     rest = slots[: len(slots) - len(closing)]
     plain = arranged(rest, length)
@@ -168,7 +168,7 @@ def today() -> tuple[Mapping[str, int], Mapping[str, str]]:
 
 
 def lines_of(track: Track, start: str, afternoon: str = "") -> list[str]:
-    """The table of `track` for this course; days begin at `start`, afternoons at `afternoon` or after a meal."""
+    """The table of `track`; days begin at `start`, afternoons at `afternoon` or after a meal."""
     parts = sessions(track, *today())
     if len(parts) == 1:
         return table(parts, (start,))

@@ -13,8 +13,8 @@ load_subconfig("/opt/course/docs/hub/one_install.py")  # type: ignore[name-defin
 c.PAMAuthenticator.allow_all = False
 c.Authenticator.allowed_users = set(Path("learners.txt").read_text().split())
 
-# A kernel without a cell for 45 minutes ends, with its ranks, also if its page is still open: a lesson that was
-# forgotten takes 1 GB. A server without kernels ends two hours later. my_course/ stays.
+# A kernel without a cell for 45 minutes ends, with its ranks, also if its page is still open: a lesson that
+# was forgotten takes 1 GB. A server without kernels ends two hours later. my_course/ stays.
 c.Spawner.args = [
     "--MappingKernelManager.cull_idle_timeout=2700",
     "--MappingKernelManager.cull_connected=True",

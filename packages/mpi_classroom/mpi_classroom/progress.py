@@ -3,9 +3,9 @@
     {"01.1": {"passed": true, "tries": 3, "hints": 1}, "02.p1": {"said": 3.5, "came_out": 1.9}}
 
 Exercises and questions have `passed` and `tries`, predictions what was said and what came out. A course whose
-lessons were written anew says its `edition`. Then the file has it, too, as {"edition": {"number": 3}}, and what
-an earlier edition noted is kept as "edition 2 · 01.1": its 01.1 may have been another exercise. A file that
-cannot be read is put aside under another name before a new one begins, so nothing is ever lost.
+lessons were written anew says its `edition`. Then the file has it, too, as {"edition": {"number": 3}}, and
+what an earlier edition noted is kept as "edition 2 · 01.1": its 01.1 may have been another exercise. A file
+that cannot be read is put aside under another name before a new one begins, so nothing is ever lost.
 """
 
 import csv
@@ -21,7 +21,6 @@ from typing import Any
 from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Exercise, Prediction, Question
 from mpi_classroom.lessons import course_of, exercises_of, lessons, predictions_of
-
 
 EDITION = "edition"
 

@@ -223,7 +223,7 @@ def course() -> dict[str, LessonSource]:
 
 
 def too_short(part: str, ends: str, lesson: LessonSource) -> list[str]:
-    """The rows of a walk in which nobody can do what stands there: an exercise needs six minutes, a vote one."""
+    """The rows of a walk that nobody can do in their time: an exercise needs six minutes, a vote one."""
     rows = re.findall(r"^\| (\d\d:\d\d) \| (.+?) \|(.*)$", part, re.MULTILINE)
     times = [datetime.strptime(time, "%H:%M") for time in [*(row[0] for row in rows), ends]]
     exercises = {heading for heading, _, exercise in guide.core_parts(lesson) if exercise}
@@ -264,7 +264,7 @@ def test_a_row_that_nobody_can_do_is_noticed(course: dict[str, LessonSource]) ->
 
 def test_too_many_votes_for_a_lesson_are_refused(course: dict[str, LessonSource]) -> None:
     rows = [("1 · Five lines", "**Vote**, **vote**, **vote**, **guess**, **guess**, **vote**")]
-    with pytest.raises(ValueError, match="lesson 06 leaves .* of a reader's minutes; leave out a vote"):
+    with pytest.raises(ValueError, match=r"lesson 06 leaves \d+% of a reader's minutes; leave out a vote"):
         guide.class_minutes(course["06"], rows, 19)
 
 
