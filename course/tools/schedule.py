@@ -192,8 +192,8 @@ def page() -> str:
         "The minutes of a lesson are those of its core, and five for the vote and the questions at its end.",
         "They come from a reader's speed and the measured run time (`course/tools/times.py`). The warm-up is",
         "left out: it repeats what the class has just done. To change lessons takes three minutes: shut down",
-        "the kernel, open the next lesson. Before and after a break there are none. A session of more than two",
-        "and a half hours has two breaks.",
+        "the kernel, open the next lesson. Before and after a break there are none. A session of more than",
+        "two and a half hours has two breaks.",
     ]
     for track in TRACKS:
         meals = " (meals apart)" if track.hours * 60 > SESSION else ""
