@@ -294,6 +294,23 @@ def test_an_exercise_of_an_earlier_edition_is_noticed() -> None:
     assert strange_ids('run `catch_up("04.1")`, then 04.4; 2.33 and 9.32 are losses') == ["04.1"]
 
 
+def missing_headings(page: str, lesson: LessonSource) -> list[str]:
+    """The questions that Skip sends people to and that are no heading of the lesson."""
+    skip = page.partition("\n## Skip\n")[2].partition("\n## ")[0]
+    headings = re.findall(
+        r"^#+ (?:\d+ · )?(.+)$", "\n".join(cell.source for cell in lesson.cells), re.MULTILINE
+    )
+    return [name for name in re.findall(r"\*([A-Z][^*]+\?)\*", skip) if name not in headings]
+
+
+def test_what_the_fast_are_sent_to_is_there(course: dict[str, LessonSource]) -> None:
+    pages = {number: (GUIDE / "lessons" / f"{number}.md").read_text() for number in course}
+    assert [each for number, page in pages.items() for each in missing_headings(page, course[number])] == []
+    assert missing_headings("\n## Skip\nFast: *Who sings?* in More.\n\n## Discuss", course["00"]) == [
+        "Who sings?"
+    ]
+
+
 def unknown_names(page: str) -> set[str]:
     """The calls that the page for learners names, and neither a communicator nor the classroom knows."""
     calls = set(re.findall(r"`comm\.(\w+)\(|= comm\.(\w+)\(", page))
