@@ -169,7 +169,7 @@ def core_parts(lesson: LessonSource) -> Iterator[tuple[str, float, bool]]:
     for cell in core_cells(lesson):
         if cell.cell_type != "markdown":
             magic = MAGIC.match(cell.source)
-            yield here, cell_minutes(cell, read), bool(magic) and ".q" not in magic[1]
+            yield here, cell_minutes(cell, read), magic is not None and ".q" not in magic[1]
             continue
         for piece in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
             if heading := re.match(r"## (.+)", piece):
