@@ -177,17 +177,19 @@ def progress(
 ) -> None:
     """Show which exercises you have passed.
 
-    Your progress is saved in my_course/.progress.json on this machine. Nothing is sent. An export names
-    neither you nor this machine; docs/progress.md says what it is evidence of.
+    Your progress is saved in my_course/.progress.json on this machine. Nothing is sent. What you passed in
+    an earlier edition of the lessons is kept under its old names. An export names neither you nor this
+    machine; docs/progress.md says what it is evidence of.
     """
     with one_sentence():
         from pathlib import Path
 
         from course import paths
         from course.tools.catalogue import resolve
+        from course.version import EDITION
         from mpi_classroom.progress import export_progress, read_progress, report
 
-        notes = read_progress(paths.MY_COURSE / ".progress.json")
+        notes = read_progress(paths.MY_COURSE / ".progress.json", EDITION)
         titles = {lesson.number: lesson.title for lesson in resolve(lessons or [], paths.NOTEBOOKS)}
         if export:
             rows = export_progress(notes, titles, Path(export))
@@ -205,7 +207,9 @@ def schedule(
         str, typer.Argument(metavar="TRACK", help="For example: two hours, three hours, one day.")
     ] = "three hours",
     start: Annotated[str, typer.Option(metavar="TIME", help="When it begins.")] = "09:00",
-    afternoon: Annotated[str, typer.Option(metavar="TIME", help="When afternoons begin.")] = "13:00",
+    afternoon: Annotated[
+        str, typer.Option(metavar="TIME", help="When afternoons begin, if not an hour after the morning.")
+    ] = "",
 ) -> None:
     """Print the schedule of a workshop, with a clock.
 
@@ -216,6 +220,21 @@ def schedule(
 
         for line in lines_of(find_track(track), start, afternoon):
             typer.echo(line)
+
+
+@app.command()
+def quizzes(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="For example quizzes.csv.")] = "quizzes.csv",
+) -> None:
+    """Write all questions as a table: those of the lessons, with replies, and those of both tests."""
+    with one_sentence():
+        from pathlib import Path
+
+        from course import paths
+        from course.tools.catalogue import resolve
+        from course.tools.quizzes import write_quizzes
+
+        typer.echo(f"{file}: {write_quizzes(Path(file), resolve([], paths.NOTEBOOKS))} questions.")
 
 
 @app.command()

@@ -21,10 +21,10 @@ from typing import Any
 
 from course.paths import MY_COURSE, NOTEBOOKS
 from course.tools.catalogue import Lesson, resolve
+from course.version import EDITION
 from mpi_classroom.errors import CourseError
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-EDITION = 3  # copies of earlier editions do not say theirs
 DATA = Path("code", "data")  # what the programs to take home read
 
 

@@ -6,7 +6,8 @@ Each lesson has a page. What stands in it between `<!-- computed: NAME -->` and 
 minutes and run times, the discussion with its answer, the letters of the right options, what came out of the
 predictions, the solution of the core's exercise. In the README such a part is a list of the lessons. In the
 walk through a track, the clock is computed: the times of the headings from the track's schedule, those of the
-rows from the minutes of the sections that they name. All other words are written by hand.
+rows from the sections that they name. An exercise has its six minutes and each **vote** or **guess** of a row
+one; what is left of the slot is divided by what there is to read. All other words are written by hand.
 """
 
 import re
@@ -21,16 +22,26 @@ from nbformat import NotebookNode
 from course.paths import ROOT
 from course.tools.build import lesson_sources, notebook_of
 from course.tools.catalogue import find_lessons
-from course.tools.coverage import asked, items
+from course.tools.coverage import MAGIC, asked, items
 from course.tools.frame import label, stem
 from course.tools.lesson import LessonSource
 from course.tools.parts import MORE, in_core, run_seconds
-from course.tools.schedule import DISCUSSION, clock, find_track, lesson_slot, sessions
-from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes
+from course.tools.schedule import DISCUSSION, NEXT, clock, find_track, lesson_slot, sessions
+from course.tools.times import (
+    ALIKE,
+    DISCUSS,
+    MINUTES_PER_EXERCISE,
+    TRACKS,
+    WORDS_PER_MINUTE,
+    cell_minutes,
+    core_minutes,
+    count_words,
+    minutes,
+)
 from mpi_classroom.exercises import Exercise, Question
 
 GUIDE = ROOT / "docs" / "teaching"
-WALKS = {"3-hours.md": "three hours"}  # page: its track
+WALKS = {"2-hours.md": "two hours", "3-hours.md": "three hours"}  # page: its track
 HEADINGS = (
     "The point",
     "Show",
@@ -43,24 +54,27 @@ HEADINGS = (
 MAX_WORDS = 1100  # two printed pages
 BLOCK = re.compile(r"(<!-- computed: (\S+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 SLOT = re.compile(r"^## \d\d:\d\d · (.+)$", re.MULTILINE)
-ROW = re.compile(r"^\| \d\d:\d\d \| (.+?) \|", re.MULTILINE)
-DISCUSS = re.compile(r"^## Discuss\n+(.*?)\s*<details><summary>[^<]*</summary>(.*?)</details>", re.M | re.S)
+ROW = re.compile(r"^\| (?:\d\d:\d\d )?\| (.+?) \|(.*)$", re.MULTILINE)
+VOTE, MINUTES_PER_VOTE = re.compile(r"\*\*[^*]*(?:vote|guess)[^*]*\*\*", re.IGNORECASE), 1
+HURRY = 0.8  # of a reader's minutes: a section is not run through in less
+ENDS_CORE = re.compile(r"^## Discuss\n+(.*?)\s*<details><summary>[^<]*</summary>(.*?)</details>", re.M | re.S)
 
 # -------------------------------------------------------------------- a lesson's page
 
 
 def facts(lesson: LessonSource) -> str:
     """Minutes, run times, tracks, and what the lesson builds on."""
-    takes, ran = minutes(lesson), run_seconds(notebook_of(lesson.source))
-    slot = lesson_slot(lesson.number, {lesson.number: takes["core"]}, {lesson.number: ""}).minutes
+    takes, says, ran = minutes(lesson), lesson.frame.minutes, run_seconds(notebook_of(lesson.source))
+    slot = lesson_slot(lesson.number, {lesson.number: takes["core"] - DISCUSS}, {lesson.number: ""}).minutes
     before = re.search(r"^\| \*\*Before this\*\* \| (.+?) \|$", lesson.cells[0].source, re.MULTILINE)
     builds_on = re.sub(r"\]\((\d\d_\w+\.ipynb)", r"](../../../notebooks/\1", before[1] if before else "–")
     tracks = [track.name for track in TRACKS if lesson.number in track.lessons]
     running = f"core {about(ran['core'])} and More {about(ran['more'])}, on 2 cores. " if ran else ""
     rows = {
         "The lesson": f"[{label(lesson.source)}](../../../notebooks/{stem(lesson.source)}.ipynb)",
-        "A learner's minutes": f"core {takes['core']}, More {takes['more']}, warm-up {takes['warm-up']}",
-        "In a schedule": f"{slot} min: {slot - DISCUSSION} for the core, {DISCUSSION} for vote and questions",
+        "A learner's minutes": f"core {says['core']}, More {says.get(MORE, 0)}, warm-up {takes['warm-up']}",
+        "In a schedule": f"{slot} min: {slot - DISCUSSION} for the core without its discussion, "
+        f"{DISCUSSION} for vote and questions",
         "The cells run for": f"{running}Not measured on 4 or 8 cores",
         "Builds on": builds_on,
         "Tracks": ", ".join(tracks),
@@ -76,7 +90,7 @@ def about(seconds: int) -> str:
 def discussion(lesson: LessonSource) -> str:
     """The question that ends the core, and the answer that the notebook folds away."""
     text = "\n\n".join(cell.source for cell in core_cells(lesson) if cell.cell_type == "markdown")
-    found = DISCUSS.search(text)
+    found = ENDS_CORE.search(text)
     if found is None:
         return ""
     question, answer = (" ".join(part.split()) for part in found.groups())
@@ -145,21 +159,29 @@ def list_of_lessons(course: Sequence[LessonSource]) -> str:
 # -------------------------------------------------------------------- a walk through a track
 
 
-def section_minutes(lesson: LessonSource) -> dict[str, float]:
-    """What each section of the core takes, by its heading; what comes before the first is Setup's.
+def core_parts(lesson: LessonSource) -> Iterator[tuple[str, float, bool]]:
+    """The heading, the minutes of a reader, and whether it is an exercise, for each piece of the core.
 
     The warm-up is left out, and so are runs and the discussion: only those of the whole core are known.
     """
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
-    takes, here = {"Setup": 0.0}, "Setup"
+    here = "Setup"
     for cell in core_cells(lesson):
         if cell.cell_type != "markdown":
-            takes[here] = takes.get(here, 0.0) + cell_minutes(cell, read)
+            magic = MAGIC.match(cell.source)
+            yield here, cell_minutes(cell, read), magic is not None and ".q" not in magic[1]
             continue
         for piece in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
             if heading := re.match(r"## (.+)", piece):
                 here = heading[1].strip()
-            takes[here] = takes.get(here, 0.0) + count_words(piece) / 180
+            yield here, count_words(piece) / WORDS_PER_MINUTE, False
+
+
+def section_minutes(lesson: LessonSource) -> dict[str, float]:
+    """What each section of the core takes, by its heading; what comes before the first is Setup's."""
+    takes = {"Setup": 0.0}
+    for heading, length, _ in core_parts(lesson):
+        takes[heading] = takes.get(heading, 0.0) + length
     takes.pop("Warm-up", None)
     return takes
 
@@ -183,33 +205,60 @@ def timed(text: str, slots: Sequence[tuple[str, int, str]], course: Mapping[str,
 
 
 def timed_rows(part: str, begin: str, length: int, lesson: LessonSource) -> str:
-    """The rows of one lesson with their times; a row goes from the section it names to the next row's."""
-    takes = section_minutes(lesson)
-    named = ROW.findall(part)
-    order = list(takes)
-    if strangers := [name for name in named if name not in takes]:
+    """The rows of one lesson with their times; of two rows of one section, the second has none."""
+    rows = ROW.findall(part)
+    takes = class_minutes(lesson, rows, length - DISCUSSION)
+    start = datetime.strptime(begin, "%H:%M")
+    at, passed = {"Discuss": start + timedelta(minutes=length - DISCUSSION)}, 0.0
+    for name, needed in takes.items():
+        at.setdefault(name, start + timedelta(minutes=round(passed)))
+        passed += needed
+    named = set[str]()
+
+    def row(match: re.Match[str]) -> str:
+        time = "" if match[1] in named else f"{at[match[1]]:%H:%M} "
+        named.add(match[1])
+        return f"| {time}| {match[1]} |{match[2]}"
+
+    return ROW.sub(row, part)
+
+
+def class_minutes(lesson: LessonSource, rows: Sequence[tuple[str, str]], length: int) -> dict[str, float]:
+    """What each section takes in a class that has `length` minutes for all of them, without the discussion.
+
+    `rows` are those of the walk: a section, and what the instructor does. Raises ValueError if they name
+    another section or have them in another order, or if too little time is left for reading.
+    """
+    reading = section_minutes(lesson)
+    reading.pop("Discuss", None)
+    order = [*reading, "Discuss"]
+    if strangers := [name for name, _ in rows if name not in order]:
         raise ValueError(f"lesson {lesson.number} has no section {strangers[0]!r}")
-    places = [order.index(name) for name in named]
+    places = [order.index(name) for name, _ in rows]
     if places != sorted(places):
         raise ValueError(f"the sections of lesson {lesson.number} stand in the order {', '.join(order)}")
-    scale = (length - DISCUSSION) / sum(takes[name] for name in order if name != "Discuss")
-    start = datetime.strptime(begin, "%H:%M")
-    ends = start + timedelta(minutes=length - DISCUSSION)
-    at = {
-        name: ends
-        if name == "Discuss"
-        else start
-        + timedelta(minutes=round(scale * sum(takes[other] for other in order[: order.index(name)])))
-        for name in named
-    }
-    return ROW.sub(lambda row: f"| {at[row[1]]:%H:%M} | {row[1]} |", part)
+    doing = dict.fromkeys(reading, 0.0)
+    for heading, _, exercise in core_parts(lesson):
+        if exercise:
+            doing[heading] += MINUTES_PER_EXERCISE
+            reading[heading] -= MINUTES_PER_EXERCISE
+    for name, words in rows:
+        if name in doing:
+            doing[name] += MINUTES_PER_VOTE * len(VOTE.findall(words))
+    scale = (length - sum(doing.values())) / sum(reading.values())
+    if scale < HURRY:
+        raise ValueError(
+            f"lesson {lesson.number} leaves {scale:.0%} of a reader's minutes; leave out a vote of its rows"
+        )
+    return {name: doing[name] + scale * reading[name] for name in reading}
 
 
 def slots_of(track: str, cores: Mapping[str, int], start: str = "09:00") -> list[tuple[str, int, str]]:
-    """Begin, minutes and name of every slot of a track of one session, without its end."""
+    """Begin, minutes and name of every slot of a track of one session, without its changes and its end."""
     titles = {lesson.number: lesson.title for lesson in find_lessons()}
     (session,) = sessions(find_track(track), cores, titles)
-    return [(time, slot.minutes, slot.what) for time, slot in clock(session, start) if slot.minutes]
+    slots = clock(session, start)
+    return [(time, slot.minutes, slot.what) for time, slot in slots if slot.minutes and slot.what != NEXT]
 
 
 # -------------------------------------------------------------------- all pages

@@ -2,26 +2,30 @@
 
     python -m course.tools.schedule     # writes the page
 
-A lesson takes the minutes of its core (`course.tools.times`), rounded to five, and five more for the vote and
-the questions at its end. What a session has left is slack: a workshop without it ends late.
+A lesson takes the minutes of its core (`course.tools.times`), and five more for the vote and the questions at
+its end. Then everybody has three minutes to open the next one, unless there is a break. A session of more
+than two and a half hours has two breaks. What is left is slack, at least five minutes of each session: a
+workshop without it ends late. A demonstration that does not fit is shown if nobody needed the slack.
 """
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from itertools import combinations, pairwise
 
 from course.paths import ROOT
 from course.tools.build import lesson_sources
 from course.tools.catalogue import find_lessons
-from course.tools.times import TRACKS, Track, core_minutes
+from course.tools.times import DEMONSTRATION, TRACKS, Track, core_minutes
 from mpi_classroom.errors import CourseError
 
 PAGE = ROOT / "docs" / "teaching" / "schedules.md"
 SESSION = 210  # minutes without a meal, at most
-ARRIVAL, DISCUSSION, DEMONSTRATION = 10, 5, 10
-WITHOUT_BREAK = 100  # a session that is longer has a break in its middle
-BREAK = 15
+ARRIVAL, DISCUSSION, CHANGE, LEAST_SLACK = 10, 5, 3, 5
+WITHOUT_BREAK, WITH_ONE_BREAK = 90, 150  # minutes of a session, at most
+BREAK, MEAL = 10, 60
 PART_OF_MORE = 20  # so many minutes are enough for one
 CHOICE = "Exercises and More, of your own choice"
 SLACK = "Slack: questions, late laptops"
@@ -29,12 +33,14 @@ SLACK = "Slack: questions, late laptops"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What happens in `minutes` minutes of a session."""
+    """What happens in `minutes` minutes of a session; a lesson is opened before it begins."""
 
     minutes: int
     what: str
+    lesson: bool = False
 
 
+PAUSE, NEXT = "Break", "Change lessons"
 CLOSE = Slot(10, "Close: `course progress`, the survey, where to go on")
 
 
@@ -48,25 +54,49 @@ def sessions(track: Track, cores: Mapping[str, int], titles: Mapping[str, str]) 
     length = int(track.hours * 60) // count
     slots = [Slot(ARRIVAL, "Arrive; everybody's `course doctor` says *ok*")]
     slots += [lesson_slot(number, cores, titles) for number in sorted(track.lessons) if number in titles]
-    if track.demonstrations:
-        slots.append(Slot(DEMONSTRATION, "Demonstration: the core of 13, run by you"))
-    result = []
-    for part in shares([*slots, CLOSE], count):
-        closing = [slot for slot in part if slot is CLOSE]
-        rest = part[: len(part) - len(closing)]
-        filled = with_break(rest) if length > WITHOUT_BREAK else rest
-        left = length - sum(slot.minutes for slot in [*filled, *closing])
-        if left < 0:
-            needed = f"{-left} minutes more than a session of {length}"
-            raise CourseError(f"the lessons of {track.name} take {needed}; leave one out")
-        spare = [Slot(left, CHOICE if left >= PART_OF_MORE else SLACK)] if left else []
-        result.append([*filled, *spare, *closing])
+    parts = shares([*slots, CLOSE], count)
+    shown = demonstration(track, titles)
+    return [filled(part, length, shown if part is parts[-1] else None, track.name) for part in parts]
+
+
+def demonstration(track: Track, titles: Mapping[str, str]) -> Slot | None:
+    """What the instructor of a track shows at its end."""
+    if track.demonstration not in titles:
+        return None
+    title = titles[track.demonstration]
+    return Slot(DEMONSTRATION, f"Demonstration: {track.demonstration} {title}, run by you", lesson=True)
+
+
+def filled(slots: Sequence[Slot], length: int, shown: Slot | None, track: str) -> list[Slot]:
+    """A session of `length` minutes: `slots`, breaks, changes, what is shown, slack, and then the close."""
+    closing = [slot for slot in slots if slot is CLOSE]
+    rest = slots[: len(slots) - len(closing)]
+    plain = arranged(rest, length)
+    whole = arranged([*rest, shown], length) if shown else plain
+    left = length - sum(slot.minutes for slot in [*whole, *closing])
+    text = CHOICE if left >= PART_OF_MORE else SLACK
+    if shown and left < LEAST_SLACK:
+        whole, left = plain, length - sum(slot.minutes for slot in [*plain, *closing])
+        text = f"{SLACK}. If nobody needs it, {shown.what[0].lower()}{shown.what[1:]}"
+    if left < LEAST_SLACK:
+        needed = f"{LEAST_SLACK - left} minutes more than a session of {length} has"
+        raise CourseError(f"the lessons of {track} take {needed}; leave one out")
+    return [*whole, Slot(left, text), *closing]
+
+
+def arranged(slots: Sequence[Slot], length: int) -> list[Slot]:
+    """`slots` of a session of `length` minutes with its breaks, and a change between two lessons."""
+    found = with_breaks(slots, length)
+    result = found[:1]
+    for before, slot in pairwise(found):
+        result += [Slot(CHANGE, NEXT)] if before.lesson and slot.lesson else []
+        result.append(slot)
     return result
 
 
 def lesson_slot(number: str, cores: Mapping[str, int], titles: Mapping[str, str]) -> Slot:
     """A lesson's core, the vote and the questions."""
-    return Slot(max(5, 5 * round(cores[number] / 5)) + DISCUSSION, f"{number} {titles[number]}")
+    return Slot(cores[number] + DISCUSSION, f"{number} {titles[number]}", lesson=True)
 
 
 def shares(slots: Sequence[Slot], count: int) -> list[list[Slot]]:
@@ -80,14 +110,19 @@ def shares(slots: Sequence[Slot], count: int) -> list[list[Slot]]:
     return parts
 
 
-def with_break(slots: Sequence[Slot]) -> list[Slot]:
-    """`slots` with a break after the one that ends nearest to their middle."""
-    half = sum(slot.minutes for slot in slots) / 2
-    ends = [sum(slot.minutes for slot in slots[: n + 1]) for n in range(len(slots) - 1)]
-    if not ends:
-        return list(slots)
-    best = min(range(len(ends)), key=lambda n: abs(ends[n] - half)) + 1
-    return [*slots[:best], Slot(BREAK, "Break"), *slots[best:]]
+def with_breaks(slots: Sequence[Slot], length: int) -> list[Slot]:
+    """`slots` with the breaks of a session of `length` minutes, where they make the longest stretch short."""
+    count = (length > WITHOUT_BREAK) + (length > WITH_ONE_BREAK)
+    after = length - sum(slot.minutes for slot in slots)
+
+    def stretches(places: tuple[int, ...]) -> list[int]:
+        cuts = zip((0, *places), (*places, len(slots)), strict=True)
+        *earlier, last = (sum(slot.minutes for slot in slots[begin:end]) for begin, end in cuts)
+        return sorted([*earlier, last + after], reverse=True)
+
+    chosen = min(combinations(range(1, len(slots)), min(count, len(slots) - 1)), key=stretches)
+    pause = Slot(BREAK, PAUSE)
+    return [each for n, slot in enumerate(slots) for each in ([pause, slot] if n in chosen else [slot])]
 
 
 def clock(slots: Sequence[Slot], start: str) -> Iterator[tuple[str, Slot]]:
@@ -113,12 +148,9 @@ def find_track(name: str) -> Track:
     raise CourseError(f"there is no track {name!r}; there are: " + ", ".join(each.name for each in TRACKS))
 
 
-def table(
-    track: Track, cores: Mapping[str, int], titles: Mapping[str, str], starts: Sequence[str]
-) -> list[str]:
-    """The lines of a Markdown table of one track; sessions begin at `starts`, in turn, day after day."""
+def table(parts: Sequence[Sequence[Slot]], starts: Sequence[str]) -> list[str]:
+    """The lines of a Markdown table of some sessions, which begin at `starts`, in turn, day after day."""
     lines = ["| time | minutes | what |", "|---|---|---|"]
-    parts = sessions(track, cores, titles)
     for n, slots in enumerate(parts):
         day, half = divmod(n, len(starts))
         if len(parts) > 1:
@@ -129,12 +161,24 @@ def table(
     return lines
 
 
-def lines_of(track: Track, start: str, afternoon: str) -> list[str]:
-    """The table of `track` for this course; days begin at `start`, afternoons at `afternoon`."""
-    cores = core_minutes(lesson_sources(()))
-    titles = {lesson.number: lesson.title for lesson in find_lessons()}
-    starts = (start, afternoon) if track.hours * 60 > SESSION else (start,)
-    return table(track, cores, titles, starts)
+@cache
+def today() -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """The minutes of the core and the title of each lesson, by number."""
+    return core_minutes(lesson_sources(())), {lesson.number: lesson.title for lesson in find_lessons()}
+
+
+def lines_of(track: Track, start: str, afternoon: str = "") -> list[str]:
+    """The table of `track`; days begin at `start`, afternoons at `afternoon` or after a meal."""
+    parts = sessions(track, *today())
+    if len(parts) == 1:
+        return table(parts, (start,))
+    *_, (end, _) = clock(parts[0], start)
+    return table(parts, (start, afternoon or later(end, MEAL)))
+
+
+def later(time: str, minutes: int) -> str:
+    """The time of day so many minutes after `time`."""
+    return f"{datetime.strptime(time, '%H:%M') + timedelta(minutes=minutes):%H:%M}"
 
 
 def page() -> str:
@@ -145,13 +189,15 @@ def page() -> str:
         "`course schedule` writes such a table for your own hours, for example",
         '`course schedule "three hours" --start 13:30`.',
         "",
-        "The minutes of a lesson are those of its core, and five for the vote and the questions at its",
-        "end. They come from a reader's speed and the measured run time (`course/tools/times.py`). The",
-        "warm-up is left out: it repeats what the class has just done.",
+        "The minutes of a lesson are those of its core, and five for the vote and the questions at its end.",
+        "They come from a reader's speed and the measured run time (`course/tools/times.py`). The warm-up is",
+        "left out: it repeats what the class has just done. To change lessons takes three minutes: shut down",
+        "the kernel, open the next lesson. Before and after a break there are none. A session of more than",
+        "two and a half hours has two breaks.",
     ]
     for track in TRACKS:
         meals = " (meals apart)" if track.hours * 60 > SESSION else ""
-        text += ["", f"## {track.name.capitalize()}{meals}", "", *lines_of(track, "09:00", "13:00")]
+        text += ["", f"## {track.name.capitalize()}{meals}", "", *lines_of(track, "09:00")]
     return "\n".join(text) + "\n"
 
 

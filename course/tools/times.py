@@ -42,21 +42,22 @@ DISCUSS = 3  # minutes of a core; a schedule has its own for all lessons
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A workshop of so many hours, and the lessons of which it does the core."""
+    """A workshop of so many hours, the lessons of which it does the core, and one that is only shown."""
 
     name: str
     hours: float
     lessons: tuple[str, ...]
-    demonstrations: int = 0  # minutes for what is only shown: the core of 13 runs in less than two
+    demonstration: str = ""  # a lesson's number
 
 
 TRACKS = (
-    Track("two hours", 2, ("00", "01", "04")),
-    Track("three hours", 3, ("00", "01", "04", "06", "07"), demonstrations=5),
-    Track("half a day", 3.5, HALF_A_DAY, demonstrations=5),
-    Track("one day", 6, (*HALF_A_DAY, "02", "05", "08", "12", "14"), demonstrations=5),
+    Track("two hours", 2, ("00", "01", "02"), demonstration="12"),
+    Track("three hours", 3, ("00", "01", "04", "06", "07"), demonstration="12"),
+    Track("half a day", 3.5, HALF_A_DAY, demonstration="12"),
+    Track("one day", 6.5, (*HALF_A_DAY, "02", "05", "08", "12", "14"), demonstration="13"),
     Track("two days", 12, tuple(f"{number:02d}" for number in range(18))),
 )
+DEMONSTRATION = 10  # minutes
 
 
 def minutes(lesson: LessonSource) -> dict[str, int]:
@@ -127,7 +128,7 @@ def header_time(lesson: LessonSource) -> Iterator[Problem]:
 def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
     """A sentence for every track whose cores (minutes by lesson) fill more than two thirds of its hours."""
     for track in TRACKS:
-        total = sum(cores.get(number, 0) for number in track.lessons) + track.demonstrations
+        total = sum(cores.get(number, 0) for number in track.lessons)
         if total > (room := track.hours * 60 * 2 / 3):
             yield f"the cores of the track {track.name} take about {total} min of {room:.0f}; shorten some"
 

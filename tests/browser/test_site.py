@@ -34,6 +34,7 @@ LOOKED_AT = [
     "README.html",
     "docs/reliability.html",
     "docs/teaching/3-hours.html",
+    "docs/teaching/learners-page.html",
     "docs/teaching/lessons/04.html",
     "search.html",
     *(f"notebooks/{lesson.stem}.html" for lesson in LESSONS),
@@ -133,6 +134,12 @@ def test_the_instructors_page_of_a_lesson_prints_on_two_sheets(lesson: Lesson, p
     page.goto((SITE / "docs" / "teaching" / "lessons" / f"{lesson.number}.html").as_uri())
     sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4")))
     assert 1 <= sheets <= 2
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_the_page_for_learners_prints_on_one_sheet(page: Page, paper: str) -> None:
+    page.goto((SITE / "docs" / "teaching" / "learners-page.html").as_uri())
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format=paper))) == 1
 
 
 def test_an_option_replies_without_a_kernel_and_by_the_keyboard(page: Page) -> None:

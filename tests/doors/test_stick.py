@@ -13,6 +13,7 @@ import pytest
 from debian_13 import inside
 
 from course.tools.bundle import make
+from course.version import course_version
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1800)]
 SUM = "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(10 ** MPI.COMM_WORLD.rank), flush=True)"
@@ -51,7 +52,7 @@ def test_an_ordinary_user_installs_from_a_stick(
         installed = learner("python3 /mnt/install.py")
         assert installed.returncode == 0, installed.stdout
         assert "The course is in /home/learner/mpi-course" in installed.stdout
-        assert learner("mpi-course/.venv/bin/course --version").stdout.startswith("course ")
+        assert course_version() in learner("mpi-course/.venv/bin/course --version").stdout
         ran = learner(f'mpi-course/.venv/bin/python -m mpi_classroom.launch 4 -c "{SUM}"')
         assert ran.stdout.split() == ["1111"] * 4, ran.stdout
         if cpu:

@@ -47,7 +47,9 @@ c.JupyterHub.bind_url = "http://127.0.0.1:{port}/"
 c.JupyterHub.hub_port = {hub_port}
 c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{api_port}"
 c.ConfigurableHTTPProxy.command = [{proxy!r}]
-c.JupyterHub.services = [{{"name": "test", "api_token": {token!r}}}]
+"""
+OWN = f"""
+c.JupyterHub.services = [{{"name": "test", "api_token": {TOKEN!r}}}]
 c.JupyterHub.load_roles = [
     {{"name": "test", "services": ["test"], "scopes": ["admin:users", "admin:servers", "tokens"]}}
 ]
@@ -170,7 +172,7 @@ def write_accounts(folder: Path) -> None:
 
 @contextmanager
 def running(
-    folder: Path, name: str, number: str = "6", change: tuple[str, str] | None = None
+    folder: Path, name: str, number: str = "6", change: tuple[str, str] | None = None, own: str = OWN
 ) -> Iterator[Any]:
     """A hub with the shipped file `name`, or with that file changed: its address and its folder."""
     needs_root_and_a_readable_course()
@@ -181,7 +183,7 @@ def running(
     write_accounts(folder)
     port = free_port()
     ports = {"port": port, "hub_port": free_port(), "api_port": free_port()}
-    config = CONFIG.format(name=name, proxy=proxy, token=TOKEN, **ports)
+    config = CONFIG.format(name=name, proxy=proxy, **ports) + own
     if name == "containers.py":
         config += WITHOUT_ENGINE.format(port=free_port())
     (folder / "jupyterhub_config.py").write_text(config)
@@ -294,6 +296,25 @@ def test_without_a_word_of_who_may_log_in_nobody_may(tmp_path: Path, name: str) 
     with running(tmp_path, name, change=change) as hub:
         status, _, page = Browser(hub).log_in("one")
         assert status == 403, page
+
+
+# -------------------------------------------------------------------- a class
+
+
+def test_a_class_is_rehearsed_and_who_is_not_on_its_list_stays_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "learners.txt").write_text("one\n")
+    monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN + "-rehearsal")
+    with running(tmp_path, "../teaching/classroom_hub.py", own="") as hub:
+        assert Browser(hub).log_in("two")[0] == 403
+        command = [sys.executable, "-m", "course.tools.rehearsal", str(tmp_path / "learners.txt"), "--hub"]
+        ran = subprocess.run([*command, hub.address], capture_output=True, text=True, timeout=400)
+        assert ran.returncode == 0 and "1 of 1 learners had four ranks" in ran.stdout, ran.stdout + ran.stderr
+        wait_for(lambda: not processes_of_learners(), 60)
+        (tmp_path / "learners.txt").write_text("two\n")
+        ran = subprocess.run([*command, hub.address], capture_output=True, text=True, timeout=400)
+        assert ran.returncode == 1 and "0 of 1 learners had four ranks" in ran.stdout, ran.stdout + ran.stderr
 
 
 # -------------------------------------------------------------------- ranks

@@ -329,3 +329,14 @@ def test_a_hub_decides_on_the_port_and_who_may_come_in(monkeypatch, tmp_path):
 
 
 # -------------------------------------------------------------------- progress
+
+
+def test_progress_of_the_second_edition_is_kept_under_its_old_names_and_does_not_count(home):
+    write_lesson(home, "06_data_parallel_by_hand", "x = 1")
+    (home / "my_course").mkdir()
+    file = home / "my_course" / ".progress.json"
+    file.write_text('{"06.1": {"passed": true, "tries": 3}, "06.4": {"passed": true, "tries": 1}}')
+    output = course("progress").output
+    assert "06.1   A share of the loss                           not attempted" in output
+    assert "passed before the lessons changed (edition 2): 06.1, 06.4" in output
+    assert "0 of 2 exercises passed" in output

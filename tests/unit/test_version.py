@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from course.version import course_version
+from course import doctor
+from course.version import MADE_FROM, course_version, made_from
 
 NUMBER = version("course-lib")
 AUTHOR = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
@@ -37,3 +38,32 @@ def test_a_clone_tells_its_commit_and_date_and_whether_files_of_it_were_changed(
 def test_a_folder_that_is_no_clone_tells_the_version_even_inside_another_clone(clone: Path) -> None:
     (clone / "bundle").mkdir()
     assert course_version(clone / "bundle") == NUMBER
+
+
+def test_a_folder_from_a_bundle_tells_the_commit_that_it_was_made_from_and_whether_files_differ(
+    clone: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    commit, folder = course_version(clone), tmp_path_factory.mktemp("laptop")
+    (folder / MADE_FROM).write_text(made_from(clone, [clone / "lesson"]))
+    (folder / "lesson").write_text("one")
+    assert course_version(folder) == commit and "commit" in commit
+    (folder / "my_course").write_text("a learner's own file is no change")
+    assert course_version(folder) == commit
+    (folder / "lesson").write_text("two")
+    assert course_version(folder) == f"{commit}, with local changes"
+    (folder / "lesson").unlink()
+    assert course_version(folder) == f"{commit}, with local changes"
+
+
+def test_a_machine_without_git_and_a_git_that_refuses_tell_the_version(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (clone / ".git" / "HEAD").write_text("nonsense")
+    assert course_version(clone) == NUMBER
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert course_version(clone) == NUMBER
+
+
+def test_the_report_of_the_doctor_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "course_version", lambda: "0.1.0, commit 123456789abc of 2026-11-20")
+    assert doctor.report([])["course"] == "0.1.0, commit 123456789abc of 2026-11-20"

@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from course.paths import ROOT
 from course.tools.bundle import install
 from course.tools.pins import ACCELERATOR, LOCK, PIP_LOCK, PYTHONS, blocks, environments
+from course.version import MADE_FROM, made_from
 from course_lib.data import cifar10, mnist
 from course_lib.data.downloads import find_file, read_registry
 from mpi_classroom.errors import CourseError
@@ -146,6 +147,7 @@ def pack_course(archive: Path, root: Path = ROOT) -> int:
         for path in course_files(root):
             target.write(path, path.relative_to(root).as_posix())
             nbytes += path.stat().st_size
+        target.writestr(MADE_FROM, made_from(root, course_files(root)))
     return nbytes
 
 

@@ -28,11 +28,13 @@ class Course:
     `exercises` maps the number of a lesson ("04") to the name of a module with EXERCISES and, where the
     lesson has some, PREDICTIONS. `notebooks` is the folder of the lessons as they were published, for
     `catch_up`; `progress` is the file that remembers what the learner has passed. Both may be left out.
+    `edition` grows when exercises get ids that others have had: then earlier progress is kept apart.
     """
 
     exercises: Mapping[str, str]
     notebooks: Path | None = None
     progress: Path | None = None
+    edition: int = 1
 
 
 _registered: list[Course] = []

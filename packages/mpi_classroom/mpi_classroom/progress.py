@@ -2,15 +2,17 @@
 
     {"01.1": {"passed": true, "tries": 3, "hints": 1}, "02.p1": {"said": 3.5, "came_out": 1.9}}
 
-Exercises and questions have `passed` and `tries`, predictions what was said and what came out. A file that
-cannot be read is put aside under another name before a new one begins, so nothing is ever lost.
+Exercises and questions have `passed` and `tries`, predictions what was said and what came out. A course whose
+lessons were written anew says its `edition`. Then the file has it, too, as {"edition": {"number": 3}}, and
+what an earlier edition noted is kept as "edition 2 · 01.1": its 01.1 may have been another exercise. A file
+that cannot be read is put aside under another name before a new one begins, so nothing is ever lost.
 """
 
 import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from pathlib import Path
@@ -19,6 +21,8 @@ from typing import Any
 from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Exercise, Prediction, Question
 from mpi_classroom.lessons import course_of, exercises_of, lessons, predictions_of
+
+EDITION = "edition"
 
 
 class DamagedProgress(CourseError):
@@ -36,10 +40,16 @@ class Note:
     came_out: float | None = None
 
 
-def read_progress(path: Path) -> dict[str, Note]:
-    """What was noted, by id; empty when there is no file. Raises DamagedProgress."""
+def read_progress(path: Path, edition: int = 1) -> dict[str, Note]:
+    """What was noted, by id; empty when there is no file. Raises DamagedProgress.
+
+    `edition` is that of the course: notes of an earlier one have names such as "edition 2 · 01.1".
+    """
     try:
-        return {id: _note(entry) for id, entry in json.loads(path.read_text(encoding="utf-8")).items()}
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        of = entries.pop(EDITION, {}).get("number", edition - 1)
+        notes = {id: _note(entry) for id, entry in entries.items()}
+        return notes if of in (0, edition) else {_earlier(id, of): note for id, note in notes.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError):
@@ -47,6 +57,10 @@ def read_progress(path: Path) -> dict[str, Note]:
             f"{path} cannot be read. Your lessons are not affected, and the file stays as it is: "
             "the next exercise that you run puts it aside and begins a new one"
         ) from None
+
+
+def _earlier(id: str, edition: int) -> str:
+    return id if id.startswith(EDITION) else f"{EDITION} {edition} · {id}"
 
 
 def _note(entry: Any) -> Note:
@@ -83,11 +97,14 @@ def _change(id: str, path: Path | None, change: Any) -> None:
     if path is None or "IPP_NONINTERACTIVE" in os.environ:
         return
     try:
-        notes = _read_or_put_aside(path)
+        edition = course.edition if course else 1
+        notes = _read_or_put_aside(path, edition)
         notes[id] = change(notes.get(id, Note()))
         path.parent.mkdir(exist_ok=True)
         scratch = path.with_suffix(f".{os.getpid()}.new")
         entries = {id: _entry(note) for id, note in notes.items()}
+        if edition > 1:
+            entries[EDITION] = {"number": edition}
         scratch.write_text(json.dumps(entries, indent=1, sort_keys=True), encoding="utf-8")
         os.replace(scratch, path)
     except OSError as error:
@@ -100,9 +117,9 @@ def _entry(note: Note) -> dict[str, Any]:
     return {name: value for name, value in asdict(note).items() if value != empty[name]}
 
 
-def _read_or_put_aside(path: Path) -> dict[str, Note]:
+def _read_or_put_aside(path: Path, edition: int) -> dict[str, Note]:
     try:
-        return read_progress(path)
+        return read_progress(path, edition)
     except DamagedProgress:
         number = 1
         while (aside := path.with_name(f"{path.stem}.damaged-{number}.json")).exists():
@@ -171,14 +188,23 @@ def report(notes: Mapping[str, Note], titles: Mapping[str, str]) -> list[str]:
         items = [*exercises_of(lesson), *predictions_of(lesson)]
         known |= {item.id for item in items}
         lines += [f"{lesson} · {titles[lesson]}", *(_line(item, notes.get(item.id)) for item in items), ""]
-    gone = sorted(id for id in notes.keys() - known if id.partition(".")[0] in titles and notes[id].passed)
-    if gone:
-        lines += [f"passed before the lessons changed: {', '.join(gone)}", ""]
+    if gone := list(_gone(sorted(id for id in notes.keys() - known if notes[id].passed), titles)):
+        lines += [*gone, ""]
     exercises = [item for lesson in titles for item in exercises_of(lesson)]
     for kind, name in ((Exercise, "exercises"), (Question, "questions")):
         ids = [item.id for item in exercises if isinstance(item, kind)]
         lines.append(f"{sum(id in notes and notes[id].passed for id in ids)} of {len(ids)} {name} passed")
     return lines
+
+
+def _gone(ids: Sequence[str], titles: Mapping[str, str]) -> Iterator[str]:
+    """One line for what was passed and is no longer there, one for each earlier edition."""
+    found = dict[str, list[str]]()
+    for before, _, id in (each.rpartition(" · ") for each in ids):
+        if id.partition(".")[0] in titles:
+            found.setdefault(f" ({before})" if before else "", []).append(id)
+    for before, there in found.items():
+        yield f"passed before the lessons changed{before}: {', '.join(there)}"
 
 
 def _line(item: Any, note: Note | None) -> str:

@@ -104,6 +104,34 @@ def test_passed_exercises_and_questions_are_counted() -> None:
     assert lines[-2:] == ["1 of 3 exercises passed", "1 of 3 questions passed"]
 
 
+THIRD = {"01": "one_lesson"}
+
+
+def test_what_an_earlier_edition_noted_is_kept_under_its_old_names_and_told(
+    progress: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course(THIRD, edition=3)])
+    progress.parent.mkdir()
+    progress.write_text('{"01.1": {"tries": 2, "passed": true}, "01.9": true, "01.p1": {"said": 2}}')
+    notes = read_progress(progress, 3)
+    lines = report(notes, {"01": "MPI basics"})
+    assert lines[-2] == "0 of 3 exercises passed", "01.1 was another exercise then"
+    assert "passed before the lessons changed (edition 2): 01.1, 01.9" in lines
+    note_try("01.1", False, progress)
+    again = read_progress(progress, 3)
+    assert again == {**notes, "01.1": Note(tries=1)}
+    assert again["edition 2 · 01.1"] == Note(passed=True, tries=2)
+    assert json.loads(progress.read_text())["edition"] == {"number": 3}
+
+
+def test_a_fourth_edition_keeps_the_second_and_the_third_apart(progress: Path) -> None:
+    progress.parent.mkdir()
+    second = '"edition 2 · 01.1": {"tries": 1, "passed": true}'
+    progress.write_text('{"edition": {"number": 3}, "01.1": {"tries": 5}, ' + second + "}")
+    assert set(read_progress(progress, 3)) == {"01.1", "edition 2 · 01.1"}
+    assert set(read_progress(progress, 4)) == {"edition 3 · 01.1", "edition 2 · 01.1"}
+
+
 # -------------------------------------------------------------------- exports
 
 EXPORTED = {

@@ -5,19 +5,22 @@
 
 import re
 import symtable
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
 import pytest
+from mpi4py import MPI
 
 from course.paths import ROOT
-from course.tools import guide
+from course.tools import guide, schedule
 from course.tools.build import lesson_sources
 from course.tools.lesson import LessonSource
 from course.tools.markdown import read_markdown
 from course.tools.site.__main__ import _documents
 from course.tools.site.lessons import slug
-from mpi_classroom.lessons import find_exercise
+from mpi_classroom import before_setup
+from mpi_classroom.lessons import exercises_of, find_exercise, lessons, predictions_of
 
 GUIDE = ROOT / "docs" / "teaching"
 PAGES = sorted(GUIDE.rglob("*.md"))
@@ -211,6 +214,119 @@ def test_a_walk_with_other_parts_than_its_track_is_refused(first: LessonSource) 
         ValueError, match="its parts are Arrive, 00 Start here; those of the track are Arrive, Break"
     ):
         guide.timed(WALK, [SLOTS[0], ("09:10", 15, "Break"), SLOTS[1]], {"00": first})
+
+
+@pytest.fixture(scope="module")
+def course() -> dict[str, LessonSource]:
+    """All lessons by number."""
+    return {source.parent.name[1:3]: LessonSource(source, SOURCES) for source in SOURCES}
+
+
+def too_short(part: str, ends: str, lesson: LessonSource) -> list[str]:
+    """The rows of a walk that nobody can do in their time: an exercise needs six minutes, a vote one."""
+    rows = re.findall(r"^\| (\d\d:\d\d) \| (.+?) \|(.*)$", part, re.MULTILINE)
+    times = [datetime.strptime(time, "%H:%M") for time in [*(row[0] for row in rows), ends]]
+    exercises = {heading for heading, _, exercise in guide.core_parts(lesson) if exercise}
+    found = []
+    for (time, name, words), begin, end in zip(rows, times, times[1:], strict=False):
+        needed = 6 * (name in exercises) + len(guide.VOTE.findall(words)) if name != "Discuss" else 5
+        if (end - begin).seconds < 60 * needed:
+            found.append(f"{time} {name}: {needed} minutes of work")
+    return found
+
+
+def walked(page: str, track: str) -> dict[str, tuple[str, str]]:
+    """Each lesson of a walk: its part of the page, and when it ends."""
+    text = (GUIDE / page).read_text()
+    parts = {part[:2]: part for part in re.split(r"^## \d\d:\d\d · ", text, flags=re.MULTILINE)}
+    slots = guide.slots_of(track, schedule.today()[0])
+    ends = {what[:2]: schedule.later(begin, minutes) for begin, minutes, what in slots}
+    return {number: (parts[number], ends[number]) for number in ends if number.isdigit()}
+
+
+@pytest.mark.parametrize(("page", "track"), guide.WALKS.items())
+def test_every_row_of_a_walk_can_be_done(page: str, track: str, course: dict[str, LessonSource]) -> None:
+    parts = walked(page, track)
+    assert len(parts) >= 3
+    assert [each for number, there in parts.items() for each in too_short(*there, course[number])] == []
+
+
+def test_a_row_that_nobody_can_do_is_noticed(course: dict[str, LessonSource]) -> None:
+    part, ends = walked("3-hours.md", "three hours")["06"]
+    assert too_short(part, ends, course["06"]) == []
+    (repair,) = re.findall(r"^\| ([0-9:]+) \| 2 ·", part, re.MULTILINE)
+    hurried = re.sub(r"^\| [0-9:]+ \| 3 ·", f"| {repair} | 3 ·", part, flags=re.MULTILINE)
+    assert [each[6:] for each in too_short(hurried, ends, course["06"])] == [
+        "2 · Repair line 3: 6 minutes of work"
+    ]
+
+
+def test_too_many_votes_for_a_lesson_are_refused(course: dict[str, LessonSource]) -> None:
+    rows = [("1 · Five lines", "**Vote**, **vote**, **vote**, **guess**, **guess**, **vote**")]
+    with pytest.raises(ValueError, match=r"lesson 06 leaves \d+% of a reader's minutes; leave out a vote"):
+        guide.class_minutes(course["06"], rows, 19)
+
+
+def test_the_second_row_of_a_section_has_no_time_of_its_own(first: LessonSource) -> None:
+    twice = WALK.replace("| 00:00 | Discuss |", "| 00:00 | 4 · A part for every rank |\n| 00:00 | Discuss |")
+    text = guide.timed(twice, SLOTS, {"00": first})
+    assert "\n| | 4 · A part for every rank |" in text
+    assert guide.timed(text, SLOTS, {"00": first}) == text
+
+
+# -------------------------------------------------------------------- facts that go stale
+
+ID = re.compile(r"(?<![\d.,:#-])(\d\d\.[qp]?\d{1,2})(?![\d%]| cores| GB)")
+
+
+def strange_ids(text: str) -> list[str]:
+    """Exercises and questions that a page names and no lesson has."""
+    known = {item.id for number in lessons() for item in (*exercises_of(number), *predictions_of(number))}
+    return [id for id in ID.findall(text) if id[:2] in lessons() and id not in known]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(GUIDE).as_posix())
+def test_every_exercise_that_the_guide_names_is_there_today(path: Path) -> None:
+    assert strange_ids(path.read_text()) == []
+
+
+def test_an_exercise_of_an_earlier_edition_is_noticed() -> None:
+    assert strange_ids('run `catch_up("04.1")`, then 04.4; 2.33 and 9.32 are losses') == ["04.1"]
+
+
+def missing_headings(page: str, lesson: LessonSource) -> list[str]:
+    """The questions that Skip sends people to and that are no heading of the lesson."""
+    skip = page.partition("\n## Skip\n")[2].partition("\n## ")[0]
+    headings = re.findall(
+        r"^#+ (?:\d+ · )?(.+)$", "\n".join(cell.source for cell in lesson.cells), re.MULTILINE
+    )
+    return [name for name in re.findall(r"\*([A-Z][^*]+\?)\*", skip) if name not in headings]
+
+
+def test_what_the_fast_are_sent_to_is_there(course: dict[str, LessonSource]) -> None:
+    pages = {number: (GUIDE / "lessons" / f"{number}.md").read_text() for number in course}
+    assert [each for number, page in pages.items() for each in missing_headings(page, course[number])] == []
+    assert missing_headings("\n## Skip\nFast: *Who sings?* in More.\n\n## Discuss", course["00"]) == [
+        "Who sings?"
+    ]
+
+
+def unknown_names(page: str) -> set[str]:
+    """The calls that the page for learners names, and neither a communicator nor the classroom knows."""
+    calls = set(re.findall(r"`comm\.(\w+)\(|= comm\.(\w+)\(", page))
+    mine = {name for name in re.findall(r"`(\w+)\(", page) if name != "cluster"}
+    missing = {a or b for a, b in calls if not hasattr(MPI.Intracomm, a or b)}
+    return missing | mine - {*before_setup.FUNCTIONS, "answer"}
+
+
+def test_the_page_for_learners_has_what_they_type_and_seven_calls() -> None:
+    page = (GUIDE / "learners-page.md").read_text()
+    for named in ("%%px", "hint()", 'answer("b")', 'catch_up("01.1")', "**■**", "predict(", "solution()"):
+        assert named in page, named
+    seven = page.partition("## Seven calls")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\| `(?:request = )?comm\.\w+\(", seven, re.MULTILINE)) == 7
+    assert unknown_names(page) == set()
+    assert unknown_names("`comm.Sendall(a)`, `clue()`") == {"Sendall", "clue"}
 
 
 # -------------------------------------------------------------------- tests, links, the site
