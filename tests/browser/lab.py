@@ -145,9 +145,7 @@ class Lesson:
 
 
 @contextlib.contextmanager
-def open_lesson(
-    browser: Browser, address: str, cells: int, name: str, scale: float = 1
-) -> Iterator[Lesson]:
+def open_lesson(browser: Browser, address: str, cells: int, name: str, scale: float = 1) -> Iterator[Lesson]:
     """The lesson of so many `cells` at `address`; what goes wrong is kept under `name`.
 
     `scale`: pixels of a screenshot per pixel of the page.

@@ -4,8 +4,8 @@
     ranks_live.png   the live view of four ranks that all send before they receive
     course.gif       the same, moving: the cell is run, the lanes move, the report comes
 
-JupyterLab runs on a learner's fresh copy. An animation is what the browser showed, with the time that passed between
-two frames; only when nothing moves for longer, as while the ranks are restarted, is that time cut.
+JupyterLab runs on a learner's fresh copy. The animation shows what the browser showed, each frame for as
+long as it was there. Only when nothing moves for longer, as while the ranks are restarted, is that time cut.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -57,6 +58,7 @@ for nbytes in (80, 800, 1_000_000):
     comm.Send(np.zeros(nbytes, np.uint8), dest=right)   # all ranks send …
     comm.Recv(np.empty(nbytes, np.uint8), source=left)  # … before they receive""",
 )
+KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 CIRCLE = "Circle of waiting"
 
 FIRST_SECONDS, STILL_SECONDS, LAST_SECONDS = 1.2, 0.8, 4.0  # the first frame, any other at most, the last
@@ -106,7 +108,9 @@ def photograph_lesson(browser: Browser, server: Server, path: Path) -> None:
             lesson.run(lesson.cell(words))
         heading = lesson.cells.filter(has_text=HEADING).first
         top, bottom = box_of(heading), box_of(lesson.cell(SHOWN[-1]))
-        image = take(lesson, top | {"height": bottom["y"] + bottom["height"] - top["y"]})
+        image = take(
+            lesson, top | {"height": bottom["y"] + bottom["height"] - top["y"] - 2}
+        )  # the next cell has a frame
     comment = PngInfo()
     comment.add_text("Comment", "\n\n".join(sources_shown()))
     image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True, pnginfo=comment)
@@ -122,7 +126,8 @@ def sources_shown() -> list[str]:
 def film_ring(browser: Browser, server: Server, into: Path) -> None:
     """Write course.gif, and its frame with the circle as ranks_live.png."""
     cells = [nbformat.v4.new_code_cell(source) for source in FILMED]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), server.folder / "ring.ipynb")
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
+    nbformat.write(notebook, server.folder / "ring.ipynb")
     with open_lesson(browser, server.lesson("ring.ipynb"), len(cells), "pictures-ring", SCALE) as lesson:
         tidy(lesson)
         *before, last = lesson.code.all()
@@ -132,7 +137,9 @@ def film_ring(browser: Browser, server: Server, into: Path) -> None:
         shots = film(lesson, last, box_of(before[-1]) | {"height": HEIGHT})
     animate([Shot(shot.moment, within(shot.image, shots[-1].image)) for shot in shots], into / "course.gif")
     circle = shots[-2].image
-    within(circle, circle).quantize(256, dither=Image.Dither.NONE).save(into / "ranks_live.png", optimize=True)
+    within(circle, circle).quantize(256, dither=Image.Dither.NONE).save(
+        into / "ranks_live.png", optimize=True
+    )
 
 
 def film(lesson: Lesson, cell: Locator, area: FloatRect) -> list[Shot]:
@@ -188,7 +195,7 @@ def within(image: Image.Image, content: Image.Image) -> Image.Image:
 
 def seconds_of(shots: list[Shot]) -> list[float]:
     """How long each is shown: as long as it was, but not a longer time in which nothing moves."""
-    between = [later.moment - shot.moment for shot, later in zip(shots[1:-1], shots[2:], strict=True)]
+    between = [later.moment - shot.moment for shot, later in pairwise(shots[1:])]
     return [FIRST_SECONDS, *(min(seconds, STILL_SECONDS) for seconds in between), LAST_SECONDS]
 
 
