@@ -39,7 +39,7 @@ lessons_failed = test -f $(FAILED) && echo 'A second try, one by one:'
 FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort -u)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-all test-release mutations check format notebooks bench site slides clean lock licences audit schemas moved newest image
+.PHONY: help setup course lab test test-all test-release mutations check format notebooks bench site slides pictures clean lock licences audit schemas moved newest image
 
 help:
 	@echo 'make course      set up, run the core of every lesson on a 4-rank MPI cluster, write build/'
@@ -53,6 +53,7 @@ help:
 	@echo 'make bench       run the benchmarks into benchmarks/results'
 	@echo 'make site        make the website in build/site/html, from the committed notebooks'
 	@echo 'make slides      make the slides of all lessons in build/slides (one: make slides LESSON=02)'
+	@echo 'make pictures    make the pictures in docs/images again, with a Chromium: look at them'
 	@echo 'make clean       stop clusters that were left behind, remove build/'
 	@echo 'make lock        rewrite the two lists of pins after a change of a pyproject.toml (newest of all: UPGRADE=1)'
 	@echo 'make licences    rewrite docs/maintainers/licences.md from requirements.lock'
@@ -163,6 +164,9 @@ site: setup $(SITE)/.ready
 slides: setup $(SITE)/.ready
 	$(BIN)/python -m course.tools.slides --reveal $(SITE)/lib/python3*/site-packages/sphinx_revealjs/_static/revealjs $(LESSON)
 	@echo 'Open build/slides/00_start_here.html; press S for the notes of the speaker'
+
+pictures: setup
+	$(BIN)/python -m tests.browser.pictures
 
 clean:
 	@test ! -x $(BIN)/course || $(BIN)/course clean

@@ -2,31 +2,18 @@
 
 import contextlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
+from tests.browser.chromium import REMEDY, find_chromium, headless
 from tests.browser.lab import Lesson, open_lesson
 from tests.browser.server import Server, course_lab
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-REMEDY = (
-    "no Chromium on this machine: sudo apt install chromium, or put the path of a Chromium or Chrome into "
-    "COURSE_CHROMIUM"
-)
 OpenLesson = Callable[[str], AbstractContextManager[Lesson]]
-
-
-def find_chromium() -> str | None:
-    """The path of COURSE_CHROMIUM, or else of the first Chromium or Chrome on the PATH."""
-    return shutil.which(os.environ.get("COURSE_CHROMIUM", "")) or next(
-        filter(None, map(shutil.which, BROWSERS)), None
-    )
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +22,8 @@ def chromium() -> Iterator[Browser]:
     program = find_chromium()
     if program is None:
         pytest.skip(REMEDY)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--disable-dev-shm-usage"])
+    with headless(program) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -145,9 +145,12 @@ class Lesson:
 
 
 @contextlib.contextmanager
-def open_lesson(browser: Browser, address: str, cells: int, name: str) -> Iterator[Lesson]:
-    """The lesson of so many `cells` at `address`; what goes wrong is kept under `name`."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+def open_lesson(browser: Browser, address: str, cells: int, name: str, scale: float = 1) -> Iterator[Lesson]:
+    """The lesson of so many `cells` at `address`; what goes wrong is kept under `name`.
+
+    `scale`: pixels of a screenshot per pixel of the page.
+    """
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, device_scale_factor=scale)
     lesson = Lesson(context.new_page())
     lesson.page.set_default_timeout(CLICK_SECONDS * 1000)
     try:

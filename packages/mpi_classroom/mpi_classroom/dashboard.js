@@ -2,7 +2,7 @@
 // and moves it on while a cell runs and no other frame comes. Nothing is loaded from anywhere.
 
 const STYLE = `
-.ranks { color: var(--jp-ui-font-color1, inherit); font: 13px/1.35 var(--jp-ui-font-family, sans-serif); max-width: 66em; }
+.ranks { color: var(--jp-ui-font-color1, inherit); font: 13px/1.35 var(--jp-ui-font-family, sans-serif); max-width: 66em; container-type: inline-size; }
 .ranks header { display: flex; gap: 1em; align-items: baseline; }
 .ranks .note { min-height: 1.35em; margin: 2px 0; font-weight: bold; }
 .ranks table { border-collapse: collapse; width: 100%; table-layout: fixed; }
@@ -10,6 +10,7 @@ const STYLE = `
 .ranks thead th { font-weight: normal; border-bottom: 1px solid currentColor; vertical-align: bottom; }
 .ranks tbody th span { padding: 1px 6px; border-radius: 3px; }
 .ranks .number { text-align: right; font-variant-numeric: tabular-nums; }
+@container (max-width: 60em) { .ranks .number { display: none; } } /* in a narrow page the lanes come first */
 .ranks tr.circle .now { font-weight: bold; }
 .ranks tbody tr:focus-visible, .ranks button:focus-visible { outline: 3px solid var(--jp-brand-color1, #0072B2); }
 .ranks .now { min-height: 1.35em; contain: content; }
@@ -75,8 +76,9 @@ function render({ model, el }) {
   const note = make("p", "", { class: "note", role: "status" });
   const table = make("table"), body = make("tbody"), titles = make("tr"), columns = make("colgroup");
   for (const [title, width] of COLUMNS) {
-    titles.append(make("th", title, { scope: "col", class: SHARES.includes(title) ? "number" : "" }));
-    columns.append(make("col", "", { style: `width: ${width}` }));
+    const kind = SHARES.includes(title) ? "number" : "";
+    titles.append(make("th", title, { scope: "col", class: kind }));
+    columns.append(make("col", "", { style: `width: ${width}`, class: kind }));
   }
   table.append(columns, make("thead"), body);
   table.tHead.append(titles);
