@@ -46,7 +46,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from course_lib.comm.polling import wait_for
-from course_lib.parallel.zero import Bucket, ReplicatedBucket, ShardedOptimizer, Zero1, Zero2, all_gather
+from course_lib.parallel.zero import Zero1, Zero2
+from course_lib.parallel.zero_shards import Bucket, ReplicatedBucket, ShardedOptimizer, all_gather
 from course_lib.theory.partition import even_range
 
 LATEST, MANIFEST, LOCK, SAVING, REMOVING = "latest", "manifest.json", ".lock", ".saving", ".removing"

@@ -21,7 +21,8 @@ from course_lib.fast import zero as fast
 from course_lib.parallel.compression import PowerSGD, TopK
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights, sum_gradients
 from course_lib.parallel.gradient_buckets import GradientBuckets, sum_when_ready
-from course_lib.parallel.zero import Zero0, Zero1, Zero2, Zero3
+from course_lib.parallel.zero import Zero0, Zero1, Zero2
+from course_lib.parallel.zero3 import Zero3
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import flatten
 
