@@ -144,7 +144,9 @@ def test_the_norm_of_a_ranks_own_shards_is_a_wrong_norm(
             return value
 
     right: Callable[..., float] = clip_gradients
-    monkeypatch.setattr("course_lib.parallel.zero_shards.clip_gradients", lambda _comm, *rest: right(Alone(), *rest))
+    monkeypatch.setattr(
+        "course_lib.parallel.zero_shards.clip_gradients", lambda _comm, *rest: right(Alone(), *rest)
+    )
     train(comm, model, zero)
     expected, _ = alone(0.3)
     found = full_weights(zero, model)

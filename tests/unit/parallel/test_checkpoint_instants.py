@@ -17,8 +17,8 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from course_lib.parallel import checkpoint
-from course_lib.parallel.checkpoint import (
+from course_lib.parallel import checkpoint_folder
+from course_lib.parallel.checkpoint_folder import (
     LATEST,
     LOCK,
     MANIFEST,
@@ -117,7 +117,7 @@ INJECTOR = Injector()
 def unlocked() -> Iterator[None]:
     """No lock outlives its test."""
     yield
-    checkpoint._forget_locks()
+    checkpoint_folder._forget_locks()
 
 
 def write_files(step: int) -> Callable[[Path], None]:
@@ -258,8 +258,8 @@ def test_what_is_not_synced_is_caught(
     tmp_path: Path, forgotten: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known-wrong: a file, or the names in a folder, may be lost by a power cut."""
-    right_sync = checkpoint.sync
-    monkeypatch.setattr(checkpoint, "sync", lambda path: None if forgotten(path) else right_sync(path))
+    right_sync = checkpoint_folder.sync
+    monkeypatch.setattr(checkpoint_folder, "sync", lambda path: None if forgotten(path) else right_sync(path))
     assert not on_disk_when_named(tmp_path)
 
 
