@@ -19,6 +19,7 @@ from mpi4py import MPI
 from torch import nn
 
 import torch_mpi4py
+from benchmarks.parts.deepspeed_counts import counted_messages, held_bytes, state_bytes, step_bytes
 from course.lessons.l12_deepspeed_on_cifar.runs import (
     average_buffers,
     follow,
@@ -27,13 +28,7 @@ from course.lessons.l12_deepspeed_on_cifar.runs import (
 )
 from course_lib.data.dataset import Dataset
 from course_lib.parallel import deepspeed_engine as ds
-from course_lib.parallel.deepspeed_config import (
-    STAGES,
-    Config,
-    stage_config,
-    state_bytes,
-    step_bytes,
-)
+from course_lib.parallel.deepspeed_config import STAGES, Config, stage_config
 from course_lib.theory.memory import StateBytes
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy
@@ -172,7 +167,7 @@ def sent_in_a_step(comm: MPI.Intracomm, config: Config) -> float:
     (batch,) = rank_batches(images(size), size, rank=comm.rank, size=comm.size, seed=0)
     step = ds.deepspeed_step(engine, summed_cross_entropy)
     step(batch), step(batch)
-    with ds.counted_messages() as sent:
+    with counted_messages() as sent:
         step(batch)
     ds.end_engine(engine)
     return comm.allreduce(sent.nbytes) / comm.size
@@ -186,7 +181,7 @@ def held_between_micro_batches(comm: MPI.Intracomm, config: Config) -> StateByte
     held = []
     for inputs, targets in zip(batch.inputs.split(2), batch.targets.split(2), strict=True):
         engine.backward(summed_cross_entropy(engine(ds.as_precise(engine, inputs)).float(), targets))
-        held.append(ds.held_bytes(engine))
+        held.append(held_bytes(engine))
         engine.step()
     ds.end_engine(engine)
     return max(comm.allgather(held[0]), key=lambda each: each.total)
@@ -201,7 +196,7 @@ def test_counted_bytes_are_all_that_lives(world: MPI.Intracomm) -> None:
     for batch in parts(world):
         step(batch)
     del batch
-    held = ds.held_bytes(engine)
+    held = held_bytes(engine)
     alive = living()
     ds.end_engine(engine)
     new = sum(nbytes for place, nbytes in alive.items() if place not in before)

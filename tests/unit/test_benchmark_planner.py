@@ -18,10 +18,10 @@ from benchmarks.planner_validation import (
     explain,
     verdicts,
 )
+from course.lessons.l16_choose_your_strategy.planner.machine import machine_on_paper
+from course.lessons.l16_choose_your_strategy.planner.plan import why_not
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, same_order
 from course_lib.theory.hockney import Hockney
-from course_lib.theory.planner.machine import machine_on_paper
-from course_lib.theory.planner.plan import why_not
 
 
 def test_the_committed_configurations_are_those_that_the_seed_draws() -> None:

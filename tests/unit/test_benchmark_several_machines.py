@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import harness, several_machines
+from benchmarks.parts.limited_link import LimitedLink
 from benchmarks.several_machines import (
     FITTED_SIZES,
     IN_TURN,
@@ -26,7 +27,6 @@ from benchmarks.several_machines import (
 )
 from course.paths import ROOT
 from course_lib.theory.hockney import Hockney, Piecewise
-from course_lib.theory.limited_link import LimitedLink
 from mpi_classroom.network import Lab, network
 from mpi_classroom.network_commands import NetworkError, burst_nbytes
 

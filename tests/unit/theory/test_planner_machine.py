@@ -5,15 +5,20 @@ from typing import Any
 
 import pytest
 
+from course.lessons.l16_choose_your_strategy.planner.machine import (
+    POINTWISE,
+    PRODUCTS,
+    Machine,
+    machine_on_paper,
+)
+from course.lessons.l16_choose_your_strategy.planner.measured import fit_product, machine_from_json
+from course.lessons.l16_choose_your_strategy.planner.models import Operation, Part, TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan
+from course.lessons.l16_choose_your_strategy.planner.quantity import counted
+from course.lessons.l16_choose_your_strategy.planner.seconds import seconds_of
+from course.lessons.shared import operation_times
 from course.lessons.shared.machine import summary
 from course_lib.theory.hockney import Hockney
-from course_lib.theory.planner.machine import POINTWISE, PRODUCTS, Machine, machine_on_paper
-from course_lib.theory.planner.measured import fit_product, machine_from_json
-from course_lib.theory.planner.models import Operation, Part, TransformerShape
-from course_lib.theory.planner.plan import Plan
-from course_lib.theory.planner.quantity import counted
-from course_lib.theory.planner.seconds import seconds_of
-from course_lib.training import operation_times
 from tests.formulas import leaves
 
 SHAPE = TransformerShape(2, 32, 16, 32, 4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_lib.theory.planner.quantity import (
+from course.lessons.l16_choose_your_strategy.planner.quantity import (
     Formulas,
     cited,
     counted,

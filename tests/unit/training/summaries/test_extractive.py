@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from course_lib.data.cnn_dailymail import News
-from course_lib.data.generated_news import Article, make_news
-from course_lib.data.storage import DataError
-from course_lib.training.summaries import prepared as module
-from course_lib.training.summaries.bootstrap import mean_interval
-from course_lib.training.summaries.extractive import (
+from benchmarks.extraction import prepared as module
+from benchmarks.extraction.extractive import (
     IGNORED,
     ExtractRecipe,
     build_extractor,
@@ -22,13 +18,17 @@ from course_lib.training.summaries.extractive import (
     score_sentences,
     summed_loss,
 )
-from course_lib.training.summaries.prepared import Prepared, prepare, prepare_cached, split_real_news
-from course_lib.training.summaries.rouge import (
+from benchmarks.extraction.prepared import Prepared, prepare, prepare_cached, split_real_news
+from benchmarks.extraction.rouge import (
     oracle_sentences,
     published_rouge,
     rouge_n,
     sentences,
 )
+from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
+from course_lib.data.cnn_dailymail import News
+from course_lib.data.generated_news import Article, make_news
+from course_lib.data.storage import DataError
 
 NEWS = [
     Article("A mill burned. It rained. Ana saw it.", "A mill burned."),
@@ -182,7 +182,7 @@ def test_a_sentence_is_scored_beside_the_others(reading: Prepared) -> None:
 
 
 def test_scores_are_the_same_in_any_order(reading: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("course_lib.training.summaries.extractive.SCORED_TOGETHER", 2)
+    monkeypatch.setattr("benchmarks.extraction.extractive.SCORED_TOGETHER", 2)
     model = build_extractor(RECIPE, seed=0).eval()
     order = [4, 2, 0, 1]
     found = score_sentences(model, reading, order)

@@ -3,7 +3,7 @@
     table = call_seconds(comm)          all pairs of ranks at once
     table["tensor all-reduce"]          {"nbytes": […], "seconds": […]}
 
-What an exchange takes beyond its messages is what the planner (`course_lib/theory/planner/machine.py`) adds
+What an exchange takes beyond its messages is what the planner (`planner/machine.py` of lesson 16) adds
 to the ring's formula. With more ranks than cores the pairs share cores, and an exchange waits for them, too.
 """
 
