@@ -31,7 +31,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,7 @@ def file_of(rank: int) -> str:
 
 # ------------------------------------------------------------------ the folder: saving
 #
-# .saving/ …   all files        fsync files, then the folders below .saving
+# .saving/     rank{r}.pt       fsync each
 # .saving/     manifest.json    fsync file, then .saving     whole, but without a name until the rename
 # .saving  →  000003-step30     rename, fsync
 # latest   →  000003-step30     a new file, renamed over the old one; fsync
@@ -96,7 +96,7 @@ def save(
 ) -> Path:
     """Save a new checkpoint with the files that `write(path)` makes on all ranks; returns its path.
 
-    On rank r, `write` makes `rank{r}.pt` and any other files in the folder `path`; it may raise OSError or
+    On rank r, `write` makes the file `rank{r}.pt` in the folder `path`; it may raise OSError or
     CheckpointError. Of the checkpoints the last `keep` stay.
 
     Raises CheckpointError on all ranks; the checkpoints that were there are untouched then, and the new one
@@ -112,9 +112,8 @@ def save(
     # Outside the try: if it fails, .saving may be that of the training which holds the lock.
     all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder))
     try:
-        all_do("the other ranks' files", lambda: write_part(folder, file_of(comm.rank), write))
-        parts = all_do("the other ranks' checksums", lambda: sync_and_describe(comm, scratch))
-        files = {name: facts for part in parts for name, facts in part.items()}
+        parts = all_do("the other ranks' files", lambda: write_part(folder, file_of(comm.rank), write))
+        files = {file_of(rank): facts for rank, facts in enumerate(parts)}
         about = {"step": step, "ranks": comm.size, "progress": dict(progress or {}), "files": files}
         names = all_do("the name of the checkpoint", lambda: "" if comm.rank else publish(folder, about))
     except LateRankError:
@@ -139,34 +138,21 @@ def prepare(folder: Path) -> None:
     (folder / SAVING).mkdir()
 
 
-def write_part(folder: Path, own_file: str, write: Callable[[Path], None]) -> None:
-    """Write this rank's files, of which `own_file` must be one: `find` expects one of every rank."""
+def write_part(folder: Path, own_file: str, write: Callable[[Path], None]) -> dict[str, Any]:
+    """Write this rank's file, `own_file`, and bring it to the disk; its size and checksum."""
     if not (folder / SAVING).is_dir():
         raise CheckpointError(f"{folder} is not the folder that rank 0 sees; choose one that all ranks share")
     write(folder / SAVING)
-    if not (folder / SAVING / own_file).is_file():
+    path = folder / SAVING / own_file
+    if not path.is_file():
         raise CheckpointError(f"write() made no {own_file}, which every checkpoint has; write to that name")
+    return sync_and_describe(path)
 
 
-def sync_and_describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
-    """Bring all files to the disk; their sizes and checksums, by name. The ranks share the work."""
-    found = sorted(below(scratch))
-    paths, folders = ([each for each in found if each.is_dir() == is_folder] for is_folder in (False, True))
-    # `write` may not have synced. Files before the folders that name them.
-    for path in (*paths[comm.rank :: comm.size], *folders[comm.rank :: comm.size]):
-        sync(path)
-    return {
-        str(path.relative_to(scratch)): {"bytes": path.stat().st_size, "sha256": digest(path)}
-        for path in paths[comm.rank :: comm.size]
-    }
-
-
-def below(folder: Path) -> Iterator[Path]:
-    """All that is in `folder`, at any depth; OSError where one cannot be listed, which Path.rglob hides."""
-    for path in (folder / name for name in os.listdir(folder)):
-        yield path
-        if path.is_dir() and not path.is_symlink():
-            yield from below(path)
+def sync_and_describe(path: Path) -> dict[str, Any]:
+    """Bring a file to the disk; its size and checksum. Whoever wrote it may not have synced it."""
+    sync(path)
+    return {"bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def publish(folder: Path, about: Mapping[str, Any]) -> str:
@@ -356,20 +342,20 @@ def manifest_problem(about: Any, name: str) -> str:
     if not isinstance(about["progress"], dict):
         return "progress is no dictionary"
     files = about["files"]
-    if not isinstance(files, dict) or not all(is_described(*each) for each in files.items()):
-        return "files does not give the bytes and the sha256 of files below this folder"
-    # One more name than there are files is enough to miss one: a forged, huge `ranks` builds no huge list.
-    expected = [file_of(rank) for rank in range(min(about["ranks"], len(files) + 1))]
-    missing = [each for each in expected if each not in files]
-    return f"files has no {missing[0]}" if missing else ""
+    # The number comes first: a forged, huge `ranks` builds no huge list.
+    if not isinstance(files, dict) or len(files) != about["ranks"]:
+        return "files does not have a file of every rank"
+    if files.keys() != {file_of(rank) for rank in range(about["ranks"])}:
+        return "files has other names than rank0.pt, rank1.pt, …"
+    if not all(is_description(facts) for facts in files.values()):
+        return "files does not give the bytes and the sha256 of every file"
+    return ""
 
 
-def is_described(name: str, facts: Any) -> bool:
-    """Whether an entry of `files` names a file below the folder, its size and its checksum."""
-    below = bool(name) and "\0" not in name and not Path(name).is_absolute() and ".." not in Path(name).parts
+def is_description(facts: Any) -> bool:
+    """Whether this gives the size and the checksum of a file."""
     return (
-        below
-        and isinstance(facts, dict)
+        isinstance(facts, dict)
         and facts.keys() == {"bytes", "sha256"}
         and type(facts["bytes"]) is int
         and facts["bytes"] >= 0
