@@ -255,7 +255,7 @@ def _pending(layers: Sequence[Layer], index: int, plan: Plan) -> tuple[Quantity,
 
 
 def buckets_of(layers: Sequence[Layer], plan: Plan) -> list[range]:
-    """The buckets of stages 0 to 2: neighbours, last first, up to `bucket_nbytes`; see `parallel/zero.py`."""
+    """The buckets of stages 0 to 2: neighbours, last first, up to `bucket_nbytes`, as in the library."""
     sizes = [size for layer in layers for size in layer.sizes][::-1]
     return fused_ranges([each_of(plan).weights * size for size in sizes], plan.bucket_nbytes)
 
