@@ -135,15 +135,9 @@ def count(comm: MPI.Intracomm, layers: int) -> dict[str, dict[str, float]]:
     import torch
     from torch.nn.functional import cross_entropy
 
+    from benchmarks.parts.deepspeed_counts import counted_messages, held_bytes, state_bytes, step_bytes
     from course_lib.parallel.deepspeed_config import STAGES as ALL
-    from course_lib.parallel.deepspeed_config import state_bytes, step_bytes
-    from course_lib.parallel.deepspeed_engine import (
-        counted_messages,
-        deepspeed_world,
-        end_engine,
-        held_bytes,
-        start_engine,
-    )
+    from course_lib.parallel.deepspeed_engine import deepspeed_world, end_engine, start_engine
 
     found: dict[str, dict[str, float]] = {}
     tokens = torch.randint(0, 256, (1, LENGTH))

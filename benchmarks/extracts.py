@@ -13,11 +13,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import nn
 
-from course_lib.parallel.data_parallel import shard
-from course_lib.parallel.deepspeed_config import Config, stage_config
-from course_lib.parallel.deepspeed_engine import deepspeed_step, end_engine, gathered_weights, start_engine
-from course_lib.training.loop import fit, shuffled_batches
-from course_lib.training.summaries.extractive import (
+from benchmarks.extraction.extractive import (
     Extractor,
     ExtractRecipe,
     build_extractor,
@@ -26,7 +22,11 @@ from course_lib.training.summaries.extractive import (
     score_sentences,
     summed_loss,
 )
-from course_lib.training.summaries.prepared import Prepared
+from benchmarks.extraction.prepared import Prepared
+from course_lib.parallel.data_parallel import shard
+from course_lib.parallel.deepspeed_config import Config, stage_config
+from course_lib.parallel.deepspeed_engine import deepspeed_step, end_engine, gathered_weights, start_engine
+from course_lib.training.loop import fit, shuffled_batches
 
 
 def extract_config(recipe: ExtractRecipe, ranks: int, steps: int, *, stage: int = 2) -> Config:

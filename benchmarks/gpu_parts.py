@@ -21,10 +21,10 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
+from course.lessons.l16_choose_your_strategy.planner.memory import memory_of
+from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan
 from course_lib.rows import Label, Row, predicted, published
-from course_lib.theory.planner.memory import memory_of
-from course_lib.theory.planner.models import TransformerShape
-from course_lib.theory.planner.plan import Plan
 from course_lib.training.memory_use import LiveBytes
 from course_lib.training.transformer import build_transformer
 

@@ -25,6 +25,12 @@ from typing import Any
 from mpi4py import MPI
 
 from benchmarks.harness import CannotMeasure, about_this_run, on_ranks
+from course.lessons.l16_choose_your_strategy.planner.machine import Machine
+from course.lessons.l16_choose_your_strategy.planner.measured import machine_from_json
+from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan, plans
+from course.lessons.l16_choose_your_strategy.planner.quantity import trace
+from course.lessons.l16_choose_your_strategy.planner.ranking import Estimate, estimate, ranked
 from course.lessons.l16_choose_your_strategy.published import (
     COMPARISONS,
     estimates,
@@ -33,12 +39,6 @@ from course.lessons.l16_choose_your_strategy.published import (
 )
 from course.lessons.shared.machine import MachineError, measure_machine
 from course.paths import BUILD, ROOT
-from course_lib.theory.planner.machine import Machine
-from course_lib.theory.planner.measured import machine_from_json
-from course_lib.theory.planner.models import TransformerShape
-from course_lib.theory.planner.plan import Plan, plans
-from course_lib.theory.planner.quantity import trace
-from course_lib.theory.planner.ranking import Estimate, estimate, ranked
 
 SEED, COUNT, PLANS = 39, 24, 6
 RANKS = (2, 4)  # on a machine of two cores: one rank per core, and two
@@ -212,8 +212,8 @@ def measure_on_ranks(comm: MPI.Intracomm, path: str, index: int, rounds: int) ->
     """Most bytes and median seconds of every plan of a configuration, of the rank with most."""
     import torch
 
+    from course.lessons.l16_choose_your_strategy.planned import grid_of, peak_nbytes, prepare
     from course_lib.comm.timing import seconds_of_each
-    from course_lib.parallel.planned import grid_of, peak_nbytes, prepare
 
     torch.set_num_threads(1)
     one, found = committed(Path(path))[index], []

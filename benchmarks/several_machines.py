@@ -34,6 +34,7 @@ import numpy as np
 
 from benchmarks.allreduce import KIB, MIB, Work, say_bytes
 from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row
+from benchmarks.parts.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
 from course_lib.comm.collectives import (
     hierarchical_allreduce,
     ring_allreduce,
@@ -52,7 +53,6 @@ from course_lib.theory.cost_model import (
     ring_allreduce_cost,
 )
 from course_lib.theory.hockney import Piecewise
-from course_lib.theory.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
 from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError, burst_nbytes, rate_words
 

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.extraction.extractive import ExtractRecipe, extract
+from benchmarks.extraction.prepared import RealNews, prepare_cached, split_real_news
+from benchmarks.extraction.rouge import LEAD, oracle_sentences, published_rouge, sentences
 from benchmarks.harness import Row, Timing, main, on_ranks, row
+from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article
 from course_lib.data.storage import DataError
-from course_lib.training.summaries.bootstrap import mean_interval
-from course_lib.training.summaries.extractive import ExtractRecipe, extract
-from course_lib.training.summaries.prepared import RealNews, prepare_cached, split_real_news
-from course_lib.training.summaries.rouge import LEAD, oracle_sentences, published_rouge, sentences
 
 if TYPE_CHECKING:
     from mpi4py import MPI

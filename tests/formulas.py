@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import isqrt
 
+from course.lessons.l16_choose_your_strategy.planner.quantity import Quantity
 from course_lib.theory.memory import ADAM_FP32, SHARDED_FROM, STAGES, StateBytes
 from course_lib.theory.partition import even_range, even_ranges, fused_ranges
-from course_lib.theory.planner.quantity import Quantity
 from course_lib.theory.schedules import TimedAction, makespan
 
 MOMENTUM_MIXED = StateBytes(weights=2, gradients=2, optimizer=4 + 4)  # master copy, SGD's momentum

@@ -251,7 +251,8 @@ def fetch(
     data set, lessons generate similar data. If you have the files already, set COURSE_DATA to their folder.
     """
     with one_sentence():
-        from course_lib.data import cifar10, cnn_dailymail, mnist, smollm2
+        from course.tools import smollm2
+        from course_lib.data import cifar10, cnn_dailymail, mnist
         from course_lib.data.storage import DataError
 
         fetchers = {

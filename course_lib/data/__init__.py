@@ -3,7 +3,6 @@
     mnist          load_mnist()     digits, 28 × 28           or digits drawn from fonts (drawn_digits)
     cifar10        load_cifar10()   colour images, 32 × 32    or drawn shapes (drawn_shapes)
     cnn_dailymail  load_news()      articles and summaries    or generated ones (generated_news)
-    distant_marks                   images whose label no small part of them shows
 
 What runs code when it is opened, a pickle, and what unpacks to many files, an archive, are opened only if
 their bytes have a digest of `registry.toml`. Formats that only hold numbers and text are read within bounds;

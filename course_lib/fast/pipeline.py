@@ -65,9 +65,9 @@ class DeferringNeighbours(Neighbours):
         super().__init__(comm, rank_of, recorder)
         self.deferred: Products = []
 
-    def send(self, action: Action, other_stage: int, tensor: torch.Tensor) -> None:
+    def send(self, action: Action, other_stage: int, tensor: torch.Tensor, rank: int | None = None) -> None:
         """Start to send; after a gradient, compute the products of the weights."""
-        super().send(action, other_stage, tensor)
+        super().send(action, other_stage, tensor, rank)
         if self.deferred:
             with self.span(f"{WEIGHTS} {action!r}"):
                 self.compute_deferred()

@@ -1,4 +1,4 @@
-"""Stage 3 of ZeRO that gathers ahead: `parallel/zero.py` is the plain one, and this one's oracle.
+"""Stage 3 of ZeRO that gathers ahead: `parallel/zero3.py` is the plain one, and this one's oracle.
 
     plain       gather 0 │ run 0 │ free 0    gather 1 │ run 1 │ free 1    …
     prefetch    gather 0 │ run 0, gathering 1 │ free 0    run 1, gathering 2 │ free 1    …
@@ -16,13 +16,14 @@ from torch import nn
 from torch.optim import AdamW
 
 from course_lib.comm.polling import wait_for
-from course_lib.parallel import zero
-from course_lib.parallel.zero import LossScaler, MakeOptimizer, gather_spec, in_backward
+from course_lib.parallel import zero3
+from course_lib.parallel.zero3 import in_backward
+from course_lib.parallel.zero_shards import LossScaler, MakeOptimizer, gather_spec
 
 TIMEOUT_SECONDS = 60.0
 
 
-class LayerBucket(zero.LayerBucket):
+class LayerBucket(zero3.LayerBucket):
     """A layer's parameters, which may be gathered before they are needed."""
 
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
@@ -50,7 +51,7 @@ class LayerBucket(zero.LayerBucket):
         super().free()
 
 
-class Zero3(zero.Zero3):
+class Zero3(zero3.Zero3):
     """Stage 3; with `prefetch`, the next layer is gathered while this one runs."""
 
     layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]]

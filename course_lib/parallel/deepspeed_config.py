@@ -1,23 +1,16 @@
-"""DeepSpeed's JSON file: written for a stage, and what it costs.
+"""DeepSpeed's JSON file, written for a stage.
 
     config = stage_config(2, ranks=4, micro_batch=8, accumulation=2)
     config["train_batch_size"]          64 = 8 images × 2 micro-batches × 4 ranks
-    state_bytes(config, 62_006, 4)      what a rank keeps      step_bytes(…)   what it sends in a step
-
-The formulas are those of ZeRO (Rajbhandari and others, 2020) as DeepSpeed 0.19 carries them out: from stage 1
-on, its optimizer works on a 32-bit copy of a rank's slice of the weights, also where these have 32 bits.
 
 https://www.deepspeed.ai/docs/config-json/
 """
 
 from typing import Any
 
-from course_lib.theory.memory import StateBytes
-
 Config = dict[str, Any]
 STAGES = (0, 1, 2, 3)
 MOMENTS = {"AdamW": 2, "SGD": 0}  # numbers that the optimizer keeps for each parameter; SGD: without momentum
-COPY = 4  # bytes of a parameter in the copy that the optimizer works on
 
 
 def stage_config(
@@ -94,52 +87,6 @@ def zero_settings(stage: int, bucket: int) -> Config:
     return settings
 
 
-# ---------------------------------------------------------------- what it costs
-
-
 def stage_of(config: Config) -> int:
     """The ZeRO stage that `config` asks for."""
     return int(config.get("zero_optimization", {}).get("stage", 0))
-
-
-def weight_bytes(config: Config) -> int:
-    """Bytes of a weight, of a gradient, and of a number in a message."""
-    return 2 if config.get("bf16", {}).get("enabled") else 4
-
-
-def moments(config: Config) -> int:
-    """How many numbers the optimizer keeps for each parameter."""
-    optimizer = config["optimizer"]
-    return MOMENTS[optimizer["type"]] + bool(optimizer["params"].get("momentum"))
-
-
-def state_bytes(config: Config, parameters: int, ranks: int) -> StateBytes:
-    """Bytes of weights, gradients and optimizer that one of `ranks` keeps, while micro-batches add up.
-
-    Activations and buffers come on top: in stage 3 a bucket of gradients is there all the time. In stage 2
-    a rank keeps the gradients of its slice parameter by parameter: `touched` is what that comes to.
-    """
-    stage, each = stage_of(config), weight_bytes(config)
-    has_copy = stage > 0 or each < COPY
-    of_optimizer = parameters * (COPY * moments(config) + COPY * has_copy)
-    share = -(-parameters // ranks)
-    return StateBytes(
-        weights=each * (share if stage == 3 else parameters),
-        gradients=each * (share if stage >= 2 else parameters),
-        optimizer=-(-of_optimizer // ranks) if stage else of_optimizer,
-    )
-
-
-def step_bytes(config: Config, parameters: int, ranks: int) -> float:
-    """Bytes that one of `ranks` sends for an update, on average over the ranks.
-
-        stage 0   all-reduce of the gradients: their size twice, once for an update
-        stage 1   a sum at each owner, once for an update; then the new weights to all
-        stage 2   a sum at each owner, for every micro-batch; then the new weights to all
-        stage 3   the same sums, and all weights twice for every micro-batch: forward and backward
-
-    All of it times (ranks − 1) / ranks: nobody sends to itself.
-    """
-    micro_batches = config.get("gradient_accumulation_steps", 1)
-    times = {0: 2, 1: 2, 2: micro_batches + 1, 3: 3 * micro_batches}[stage_of(config)]
-    return times * weight_bytes(config) * parameters * (ranks - 1) / ranks

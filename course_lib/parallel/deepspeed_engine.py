@@ -1,4 +1,4 @@
-"""DeepSpeed over MPI, on CPUs or GPUs: its world, its engine, and what an engine keeps and sends, counted.
+"""DeepSpeed over MPI, on CPUs or GPUs: its world and its engine.
 
     start_deepspeed(comm)                      the ranks of `comm`; "mpi4py" moves the bytes, or "gloo"
     engine = start_engine(model, config)       deepspeed.initialize: model, optimizer, JSON in one object
@@ -33,7 +33,6 @@ import torch.distributed as dist
 from torch import nn
 
 from course_lib.parallel.deepspeed_config import Config, stage_of
-from course_lib.theory.memory import StateBytes
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, Step, SummedLoss, microbatches
 
@@ -236,20 +235,7 @@ def gathered_weights(engine: Any) -> torch.Tensor:
         return flatten([parameter.detach() for parameter in parameters]).clone()
 
 
-# ---------------------------------------------------------------- counted
-
-
-def held_bytes(engine: Any) -> StateBytes:
-    """Bytes of weights, gradients and optimizer that this rank keeps now, read off the tensors themselves."""
-    seen: set[int] = set()
-
-    def count(things: Any) -> int:
-        storages = {each.data_ptr(): each.nbytes() for each in map(storage_of, tensors_in(things))}
-        new = storages.keys() - seen
-        seen.update(new)
-        return sum(storages[place] for place in new)
-
-    return StateBytes(**{name: count(things) for name, things in kept(engine).items()})
+# ---------------------------------------------------------------- what an engine keeps
 
 
 def kept(engine: Any) -> dict[str, Any]:
@@ -266,11 +252,6 @@ def kept(engine: Any) -> dict[str, Any]:
     }
 
 
-def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
-    """The memory of a tensor, which others may share."""
-    return tensor.untyped_storage()
-
-
 def tensors_in(thing: Any) -> Iterator[torch.Tensor]:
     """All tensors in lists, tuples and dictionaries of them."""
     if isinstance(thing, torch.Tensor):
@@ -281,48 +262,3 @@ def tensors_in(thing: Any) -> Iterator[torch.Tensor]:
     elif isinstance(thing, list | tuple):
         for part in thing:
             yield from tensors_in(part)
-
-
-class Sent:
-    """What this rank has sent: `nbytes`, and by operation."""
-
-    def __init__(self) -> None:
-        self.by_operation: dict[str, float] = {}
-
-    @property
-    def nbytes(self) -> float:
-        """All of it."""
-        return sum(self.by_operation.values())
-
-
-@contextlib.contextmanager
-def counted_messages() -> Iterator[Sent]:
-    """`with counted_messages() as sent:` what DeepSpeed itself says it has asked for, in bytes on the wire.
-
-    DeepSpeed notes the size of every collective; how much of it a rank sends is `share_sent`.
-    """
-    from deepspeed.comm import comm as world
-
-    log, sent = world.comms_logger, Sent()
-    log.reset_data()
-    log.enabled = log.prof_all = True
-    try:
-        yield sent
-    finally:
-        log.enabled = log.prof_all = False
-        for operation, sizes in log.comms_dict.items():
-            nbytes = sum(size * calls for size, (calls, *_) in sizes.items())
-            sent.by_operation[operation] = nbytes * share_sent(operation, dist.get_world_size())
-        log.reset_data()
-
-
-def share_sent(operation: str, ranks: int) -> float:
-    """How often a rank sends the size that DeepSpeed notes, on average over the ranks.
-
-    That size is the full vector for an all-reduce and for a reduce to an owner; for an all-gather it is the
-    rank's own shard.
-    """
-    others = ranks - 1
-    return {"all_reduce": 2 * others / ranks, "all_gather_into_tensor": float(others)}.get(
-        operation, others / ranks
-    )

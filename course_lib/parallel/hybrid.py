@@ -266,7 +266,7 @@ class TileNeighbours(Neighbours):
         }
         super().__init__(hybrid.model, first_rank)
 
-    def send(self, action: Action, other_stage: int, tensor: torch.Tensor) -> None:
+    def send(self, action: Action, other_stage: int, tensor: torch.Tensor, rank: int | None = None) -> None:
         """Start to send `tensor`, or tiles of it, to those ranks of `other_stage` that receive from here."""
         here, there = self.coordinates[action.replica], self.shape.stages[other_stage]
         mine = self.shape.stages[here.stage]
@@ -275,15 +275,15 @@ class TileNeighbours(Neighbours):
             part = block_of(tensor, there, tile) if cut else tensor
             for shard in range(here.tensor, there.tensor, mine.tensor):
                 to = self.shape.position(action.replica, Coordinates(other_stage, tile, shard))
-                self.start_send(action, other_stage, to, part)
+                super().send(action, other_stage, part, to)
 
-    def receive(self, action: Action, other_stage: int) -> torch.Tensor:
+    def receive(self, action: Action, other_stage: int, rank: int | None = None) -> torch.Tensor:
         """Receive from `other_stage`, and join what comes in tiles."""
         here, there = self.coordinates[action.replica], self.shape.stages[other_stage]
         parts = []
         for tile in shared_tiles(self.shape.stages[here.stage], here.tile, there):
             source = Coordinates(other_stage, tile, here.tensor % there.tensor)
-            parts.append(self.receive_from(action, other_stage, self.shape.position(action.replica, source)))
+            parts.append(super().receive(action, other_stage, self.shape.position(action.replica, source)))
         if len(parts) == 1:
             return parts[0]
         rows = [parts[start : start + there.columns] for start in range(0, len(parts), there.columns)]

@@ -53,8 +53,9 @@ def split_layers(
 
     The stages hold the layers themselves, no copies. `costs` has one number per layer, in any unit;
     `layer_flops` counts good ones. Without it a layer costs 1 plus the number of its parameters. Raises
-    ValueError if there are fewer layers than stages, or if layers of two stages have a parameter in common:
-    each of their ranks would update it with its own part of the gradient.
+    ValueError if there are fewer layers than stages, if layers of two stages have a parameter in common (each
+    of their ranks would update it with its own part of the gradient), or if a stage after the first begins
+    with a layer that works in place: what it received would be overwritten.
     """
     found = list(layers)
     if not 1 <= stages <= len(found):
@@ -72,6 +73,11 @@ def split_layers(
                     f"stages {owner[parameter]} and {stage} would share the parameter {name} of stage "
                     f"{stage}; give each layer its own, or use fewer than {stages} stages"
                 )
+        first = next(module for module in part.modules() if not list(module.children()))
+        if stage > 0 and getattr(first, "inplace", False):
+            raise ValueError(
+                f"stage {stage} would begin with {first}, which overwrites its input; use inplace=False"
+            )
     return parts
 
 
@@ -125,7 +131,7 @@ def stage_forward(
         inputs = neighbours.receive(action, action.stage - 1)
         # Sender and receiver both decide by its dtype whether a gradient comes back: see `stage_backward`.
         inputs.requires_grad_(inputs.is_floating_point() or inputs.is_complex())
-    result = module(inputs.clone())  # a copy, as the first layer may work in place
+    result = module(inputs)
     if action.stage < neighbours.last_stage:
         neighbours.send(action, action.stage + 1, result)
     else:
@@ -279,33 +285,26 @@ class Neighbours:
         self.replicas, self.last_stage = 1 + max(replicas), max(stages)
         self.requests: list[MPI.Request] = []  # sends under way; each holds a reference to its buffer
 
-    def send(self, action: Action, other_stage: int, tensor: torch.Tensor) -> None:
-        """Start to send the result of `action` to `other_stage`. Nobody may write to `tensor` before `wait`.
+    def send(self, action: Action, other_stage: int, tensor: torch.Tensor, rank: int | None = None) -> None:
+        """Start to send the result of `action` to `other_stage`: its shape and dtype, then its numbers.
 
-        Here a stage runs on one rank. A subclass for stages that are spread over several ranks overrides
-        `send` and `receive`, which call `start_send` and `receive_from` for each of them.
+        Nobody may write to `tensor` before `wait`. `rank` is the one that runs the stage, unless given.
         """
-        self.start_send(action, other_stage, self.rank_of[action.replica, other_stage], tensor)
-
-    def receive(self, action: Action, other_stage: int) -> torch.Tensor:
-        """Receive what `action` needs from `other_stage`."""
-        return self.receive_from(action, other_stage, self.rank_of[action.replica, other_stage])
-
-    def start_send(self, action: Action, other_stage: int, rank: int, tensor: torch.Tensor) -> None:
-        """Start to send `tensor` to one rank of `other_stage`: its shape and dtype, then its numbers."""
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(
                 f"stage {action.stage} made a {type(tensor).__name__}; a stage sends one tensor: cut the "
                 "model elsewhere, or let its layer return a tensor"
             )
+        rank = self.rank_of[action.replica, other_stage] if rank is None else rank
         tensor, tag = tensor.detach().resolve_conj().contiguous(), self.tag(action, other_stage)
         # drop finished requests, and with them their buffers
         self.requests = [one for one in self.requests if not one.Test()]
         self.requests.append(self.comm.isend((tensor.shape, tensor.dtype), rank, tag))
         self.requests.append(self.comm.Isend(as_bytes(tensor), rank, tag))
 
-    def receive_from(self, action: Action, other_stage: int, rank: int) -> torch.Tensor:
-        """Receive a tensor from one rank of `other_stage`."""
+    def receive(self, action: Action, other_stage: int, rank: int | None = None) -> torch.Tensor:
+        """Receive what `action` needs from `other_stage`; `rank` as in `send`."""
+        rank = self.rank_of[action.replica, other_stage] if rank is None else rank
         tag = self.tag(action, other_stage)
         with self.span(f"wait {action!r}", kind="wait"):
             shape, dtype = self.comm.recv(source=rank, tag=tag)
@@ -342,11 +341,10 @@ class Recomputed(nn.Module):
         recomputed   forward keeps the input of the first layer        backward goes forward again, then back
 
     A third more computing (a backward costs about two forwards, so 4 instead of 3) for a fraction of the
-    memory. Wrap a stage in it before giving it to `run_schedule` (the stage also holds the tensor that it
-    received, for its gradient: two copies of the input). The second forward computes the same as the first:
-    it starts from copies of the buffers (such as batch norm's running mean) and of the random-number state
-    (for dropout) as they were before the first forward, and leaves the module's own untouched. Chen et al.
-    (2016), "Training deep nets with sublinear memory cost".
+    memory. Wrap a stage in it before giving it to `run_schedule`. The second forward computes the same as the
+    first: it starts from copies of the buffers (such as batch norm's running mean) and of the random-number
+    state (for dropout) as they were before the first forward, and leaves the module's own untouched. Chen et
+    al. (2016), "Training deep nets with sublinear memory cost".
     """
 
     def __init__(self, layers: nn.Module) -> None:
@@ -364,7 +362,7 @@ class _Recomputed(torch.autograd.Function):
         ctx.layers, ctx.random_state = layers, torch.get_rng_state()
         ctx.buffers = {name: buffer.clone() for name, buffer in layers.named_buffers()}
         ctx.save_for_backward(inputs)
-        return layers(inputs.clone())  # autograd records nothing here; the first layer may work in place
+        return layers(inputs)  # autograd records nothing here
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -372,7 +370,7 @@ class _Recomputed(torch.autograd.Function):
         inputs = saved.detach().requires_grad_(ctx.needs_input_grad[1])
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
             torch.set_rng_state(ctx.random_state)
-            outputs = functional_call(ctx.layers, ctx.buffers, (inputs.clone(),))
+            outputs = functional_call(ctx.layers, ctx.buffers, (inputs,))
         tensors = [inputs, *ctx.layers.parameters()]
         wanted = [tensor for tensor in tensors if tensor.requires_grad]
         gradients = iter(torch.autograd.grad(outputs, wanted, gradient, allow_unused=True))

@@ -14,7 +14,9 @@ from mpi4py import MPI
 from torch import nn
 from torch.optim import AdamW
 
-from course_lib.parallel.zero import BUCKET_BYTES, MakeOptimizer, Zero0, Zero1, Zero2, Zero3
+from course_lib.parallel.zero import Zero0, Zero1, Zero2
+from course_lib.parallel.zero3 import Zero3
+from course_lib.parallel.zero_shards import BUCKET_BYTES, MakeOptimizer
 from course_lib.theory.memory import STAGES
 
 Zero = Zero0 | Zero1 | Zero2 | Zero3

@@ -6,8 +6,8 @@
 
 A name changes in one instant, bytes do not: so write the bytes under another name, and rename. What the
 operating system holds in memory survives the process, but not the machine: so wait until the bytes are on the
-disk before the rename, and until the rename is there before returning. `parallel/checkpoint.py` does this for
-many files and many ranks.
+disk before the rename, and until the rename is there before returning. `parallel/checkpoint_folder.py`
+does this for many files and many ranks.
 
     kill_before_each_line(naive_save)       what a kill leaves of the old file: ["old", "empty", …]
 

@@ -13,18 +13,17 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from course_lib.parallel import checkpoint
-from course_lib.parallel.checkpoint import (
+from course_lib.parallel import checkpoint, checkpoint_folder
+from course_lib.parallel.checkpoint import load_training, save_training
+from course_lib.parallel.checkpoint_folder import (
     LATEST,
     LOCK,
     MANIFEST,
     CheckpointError,
     Writer,
     find,
-    load_training,
     names_in,
     read_tensors,
-    save_training,
 )
 from course_lib.parallel.zero import Zero0
 from course_lib.theory.partition import even_range
@@ -421,7 +420,7 @@ def test_a_late_rank_ends_with_an_error_as_do_those_that_waited(comm: MPI.Intrac
         comm.recv(source=0)  # comes when rank 0 has given up
     if comm.size > 1:
         with pytest.raises(CheckpointError, match=r"the others is not there after 0\.2 s"):
-            checkpoint.together(own, "the others", lambda: None, timeout=0.2)
+            checkpoint_folder.together(own, "the others", lambda: None, timeout=0.2)
         if comm.rank == 0:
             comm.send(None, comm.size - 1)
     comm.Barrier()
@@ -436,7 +435,7 @@ def test_no_rank_waits_for_ever_while_rank_0_removes(
     if comm.size == 1:
         return
     own, late = comm.Dup(), comm.size - 1  # not freed: the ranks are out of step on it
-    right = checkpoint.together
+    right = checkpoint_folder.together
 
     def together(comm: MPI.Intracomm, what: str, do: Callable[[], Any]) -> Any:
         return right(comm, what, do, 0.2 if what == "rank 0" else 60)
@@ -446,10 +445,12 @@ def test_no_rank_waits_for_ever_while_rank_0_removes(
         if slow != "prune":
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(checkpoint, "together", together)
-    monkeypatch.setattr(f"course_lib.parallel.checkpoint.{slow}", lambda *_, **__: comm.recv(source=late))
-    with pytest.raises(checkpoint.LateRankError, match=r"rank 0 is not there after 0\.2 s"):
-        checkpoint.save(own, shared_folder, write, step=1)
+    monkeypatch.setattr(checkpoint_folder, "together", together)
+    monkeypatch.setattr(
+        f"course_lib.parallel.checkpoint_folder.{slow}", lambda *_, **__: comm.recv(source=late)
+    )
+    with pytest.raises(checkpoint_folder.LateRankError, match=r"rank 0 is not there after 0\.2 s"):
+        checkpoint_folder.save(own, shared_folder, write, step=1)
     if comm.rank == late:
         comm.send(None, 0)  # it has given up
     comm.Barrier()

@@ -18,20 +18,17 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch import nn
 
+import torch_mpi4py
+from benchmarks.parts.deepspeed_counts import counted_messages, held_bytes, state_bytes, step_bytes
 from course.lessons.l12_deepspeed_on_cifar.runs import (
     average_buffers,
+    follow,
     rank_batches,
     score_whole,
 )
 from course_lib.data.dataset import Dataset
 from course_lib.parallel import deepspeed_engine as ds
-from course_lib.parallel.deepspeed_config import (
-    STAGES,
-    Config,
-    stage_config,
-    state_bytes,
-    step_bytes,
-)
+from course_lib.parallel.deepspeed_config import STAGES, Config, stage_config
 from course_lib.theory.memory import StateBytes
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy
@@ -125,6 +122,13 @@ def test_without_the_key_gradients_are_clipped_to_a_norm_of_one(world: MPI.Intra
     assert differ(weights, free) > 1e-3
 
 
+def test_the_learning_rate_follows_the_config(world: MPI.Intracomm) -> None:
+    """Two updates at 0, as DeepSpeed's schedules count, then up in equal steps."""
+    config = settings(1, world.size, warmup_steps=2)
+    _, weights = trained(world, config)
+    assert differ(weights, alone(rates=(0.0, 0.0, 0.025, 0.05))[1]) < 1e-6
+
+
 @pytest.mark.parametrize("stage", (0, 2, 3))
 def test_bf16_trains_and_differs_by_its_rounding(world: MPI.Intracomm, stage: int) -> None:
     losses, weights = trained(world, settings(stage, world.size, bf16=True))
@@ -163,7 +167,7 @@ def sent_in_a_step(comm: MPI.Intracomm, config: Config) -> float:
     (batch,) = rank_batches(images(size), size, rank=comm.rank, size=comm.size, seed=0)
     step = ds.deepspeed_step(engine, summed_cross_entropy)
     step(batch), step(batch)
-    with ds.counted_messages() as sent:
+    with counted_messages() as sent:
         step(batch)
     ds.end_engine(engine)
     return comm.allreduce(sent.nbytes) / comm.size
@@ -177,10 +181,26 @@ def held_between_micro_batches(comm: MPI.Intracomm, config: Config) -> StateByte
     held = []
     for inputs, targets in zip(batch.inputs.split(2), batch.targets.split(2), strict=True):
         engine.backward(summed_cross_entropy(engine(ds.as_precise(engine, inputs)).float(), targets))
-        held.append(ds.held_bytes(engine))
+        held.append(held_bytes(engine))
         engine.step()
     ds.end_engine(engine)
     return max(comm.allgather(held[0]), key=lambda each: each.total)
+
+
+def test_counted_bytes_are_all_that_lives(world: MPI.Intracomm) -> None:
+    """The oracle of the counting: every tensor that Python knows, whoever has it."""
+    config = settings(2, world.size, optimizer="AdamW", momentum=0.0)
+    before = set(living())
+    engine = ds.start_engine(build("cifar", seed=0), config)
+    step = ds.deepspeed_step(engine, summed_cross_entropy)
+    for batch in parts(world):
+        step(batch)
+    del batch
+    held = held_bytes(engine)
+    alive = living()
+    ds.end_engine(engine)
+    new = sum(nbytes for place, nbytes in alive.items() if place not in before)
+    assert held.total == pytest.approx(new, rel=0.05)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -243,6 +263,11 @@ def test_every_rank_saves_and_a_new_engine_goes_on(world: MPI.Intracomm, tmp_pat
     assert differ(weights, alone()[1]) < 1e-6
 
 
+def test_the_world_is_ours_and_talks_over_mpi(world: MPI.Intracomm) -> None:
+    assert isinstance(dist.group.WORLD, torch_mpi4py.MPIGroup)
+    assert os.environ["WORLD_SIZE"] == str(world.size)
+
+
 @pytest.mark.slow
 def test_worlds_come_and_go_with_either_backend(world: MPI.Intracomm) -> None:
     """Last: it ends the world that the others share. Backends and groups of ranks change, results do not."""
@@ -265,6 +290,21 @@ def test_worlds_come_and_go_with_either_backend(world: MPI.Intracomm) -> None:
     assert not dist.is_initialized() and "WORLD_SIZE" not in os.environ
     ds.stop_deepspeed()
     ds.start_deepspeed(world)
+
+
+def test_accuracy_of_a_training_is_a_fraction_of_the_test_images(world: MPI.Intracomm) -> None:
+    engine, data = ds.start_engine(build("cifar", seed=0), settings(2, world.size)), images()
+    step = ds.deepspeed_step(engine, summed_cross_entropy)
+
+    def right() -> float:
+        return score_whole(world, engine, "cifar", data, len(data.test_labels))
+
+    curve = follow(world, step, right, data, batch_size=BATCH, epochs=2, seed=0)
+    ds.end_engine(engine)
+    assert len(curve.losses) == STEPS and len(curve.accuracies) == 2 and curve.cpu_seconds > 0
+    assert all(each * 30 == pytest.approx(round(each * 30)) for each in curve.accuracies)
+    assert curve.losses == pytest.approx(alone()[0], rel=1e-5)  # of global batches, not of a rank's part
+    assert len(set(world.allgather(curve))) == 1
 
 
 def test_the_net_with_batch_norm_is_tested_with_the_mean_of_the_ranks_statistics(

@@ -8,6 +8,16 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
+from benchmarks.extraction.extractive import (
+    Extractor,
+    ExtractRecipe,
+    build_extractor,
+    extract_batch,
+    pick,
+    score_sentences,
+    summed_loss,
+)
+from benchmarks.extraction.prepared import Prepared, prepare
 from benchmarks.extracts import (
     extract_config,
     global_batches,
@@ -17,16 +27,6 @@ from benchmarks.extracts import (
 from course_lib.data.generated_news import make_news
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.training.loop import Batch
-from course_lib.training.summaries.extractive import (
-    Extractor,
-    ExtractRecipe,
-    build_extractor,
-    extract_batch,
-    pick,
-    score_sentences,
-    summed_loss,
-)
-from course_lib.training.summaries.prepared import Prepared, prepare
 
 pytestmark = pytest.mark.deadline(120)
 RECIPE = ExtractRecipe(width=8, heads=2, batch=12, epochs=2, warmup_steps=2)

@@ -291,10 +291,17 @@ def test_more_tags_than_mpi_has_are_refused_on_every_rank(comm: MPI.Intracomm) -
 def assorted() -> nn.Sequential:
     """Tokens (B, 3) that pass a stage as integers, batch-norm, dropout, and layers that work in place."""
     torch.manual_seed(7)
-    norms = [nn.Sequential(nn.Linear(12, 10), nn.BatchNorm1d(10)), nn.ReLU(inplace=True)]
-    found = [nn.Flatten(), nn.Embedding(11, 4), nn.Flatten(), *norms, nn.Dropout(0.3), nn.Linear(10, 5)]
-    found += [nn.LeakyReLU(0.1, inplace=True), nn.Linear(5, 4)]
+    norms = nn.Sequential(nn.Linear(12, 10), nn.BatchNorm1d(10), nn.ReLU(inplace=True))
+    found = [nn.Flatten(), nn.Embedding(11, 4), nn.Flatten(), norms, nn.Dropout(0.3)]
+    found += [nn.Sequential(nn.Linear(10, 5), nn.LeakyReLU(0.1, inplace=True)), nn.Linear(5, 4)]
     return with_repeatable_dropout(nn.Sequential(*found).double(), seed=3)
+
+
+def test_a_stage_that_would_overwrite_what_it_receives_is_refused() -> None:
+    whole = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3)))
+    with pytest.raises(ValueError, match="stage 1 would begin with ReLU"):
+        split_layers(whole, 2, [1.0, 1.0])
+    assert len(split_layers(whole[1], 1)) == 1  # the first stage receives nothing
 
 
 def tokens(samples: int = 11) -> Batch:

@@ -20,8 +20,9 @@ from torch.optim import AdamW
 from course_lib.fast import zero as fast
 from course_lib.parallel.compression import PowerSGD, TopK
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights, sum_gradients
-from course_lib.parallel.gradient_buckets import GradientBuckets
-from course_lib.parallel.zero import Zero0, Zero1, Zero2, Zero3
+from course_lib.parallel.gradient_buckets import GradientBuckets, sum_when_ready
+from course_lib.parallel.zero import Zero0, Zero1, Zero2
+from course_lib.parallel.zero3 import Zero3
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import flatten
 
@@ -246,6 +247,12 @@ def test_sparse_gradients_are_summed_as_dense_ones(comm: MPI.Intracomm, name: st
     assert equal(comm, name, ours, one_process(comm.size, sparse=True))
 
 
+def test_the_smallest_overlap_needs_every_weight_on_every_rank_and_no_more(comm: MPI.Intracomm) -> None:
+    model = net()
+    ours = train(comm, model, summed(sum_when_ready)(comm, model))
+    assert equal(comm, "smallest", ours, one_process(comm.size))
+
+
 # ---------------------------------------------------------------- known-wrong variants
 
 
@@ -319,6 +326,12 @@ def test_a_weight_that_was_unfrozen_after_its_buckets_were_made_is_refused(
     model = net()
     with pytest.raises(ValueError, match=r"frozen\.weight requires a gradient, and did not|make it anew"):
         train(comm, model, WAYS[name](comm, model), change=unfreeze)
+
+
+def test_one_by_one_sums_what_is_unfrozen_later(comm: MPI.Intracomm) -> None:
+    model = net()
+    ours = train(comm, model, WAYS["one by one"](comm, model), change=unfreeze)
+    assert equal(comm, "one by one", ours, one_process(comm.size, change=unfreeze))
 
 
 @pytest.mark.parametrize("name", [*BUCKETED, "stage 0", "stage 1", "stage 2"])

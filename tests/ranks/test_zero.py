@@ -14,15 +14,9 @@ from torch.optim import AdamW
 
 from course.lessons.l11_zero_from_scratch.runs import held, held_bytes
 from course_lib.fast import zero as fast
-from course_lib.parallel.zero import (
-    LossScaler,
-    TiledLinear,
-    Zero1,
-    Zero2,
-    Zero3,
-    clip_gradients,
-    offload_state,
-)
+from course_lib.parallel.zero import Zero1, Zero2, offload_state
+from course_lib.parallel.zero3 import TiledLinear, Zero3
+from course_lib.parallel.zero_shards import LossScaler, clip_gradients
 from course_lib.theory.partition import even_range
 
 STEPS, BATCH, WIDTH, CLASSES = 20, 12, 11, 5  # sizes that no number of ranks divides
@@ -150,7 +144,9 @@ def test_the_norm_of_a_ranks_own_shards_is_a_wrong_norm(
             return value
 
     right: Callable[..., float] = clip_gradients
-    monkeypatch.setattr("course_lib.parallel.zero.clip_gradients", lambda _comm, *rest: right(Alone(), *rest))
+    monkeypatch.setattr(
+        "course_lib.parallel.zero_shards.clip_gradients", lambda _comm, *rest: right(Alone(), *rest)
+    )
     train(comm, model, zero)
     expected, _ = alone(0.3)
     found = full_weights(zero, model)

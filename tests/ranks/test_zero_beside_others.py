@@ -24,7 +24,8 @@ from torch.optim import SGD, AdamW
 
 import torch_mpi4py
 from course.lessons.l11_zero_from_scratch.runs import held_bytes
-from course_lib.parallel.zero import Zero1, Zero2, Zero3
+from course_lib.parallel.zero import Zero1, Zero2
+from course_lib.parallel.zero3 import Zero3
 from course_lib.theory.memory import ADAM_FP32, StateBytes, bytes_per_parameter
 from course_lib.training.transformer import Transformer, build_transformer
 from tests.ranks import with_deepspeed

@@ -13,7 +13,9 @@ from torch.optim import SGD, Adam
 from torch.utils.checkpoint import checkpoint
 
 from course_lib.fast import zero as fast
-from course_lib.parallel.zero import LossScaler, TiledLinear, Zero0, Zero1, Zero2, Zero3, offload_state
+from course_lib.parallel.zero import Zero0, Zero1, Zero2, offload_state
+from course_lib.parallel.zero3 import TiledLinear, Zero3
+from course_lib.parallel.zero_shards import LossScaler
 
 STAGES: list[Any] = [Zero0, Zero1, Zero2, Zero3]
 WIDTH = 5

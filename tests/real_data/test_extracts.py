@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from benchmarks.extraction.extractive import ExtractRecipe
 from benchmarks.harness import on_ranks
 from benchmarks.summaries import f1, lead, oracle, read_news, train_and_pick
 from course_lib.data.cnn_dailymail import load_news
-from course_lib.training.summaries.extractive import ExtractRecipe
 
 pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set")
 

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import recorded
 from benchmarks.allreduce import MIB
+from benchmarks.parts.limited_link import LimitedLink
 from benchmarks.recorded import BLOCKS, PAGE, RESULTS, blocks, rendered
 from benchmarks.several_machines import (
     ALL,
@@ -27,7 +28,6 @@ from benchmarks.several_machines import (
 )
 from benchmarks.slow_link_training import CONTENDERS, PLAIN, rows_of
 from course_lib.theory.hockney import Hockney, Piecewise
-from course_lib.theory.limited_link import LimitedLink
 from mpi_classroom.network import Lab
 from mpi_classroom.network_commands import parse_rate
 

@@ -377,8 +377,8 @@ predict("Tiles of 16, no halos, one judgement: how many % are right?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
+from course.lessons.l10_spatial_and_hybrid.distant_marks import accuracy_with_tiles
 from course_lib.rows import Row
-from course_lib.training.distant_marks import accuracy_with_tiles
 
 tile, together = ((32, False), (16, False), (8, False), (16, True))[comm.rank]
 percent = 100 * accuracy_with_tiles(tile, images=768, epochs=40, together=together)

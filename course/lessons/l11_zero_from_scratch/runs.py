@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from course_lib.parallel import zero as library
-from course_lib.parallel.zero import TiledLinear, Zero3
+from course_lib.parallel.zero3 import TiledLinear, Zero3
 from course_lib.parallel.zero_stages import Zero, held, start
 from course_lib.theory.memory import StateBytes
 from course_lib.theory.partition import even_range

@@ -418,7 +418,7 @@ def oracle(article):
 # %% tags=["nbval-ignore-output"]
 import numpy as np
 
-from course_lib.training.summaries.bootstrap import mean_interval
+from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
 
 systems = {"first sentence": [cut(each, 1) for each in unseen]}
 systems["lead-3"] = [cut(each, 3) for each in unseen]

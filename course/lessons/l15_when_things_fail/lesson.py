@@ -546,7 +546,7 @@ print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeo
 # Supervisors, parameter servers and data loaders work by question and answer. A **remote procedure call** (RPC) runs a function on another rank and
 # returns its result. It takes two messages: one with the function's name and its arguments, and one with the result.
 
-# %% tags=["source: course_lib.comm.rpc:serve"]
+# %% tags=["source: course.lessons.l15_when_things_fail.rpc:serve"]
 # %%px
 
 # %% [markdown]
@@ -555,7 +555,7 @@ print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeo
 
 # %%
 # %%px
-from course_lib.comm.rpc import RemoteError, call, stop
+from course.lessons.l15_when_things_fail.rpc import RemoteError, call, stop
 
 if comm.rank == 1:
     print("answered:", serve(comm, {"add": lambda a, b: a + b, "divide": lambda a, b: a / b}))

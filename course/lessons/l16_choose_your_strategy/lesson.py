@@ -236,10 +236,10 @@ predict("How many times as long as data parallelism does the pipeline take here?
 import torch
 from mpi4py import MPI
 
+from course.lessons.l16_choose_your_strategy.planned import grid_of, prepare
+from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan
 from course_lib.measure import measure
-from course_lib.parallel.planned import grid_of, prepare
-from course_lib.theory.planner.models import TransformerShape
-from course_lib.theory.planner.plan import Plan
 
 torch.set_num_threads(1)
 comm = MPI.COMM_WORLD
@@ -266,7 +266,7 @@ show(rows, x="way", y="time of a step")
 #
 # ### Who has measured it?
 #
-# Three sources have such comparisons for eight A100s. Our planner, `course_lib/theory/planner`, does this page's arithmetic layer by layer. We chose the three before
+# Three sources have such comparisons for eight A100s. Our planner, `course/lessons/l16_choose_your_strategy/planner`, does this page's arithmetic layer by layer. We chose the three before
 # it knew overlap, so none is picked to fit. DLRover trained Llama 2 with 7 billion parameters in four ways. **Predict:** does the planner find their order (a) with
 # overlap only, (b) without only, (c) both ways?
 

@@ -8,13 +8,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from course.lessons.l16_choose_your_strategy.planner.machine import Machine, machine_on_paper
+from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan
+from course.lessons.l16_choose_your_strategy.planner.ranking import Estimate, estimate
 from course.paths import ROOT
 from course_lib.rows import Row, predicted, published
 from course_lib.theory.hockney import Hockney
-from course_lib.theory.planner.machine import Machine, machine_on_paper
-from course_lib.theory.planner.models import TransformerShape
-from course_lib.theory.planner.plan import Plan
-from course_lib.theory.planner.ranking import Estimate, estimate
 
 NAMED = json.loads((ROOT / "benchmarks" / "results" / "planner_published.json").read_text(encoding="utf-8"))
 COMPARISONS: list[dict[str, Any]] = NAMED["comparisons"]

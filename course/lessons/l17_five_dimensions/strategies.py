@@ -44,7 +44,7 @@ from course_lib.parallel.tensor_parallel import (
     RowLinear,
     vocabulary_cross_entropy,
 )
-from course_lib.parallel.zero import Zero3
+from course_lib.parallel.zero3 import Zero3
 from course_lib.theory.hybrid import HybridShape, StageShape
 from course_lib.theory.partition import even_range
 from course_lib.theory.schedules import (

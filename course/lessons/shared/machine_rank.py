@@ -12,10 +12,10 @@ import psutil
 import torch
 from mpi4py import MPI
 
+from course.lessons.shared.call_times import call_seconds
 from course.lessons.shared.machine import MARK
+from course.lessons.shared.operation_times import operation_seconds
 from course_lib.comm.ping_pong import measure_ping_pong
-from course_lib.parallel.call_times import call_seconds
-from course_lib.training.operation_times import operation_seconds
 
 SIZES = tuple(4**power for power in range(1, 13))  # 4 bytes to 16 MiB
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from course_lib.data import smollm2
+from course.tools import smollm2
 from course_lib.data.downloads import DownloadError
 from course_lib.data.storage import DataError
 

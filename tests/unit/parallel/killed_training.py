@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from course_lib.parallel.checkpoint import load_training, save_training
-from course_lib.parallel.zero import Zero1, Zero2, Zero3
+from course_lib.parallel.zero import Zero1, Zero2
+from course_lib.parallel.zero3 import Zero3
 from course_lib.theory.partition import even_range
 from course_lib.training.loop import shuffled_batches
 

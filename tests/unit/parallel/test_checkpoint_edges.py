@@ -11,17 +11,16 @@ from mpi4py import MPI
 from torch import nn
 from torch.optim import Adam
 
-from course_lib.parallel import checkpoint
-from course_lib.parallel.checkpoint import (
+from course_lib.parallel import checkpoint, checkpoint_folder
+from course_lib.parallel.checkpoint import load_training, save_training
+from course_lib.parallel.checkpoint_folder import (
     LATEST,
     LOCK,
     REMOVING,
     CheckpointError,
     find,
-    load_training,
     names_in,
     save,
-    save_training,
 )
 from course_lib.parallel.zero import Zero1
 
@@ -34,7 +33,7 @@ def as_before() -> Iterator[None]:
     state = checkpoint.random_state()
     yield
     checkpoint.restore_random_state(state)
-    checkpoint._forget_locks()
+    checkpoint_folder._forget_locks()
 
 
 class Odd(nn.Module):
@@ -163,13 +162,13 @@ def test_the_first_of_several_leftovers_that_stays_does_not_keep_the_others(
 ) -> None:
     for number in (1, 2, 3):
         save(COMM, tmp_path, write_file, step=number, keep=3)
-    right = checkpoint.remove
+    right = checkpoint_folder.remove
 
     def remove(path: Path) -> None:
         if path.name == "000001-step1":
             raise PermissionError(f"not allowed: {path}")
         right(path)
 
-    monkeypatch.setattr(checkpoint, "remove", remove)
+    monkeypatch.setattr(checkpoint_folder, "remove", remove)
     save(COMM, tmp_path, write_file, step=4, keep=1)
     assert names_in(tmp_path) == ["000001-step1", "000004-step4"]

@@ -17,8 +17,8 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from course_lib.parallel import checkpoint
-from course_lib.parallel.checkpoint import (
+from course_lib.parallel import checkpoint_folder
+from course_lib.parallel.checkpoint_folder import (
     LATEST,
     LOCK,
     MANIFEST,
@@ -117,14 +117,12 @@ INJECTOR = Injector()
 def unlocked() -> Iterator[None]:
     """No lock outlives its test."""
     yield
-    checkpoint._forget_locks()
+    checkpoint_folder._forget_locks()
 
 
 def write_files(step: int) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        (path / "more").mkdir(exist_ok=True)
         write_tensors(path / "rank0.pt", {"step": step})
-        write_tensors(path / "more" / "rank0.pt", {"step": step})
 
     return write
 
@@ -141,7 +139,7 @@ def in_place(into: Path, step: int) -> None:
     path = into / names_in(into)[0]
     write_files(step)(path)
     (path / MANIFEST).unlink()
-    files = sync_and_describe(COMM, path)
+    files = {"rank0.pt": sync_and_describe(path / "rank0.pt")}
     write_text(path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": files}))
 
 
@@ -151,7 +149,7 @@ def latest_first(into: Path, step: int) -> None:
     write_text(into / LATEST, path.name)
     path.mkdir()
     write_files(step)(path)
-    files = sync_and_describe(COMM, path)
+    files = {"rank0.pt": sync_and_describe(path / "rank0.pt")}
     write_text(path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": files}))
 
 
@@ -191,8 +189,7 @@ def step_read(into: Path) -> int:
         return -1
     if found is None:
         return -1
-    files = (found.path / "rank0.pt", found.path / "more" / "rank0.pt")
-    steps = {found.step, *(read_tensors(file)["step"] for file in files)}
+    steps = {found.step, read_tensors(found.path / "rank0.pt")["step"]}
     return steps.pop() if len(steps) == 1 else -1
 
 
@@ -228,9 +225,7 @@ def test_what_is_wrong_is_caught_at_some_instant(tmp_path: Path, saving: Callabl
 
 def write_unsynced(path: Path) -> None:
     """As others write that we do not know."""
-    (path / "more").mkdir()
-    for name in ("rank0.pt", "more/rank0.pt"):
-        (path / name).write_bytes(b"numbers")
+    (path / "rank0.pt").write_bytes(b"numbers")
 
 
 def on_disk_when_named(tmp_path: Path) -> bool:
@@ -242,9 +237,9 @@ def on_disk_when_named(tmp_path: Path) -> bool:
     pointed = next(i for i, (event, path) in enumerate(log) if event == "os.rename" and f".{LATEST}." in path)
     in_time = [
         ("fsync", str(aside / name)) in log[log.index(("open", str(aside / name))) : named]
-        for name in ("rank0.pt", "more/rank0.pt", MANIFEST_SCRATCH)
+        for name in ("rank0.pt", MANIFEST_SCRATCH)
     ]
-    in_time += [("fsync", str(each)) in log[:named] for each in (aside, aside / "more")]
+    in_time += [("fsync", str(aside)) in log[:named]]
     folder = ("fsync", str(tmp_path))
     return all(in_time) and folder in log[named:pointed] and folder in log[pointed:]
 
@@ -258,8 +253,8 @@ def test_what_is_not_synced_is_caught(
     tmp_path: Path, forgotten: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known-wrong: a file, or the names in a folder, may be lost by a power cut."""
-    right_sync = checkpoint.sync
-    monkeypatch.setattr(checkpoint, "sync", lambda path: None if forgotten(path) else right_sync(path))
+    right_sync = checkpoint_folder.sync
+    monkeypatch.setattr(checkpoint_folder, "sync", lambda path: None if forgotten(path) else right_sync(path))
     assert not on_disk_when_named(tmp_path)
 
 
@@ -284,7 +279,7 @@ def failed_saves(tmp_path: Path, number: int, *, once: bool) -> Iterator[tuple[P
                 said = str(error)
         yield into, said
         if INJECTOR.done <= at:
-            assert at > 30
+            assert at > 20
             return
 
 

@@ -17,7 +17,7 @@ import torch
 from mpi4py import MPI
 
 from course.paths import ROOT
-from course_lib.parallel.checkpoint import SAVING
+from course_lib.parallel.checkpoint_folder import SAVING
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from tests.unit.parallel.killed_training import build, optimizer_for, train_step
 

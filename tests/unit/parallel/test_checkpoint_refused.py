@@ -22,8 +22,9 @@ from torch import nn
 from torch.optim import AdamW
 
 from course.paths import ROOT
-from course_lib.parallel import checkpoint
-from course_lib.parallel.checkpoint import (
+from course_lib.parallel import checkpoint, checkpoint_folder
+from course_lib.parallel.checkpoint import load_training, save_training
+from course_lib.parallel.checkpoint_folder import (
     LATEST,
     LOCK,
     MANIFEST,
@@ -31,11 +32,9 @@ from course_lib.parallel.checkpoint import (
     CheckpointError,
     as_text,
     find,
-    load_training,
     names_in,
     read_manifest,
     read_tensors,
-    save_training,
     write_tensors,
 )
 from course_lib.parallel.zero import Zero1
@@ -50,7 +49,7 @@ def as_before() -> Iterator[None]:
     state = checkpoint.random_state()
     yield
     checkpoint.restore_random_state(state)
-    checkpoint._forget_locks()
+    checkpoint_folder._forget_locks()
 
 
 class Net(nn.Sequential):
@@ -297,7 +296,7 @@ OTHER = """
 import sys, time
 from pathlib import Path
 from mpi4py import MPI
-from course_lib.parallel.checkpoint import save
+from course_lib.parallel.checkpoint_folder import save
 folder = Path(sys.argv[1])
 def write(path):
     (path / "rank0.pt").write_bytes(b"numbers")
@@ -357,8 +356,8 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     """As a data loader's worker that outlives a killed rank for a while."""
     script = (
         "import os, sys, time; from pathlib import Path\n"
-        "from course_lib.parallel import checkpoint\n"
-        "checkpoint.lock(Path(sys.argv[1]))\n"
+        "from course_lib.parallel import checkpoint_folder\n"
+        "checkpoint_folder.lock(Path(sys.argv[1]))\n"
         "pid = os.fork()\n"
         "if pid == 0: time.sleep(30); os._exit(0)\n"
         "time.sleep(0.3); print(pid, flush=True); os._exit(0)\n"
@@ -370,7 +369,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
         child = int(process.stdout.readline())
         process.wait()
         try:
-            checkpoint.lock(tmp_path)
+            checkpoint_folder.lock(tmp_path)
         finally:
             os.kill(child, signal.SIGKILL)
 

@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from course_lib.parallel.deepspeed_config import (
-    STAGES,
-    stage_config,
-    state_bytes,
-    step_bytes,
-)
+from benchmarks.parts.deepspeed_counts import state_bytes, step_bytes
+from course_lib.parallel.deepspeed_config import STAGES, stage_config
 from tests.formulas import (
     touched,
 )

@@ -2,9 +2,9 @@
 
 import pytest
 
+from benchmarks.parts.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
 from course_lib.theory.hockney import Hockney
-from course_lib.theory.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
 
 MBIT = 1e6
 NOTHING = Hockney(0, 0)

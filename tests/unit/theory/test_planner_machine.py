@@ -5,14 +5,21 @@ from typing import Any
 
 import pytest
 
+from course.lessons.l16_choose_your_strategy.planner.machine import (
+    POINTWISE,
+    PRODUCTS,
+    Machine,
+    machine_on_paper,
+)
+from course.lessons.l16_choose_your_strategy.planner.measured import fit_product, machine_from_json
+from course.lessons.l16_choose_your_strategy.planner.models import Operation, Part, TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan
+from course.lessons.l16_choose_your_strategy.planner.quantity import counted
+from course.lessons.l16_choose_your_strategy.planner.seconds import seconds_of
+from course.lessons.shared import operation_times
+from course.lessons.shared.machine import summary
 from course_lib.theory.hockney import Hockney
-from course_lib.theory.planner.machine import POINTWISE, PRODUCTS, Machine, machine_on_paper
-from course_lib.theory.planner.measured import fit_product, machine_from_json
-from course_lib.theory.planner.models import Operation, TransformerShape
-from course_lib.theory.planner.plan import Plan
-from course_lib.theory.planner.quantity import counted
-from course_lib.theory.planner.seconds import seconds_of
-from course_lib.training import operation_times
+from tests.formulas import leaves
 
 SHAPE = TransformerShape(2, 32, 16, 32, 4)
 
@@ -99,6 +106,30 @@ def test_wild_measurements_do_not_move_a_fit() -> None:
     assert fitted.per_flop == pytest.approx(1e-9, rel=0.05)
 
 
+def test_what_a_block_takes_besides_its_operations_is_counted_once(machine: Machine) -> None:
+    calls = 7 * 5e-6 + 5 * 1e-6  # six linear layers and attention; GeLU, two norms, two sums
+    one = Operation("block", counted(1, "", "calls"))
+    assert machine.operation(one, "forward", alone=True).value == pytest.approx(1e-3 - calls, rel=0.01)
+    assert machine.operation(one, "backward", alone=True).value == 0  # never less than nothing
+
+
+def test_an_operation_that_was_not_timed_is_named(machine: Machine) -> None:
+    with pytest.raises(KeyError, match="two cores has no seconds of sorting; it has"):
+        machine.operation(Operation("sorting", counted(1, "")), "forward", alone=True)
+
+
+def test_every_operation_of_a_model_is_timed(machine: Machine) -> None:
+    kinds = {one.kind for layer in SHAPE.layers(Part(4)) for one in layer.operations}
+    assert kinds <= set(machine.alone)
+    seconds = seconds_of(SHAPE, 8, Plan(data=2), machine)
+    assert {leaf.source for leaf in leaves(seconds)} == {
+        "given",
+        "counted",
+        "measured",
+        "fitted to measurements",
+    }
+
+
 def test_four_ranks_on_two_cores_take_twice_as_long(machine: Machine) -> None:
     both = [seconds_of(SHAPE, 64, Plan(data=n), machine) for n in (2, 4)]
     assert [each["crowd"].value for each in both] == [1, 2]
@@ -166,6 +197,21 @@ def test_16_bit_numbers_need_half_the_time_to_read_and_write() -> None:
     full, mixed = (seconds_of(SHAPE, 8, Plan(mixed=how), paper) for how in (False, True))
     assert mixed["computing"].value == pytest.approx(full["computing"].value / 2)
     assert mixed["update"].value == full["update"].value  # master weights and moments have 32 bits
+
+
+def test_a_call_takes_as_long_with_16_bit_numbers(machine: Machine) -> None:
+    product = Operation("linear", counted(1e6, "", "flop"), numbers=counted(1e4, "", "numbers"))
+    for one in (product, Operation("block", counted(1, "", "calls"))):
+        full, half = (machine.operation(one, "forward", alone=True, element=n).value for n in (4, 2))
+        saved = 1e4 / 1e8 / 2 if one is product else 0.0  # half of its numbers, at 1e8 per second
+        assert full - half == pytest.approx(saved)
+
+
+def test_the_summary_says_what_was_measured() -> None:
+    lines = summary(found())
+    assert lines[0] == "2 cores, 1.0 GB free per rank"
+    assert "up to 1 Gflop/s per core" in lines[1] and "100 million parameters" in lines[2]
+    assert lines[3] == "a message between two ranks: 10.0 µs for 4 bytes, 1.0 GB/s for 1 MB"
 
 
 def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from lonely import Lonely
 
-from course_lib.parallel.planned import peak_nbytes, prepare
+from course.lessons.l16_choose_your_strategy.planned import peak_nbytes, prepare
+from course.lessons.l16_choose_your_strategy.planner.memory import memory_of, stages_of, state_of
+from course.lessons.l16_choose_your_strategy.planner.models import Part, TransformerShape, parameter_count
+from course.lessons.l16_choose_your_strategy.planner.plan import AXES, Plan
 from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, STAGES, bytes_per_parameter
-from course_lib.theory.planner.memory import memory_of, stages_of, state_of
-from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
-from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.training.models import parameter_count as numbers_of
 from course_lib.training.transformer import build_transformer
 from tests.formulas import transformer_activations

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from course.lessons.l16_choose_your_strategy.planner.machine import Machine, machine_on_paper
+from course.lessons.l16_choose_your_strategy.planner.models import Part, TransformerShape, parameter_count
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan, plans, why_not
+from course.lessons.l16_choose_your_strategy.planner.quantity import counted
+from course.lessons.l16_choose_your_strategy.planner.ranking import estimate, ranked
+from course.lessons.l16_choose_your_strategy.planner.seconds import exchange_seconds, seconds_of, sent_by
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost, ring_reduce_scatter_cost
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.memory import STAGES
-from course_lib.theory.planner.machine import Machine, machine_on_paper
-from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
-from course_lib.theory.planner.plan import Plan, plans, why_not
-from course_lib.theory.planner.quantity import counted
-from course_lib.theory.planner.ranking import estimate, ranked
-from course_lib.theory.planner.seconds import exchange_seconds, seconds_of, sent_by
 from tests.formulas import leaves, moved_bytes
 
 SHAPE = TransformerShape(blocks=4, width=64, length=32, vocabulary=64, heads=4)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course_lib.training.distant_marks import (
+from course.lessons.l10_spatial_and_hybrid.distant_marks import (
     MARK,
     STRENGTH,
     TileJudge,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from course_lib.training.summaries.features import (
+from benchmarks.extraction.features import (
     NAMES,
     NUMBER,
     Rarity,

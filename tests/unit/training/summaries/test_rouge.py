@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from benchmarks.extraction.rouge import oracle_sentences, published_rouge, rouge_n, sentences
 from course_lib.data.generated_news import make_news
-from course_lib.training.summaries.rouge import oracle_sentences, published_rouge, rouge_n, sentences
 
 PAIRS = [
     ("the mill is open", "the mill is open"),

@@ -6,7 +6,7 @@
 The work of a product is in flop; it also reads and writes numbers: its inputs, weights and outputs. The work
 of all else is in numbers. All is timed as in training: gradients are added to those that are there, and until
 an operation uses the same memory again, others have used more than the caches of a core hold. The planner
-(`course_lib/theory/planner/machine.py`) fits lines to these.
+(`planner/machine.py` of lesson 16) fits lines to these.
 """
 
 import statistics

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from course.lessons.l16_choose_your_strategy.planner.models import NOTHING, Operation
+from course.lessons.l16_choose_your_strategy.planner.quantity import Quantity, cited, counted, derived, given
 from course_lib.theory.hockney import Hockney, Piecewise
-from course_lib.theory.planner.models import NOTHING, Operation
-from course_lib.theory.planner.quantity import Quantity, cited, counted, derived, given
 
 Direction = Literal["forward", "backward"]
 TIMED_NBYTES = 4  # of the numbers that a machine's seconds are for

@@ -20,11 +20,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from course_lib.theory.planner.machine import Direction, Link, Machine
-from course_lib.theory.planner.memory import Stage, buckets_of, each_of, masters_of, schedule_of, stages_of
-from course_lib.theory.planner.models import NOTHING, Layer, Operation, TransformerShape
-from course_lib.theory.planner.plan import AXES, Plan
-from course_lib.theory.planner.quantity import Quantity, counted, derived, given, largest, total
+from course.lessons.l16_choose_your_strategy.planner.machine import Direction, Link, Machine
+from course.lessons.l16_choose_your_strategy.planner.memory import (
+    Stage,
+    buckets_of,
+    each_of,
+    masters_of,
+    schedule_of,
+    stages_of,
+)
+from course.lessons.l16_choose_your_strategy.planner.models import NOTHING, Layer, Operation, TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import AXES, Plan
+from course.lessons.l16_choose_your_strategy.planner.quantity import (
+    Quantity,
+    counted,
+    derived,
+    given,
+    largest,
+    total,
+)
 from course_lib.theory.schedules import makespan, simulate
 
 Named = tuple[str, Quantity]

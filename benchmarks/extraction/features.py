@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.training.summaries.rouge import LEAD, WORD
+from benchmarks.extraction.rouge import LEAD, WORD
 
 NAMES = (
     "first",

@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from course.lessons.l16_choose_your_strategy.planner.machine import (
+    PRODUCTS,
+    Link,
+    Machine,
+    Product,
+    Rate,
+    Times,
+    line_of,
+)
+from course.lessons.l16_choose_your_strategy.planner.models import Part, TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.quantity import measured
 from course_lib.theory.hockney import REWEIGHTINGS, Hockney, Piecewise, fit_piecewise
-from course_lib.theory.planner.machine import PRODUCTS, Link, Machine, Product, Rate, Times, line_of
-from course_lib.theory.planner.models import Part, TransformerShape
-from course_lib.theory.planner.quantity import measured
 
 DIRECTIONS = ("forward", "backward")
 FITTED = "fitted to measurements"  # the source of a coefficient, which no clock has shown

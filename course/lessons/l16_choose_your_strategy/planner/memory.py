@@ -14,11 +14,24 @@ torch and MPI take for themselves, and what an operation uses inside.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from course.lessons.l16_choose_your_strategy.planner.models import (
+    NOTHING,
+    Layer,
+    Part,
+    TransformerShape,
+    parameter_count,
+)
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan
+from course.lessons.l16_choose_your_strategy.planner.quantity import (
+    Quantity,
+    counted,
+    derived,
+    given,
+    largest,
+    total,
+)
 from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, SHARDED_FROM, StateBytes
 from course_lib.theory.partition import balanced_ranges, even_ranges, fused_ranges
-from course_lib.theory.planner.models import NOTHING, Layer, Part, TransformerShape, parameter_count
-from course_lib.theory.planner.plan import Plan
-from course_lib.theory.planner.quantity import Quantity, counted, derived, given, largest, total
 from course_lib.theory.schedules import Schedule, gpipe, one_f_one_b, peak_activations
 
 ZERO = "Rajbhandari 2020, section 5"
@@ -242,7 +255,7 @@ def _pending(layers: Sequence[Layer], index: int, plan: Plan) -> tuple[Quantity,
 
 
 def buckets_of(layers: Sequence[Layer], plan: Plan) -> list[range]:
-    """The buckets of stages 0 to 2: neighbours, last first, up to `bucket_nbytes`; see `parallel/zero.py`."""
+    """The buckets of stages 0 to 2: neighbours, last first, up to `bucket_nbytes`, as in the library."""
     sizes = [size for layer in layers for size in layer.sizes][::-1]
     return fused_ranges([each_of(plan).weights * size for size in sizes], plan.bucket_nbytes)
 

@@ -3,7 +3,7 @@
     table = call_seconds(comm)          all pairs of ranks at once
     table["tensor all-reduce"]          {"nbytes": […], "seconds": […]}
 
-What an exchange takes beyond its messages is what the planner (`course_lib/theory/planner/machine.py`) adds
+What an exchange takes beyond its messages is what the planner (`planner/machine.py` of lesson 16) adds
 to the ring's formula. With more ranks than cores the pairs share cores, and an exchange waits for them, too.
 """
 
@@ -17,7 +17,7 @@ from mpi4py import MPI
 from course_lib.comm.regions import all_gathered, all_reduced, reduce_scattered
 from course_lib.comm.timing import seconds_of_each
 from course_lib.parallel.pipeline import Neighbours
-from course_lib.parallel.zero import all_gather, reduce_scatter
+from course_lib.parallel.zero_shards import all_gather, reduce_scatter
 from course_lib.theory.schedules import Action
 
 NUMBERS = tuple(4**power for power in range(3, 11))  # 64 to a million, in 32 bits

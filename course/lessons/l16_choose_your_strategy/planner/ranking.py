@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from course_lib.theory.planner.machine import Machine
-from course_lib.theory.planner.memory import memory_of
-from course_lib.theory.planner.models import TransformerShape
-from course_lib.theory.planner.plan import Plan, plans
-from course_lib.theory.planner.quantity import Quantity
-from course_lib.theory.planner.seconds import seconds_of, sent_by
+from course.lessons.l16_choose_your_strategy.planner.machine import Machine
+from course.lessons.l16_choose_your_strategy.planner.memory import memory_of
+from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import Plan, plans
+from course.lessons.l16_choose_your_strategy.planner.quantity import Quantity
+from course.lessons.l16_choose_your_strategy.planner.seconds import seconds_of, sent_by
 
 
 @dataclass(frozen=True, slots=True)

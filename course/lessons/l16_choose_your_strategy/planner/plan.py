@@ -10,8 +10,8 @@ of the pipeline, then the data ranks: tensor parallelism, which exchanges most o
 from dataclasses import dataclass, replace
 from itertools import product
 
+from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
 from course_lib.theory.memory import STAGES
-from course_lib.theory.planner.models import TransformerShape
 
 SCHEDULES = ("GPipe", "1F1B")
 AXES = ("tensor", "pipeline", "data")  # from neighbouring ranks to distant ones

@@ -18,15 +18,15 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
+from course.lessons.l16_choose_your_strategy.planner.memory import schedule_of, stages_of
+from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
+from course.lessons.l16_choose_your_strategy.planner.plan import AXES, Plan
 from course_lib.comm.grid import make_grid
 from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
 from course_lib.parallel.zero import MOMENTS, offload_state
 from course_lib.parallel.zero_stages import held, start
 from course_lib.theory.partition import even_range
-from course_lib.theory.planner.memory import schedule_of, stages_of
-from course_lib.theory.planner.models import TransformerShape
-from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.training.loop import Batch, SummedLoss
 from course_lib.training.memory_use import LiveBytes
 from course_lib.training.transformer import build_transformer

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.extraction.features import NAMES, NUMBER, count_rarity, sentence_features
+from benchmarks.extraction.rouge import oracle_sentences, sentences
 from course_lib.data.cnn_dailymail import News
 from course_lib.data.generated_news import Article
 from course_lib.data.storage import DataError, machine_lock, read_cache, writable_folder, write_cache
-from course_lib.training.summaries.features import NAMES, NUMBER, count_rarity, sentence_features
-from course_lib.training.summaries.rouge import oracle_sentences, sentences
 
 RECIPE = 1  # to be raised with every change of the features or the labels: all caches are then made anew
 TIMEOUT = 300.0  # seconds that a process waits for another one that fills the cache

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.extraction.features import NUMBER
+from benchmarks.extraction.prepared import Prepared
+from benchmarks.extraction.rouge import sentences
 from course_lib.data.generated_news import Article
 from course_lib.training.loop import Batch
 from course_lib.training.models import seeded
-from course_lib.training.summaries.features import NUMBER
-from course_lib.training.summaries.prepared import Prepared
-from course_lib.training.summaries.rouge import sentences
 
 IGNORED = -100.0  # the target of padding
 SCORED_TOGETHER = 50  # articles

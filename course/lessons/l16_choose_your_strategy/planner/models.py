@@ -16,7 +16,14 @@ Recomputation in Large Transformer Models" (2022), section 4, here for 32-bit nu
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_lib.theory.planner.quantity import Formulas, Quantity, counted, derived, given, total
+from course.lessons.l16_choose_your_strategy.planner.quantity import (
+    Formulas,
+    Quantity,
+    counted,
+    derived,
+    given,
+    total,
+)
 
 NOTHING = given(0, "nothing", "bytes")
 INDEX_NBYTES = 8  # of a token's or a class's number: int64

@@ -1,0 +1,1 @@
+"""What single benchmarks compute with: models of a link and of DeepSpeed."""
