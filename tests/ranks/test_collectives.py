@@ -4,6 +4,7 @@ The numbers are whole, so that every order of adding gives the same sum in every
 are kept, and the same comparison has to reject them.
 """
 
+import inspect
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ from course_lib.comm.collectives import (
 )
 from course_lib.fast import collectives as fast
 from course_lib.fast.collectives import PIECE_BYTES
+from course_lib.fast.collectives import split as quick_split
 
 LENGTHS = (0, 1, 2, 3, 7, 1000, 100_003)
 DTYPES = ("float32", "float64", "int32", "int64", "complex128")
@@ -52,6 +54,10 @@ def numbers(rank: int, length: int, dtype: str = "float64") -> Array:
     if made.dtype.kind == "c":
         made += 1j * draw(-1000, 1000, length)
     return made
+
+
+def of_all(comm: MPI.Comm, length: int, dtype: str = "float64") -> list[Array]:
+    return [numbers(rank, length, dtype) for rank in range(comm.size)]
 
 
 def split(comm: MPI.Comm, whole: Array) -> list[Array]:
@@ -242,6 +248,11 @@ def test_the_fast_reduce_scatter_has_the_bits_of_the_plain_one(comm: MPI.Comm, l
     assert quick.tobytes() == plain.tobytes()
 
 
+def test_a_fast_form_has_the_signature_of_the_plain_one() -> None:
+    for ours, _ in CHECKS:
+        assert inspect.signature(ours) == inspect.signature(getattr(collectives, ours.__name__))
+
+
 def test_one_after_another_without_a_barrier_they_do_not_mix_up_messages(comm: MPI.Comm) -> None:
     order, pause = random.Random(3), random.Random(comm.rank)
     for _ in range(60):
@@ -259,6 +270,14 @@ def test_a_message_of_ones_own_that_waits_is_not_taken_for_theirs(comm: MPI.Comm
     comm.Recv(word, left, 7)
     request.Wait()
     assert (word == -1).all()
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (1000,), (7, 3), (2, 0), (0, 4)])
+def test_parts_are_those_of_numpy_and_are_views(comm: MPI.Comm, shape: tuple[int, ...]) -> None:
+    whole = np.arange(np.prod(shape)).reshape(shape)
+    for ours, theirs in zip(quick_split(whole, comm.size), split(comm, whole), strict=True):
+        assert ours.shape == theirs.shape and (ours == theirs).all()
+        assert ours.size == 0 or np.shares_memory(ours, whole)
 
 
 # ---------------------------------------------------------------- nodes
@@ -424,6 +443,15 @@ def test_parts_of_a_matrix_are_its_rows(comm: MPI.Comm) -> None:
     received = np.empty((comm.size * len(mine), 3))
     pairwise_alltoall(comm, whole, received)
     assert (received == np.concatenate(comm.size * [mine])).all()
+
+
+def test_a_shard_may_lie_in_the_whole_that_it_is_gathered_into(comm: MPI.Comm) -> None:
+    whole = numbers(3, 29)
+    for form in (collectives, fast):
+        out = np.zeros(29)
+        split(comm, out)[comm.rank][:] = split(comm, whole)[comm.rank]
+        form.ring_allgather(comm, split(comm, out)[comm.rank], out)
+        assert (out == whole).all()
 
 
 def frozen(array: Array) -> Array:

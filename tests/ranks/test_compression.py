@@ -174,6 +174,17 @@ def test_a_random_start_of_its_own_on_each_rank_is_told_from_the_truth(comm: MPI
     assert worst(comm, ours, alone) > 1e-2
 
 
+def test_power_sgd_finds_a_matrix_of_its_own_rank(comm: MPI.Intracomm) -> None:
+    """The sum has rank 2, though each rank's own matrix has rank 1 or 2; no second step is needed."""
+    model = nn.Linear(9, 6, bias=False).double()
+    power = PowerSGD(comm, model, matrix_rank=2)
+    first, second = (np.outer(draw(0, each, 6), draw(1, each, 9)).ravel() for each in range(2))
+    fill(power, first if comm.rank % 2 else first + second)
+    power.sum()
+    expected = comm.size * first + (comm.size + 1) // 2 * second
+    assert np.abs(power.gradients.flat.numpy() - expected).max() < 1e-10
+
+
 # ---------------------------------------------------------------- error feedback
 
 
@@ -257,6 +268,13 @@ def test_a_step_hands_over_as_many_bytes_as_it_says(comm: MPI.Intracomm, part: s
     assert handed.calls == (1 if isinstance(compression, TopK) else 2)
 
 
+def test_the_bytes_are_those_of_the_papers(comm: MPI.Intracomm) -> None:
+    mlp = build("mlp", seed=0)
+    assert TopK(comm, mlp, fraction=0.01).nbytes == 8 * 2352  # of 235 146 entries; an index and a value each
+    sides, vectors = (256 + 784) + (128 + 256) + (10 + 128), 256 + 128 + 10
+    assert PowerSGD(comm, mlp, matrix_rank=2).nbytes == 4 * (2 * sides + vectors)
+
+
 def test_accumulation_sends_one_message_for_several_batches(comm: MPI.Intracomm) -> None:
     handed, model = Handed(comm), build("mlp", seed=0).double()
     bucket = GradientBucket(model)
@@ -291,3 +309,35 @@ def test_settings_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MP
             PowerSGD(comm, nn.Linear(2 + comm.rank, 1), matrix_rank=1)
         with pytest.raises(ValueError, match="the same settings"):
             PowerSGD(comm, nn.Linear(2, 1), matrix_rank=1, seed=comm.rank)
+
+
+def frozen_elsewhere(rank: int) -> nn.Module:
+    """Two equal layers: even ranks train the second and odd ranks the first."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[rank % 2].requires_grad_(False)
+    return model
+
+
+def stored_otherwise(rank: int) -> nn.Module:
+    """A convolution whose weight odd ranks store channels-last: index 1 is another entry there."""
+    layout = torch.channels_last if rank % 2 else torch.contiguous_format
+    return nn.Conv2d(2, 1, 2).to(memory_format=layout)
+
+
+@pytest.mark.parametrize("part", LOSSY)
+@pytest.mark.parametrize("model_of", [frozen_elsewhere, stored_otherwise])
+def test_models_of_equal_shapes_that_differ_are_refused_on_all_ranks(
+    comm: MPI.Intracomm, part: str, model_of: Callable[[int], nn.Module]
+) -> None:
+    LOSSY[part](comm, model_of(1))
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="the same model"):
+            LOSSY[part](comm, model_of(comm.rank))
+
+
+def test_a_model_of_vectors_alone_is_summed_exactly(comm: MPI.Intracomm) -> None:
+    model = nn.LayerNorm(4)
+    power = PowerSGD(comm, model, matrix_rank=1)
+    fill(power, np.full(8, comm.rank + 1.0))
+    power.sum()
+    assert (power.gradients.flat == sum(range(1, comm.size + 1))).all()

@@ -101,6 +101,14 @@ def seconds_of(comm: MPI.Intracomm, clock: Clock, work: Work) -> list[float]:
     return [round(seconds, 9) for seconds in comm.allgather(clock.now - start)]
 
 
+def test_messages_that_follow_each_other_add_their_delays(comm: MPI.Intracomm, clock: Clock) -> None:
+    slow, n = slow_messages(comm, DELAY), comm.size
+    assert seconds_of(slow, clock, ring) == [2 * (n - 1) * DELAY] * n
+    hops = [DELAY * min(rank + 1, n - 1) for rank in range(n)]  # all but the last also wait for their Send
+    assert seconds_of(slow, clock, chain) == hops
+    assert seconds_of(comm, clock, ring) == [0.0] * n  # the plain one: what the two checks above must refuse
+
+
 def test_bytes_take_their_time_too(comm: MPI.Intracomm, clock: Clock) -> None:
     slow = slow_messages(comm, DELAY, gbit_per_s=48e-9)  # 48 bytes are 384 bits, 8 s
     expected = DELAY + 8 if comm.size > 1 else 0.0
@@ -204,6 +212,17 @@ def test_duplicates_and_parts_are_slow_too(comm: MPI.Intracomm, clock: Clock) ->
     assert (part == MPI.COMM_NULL) == (comm.rank == 0)
 
 
+def test_nobody_is_a_neighbour_without_delay(comm: MPI.Intracomm, clock: Clock) -> None:
+    slow, got = slow_messages(comm, DELAY), np.full(6, -1.0)
+    slow.Sendrecv(numbers(comm), MPI.PROC_NULL, recvbuf=got, source=MPI.PROC_NULL)
+    assert clock.now == 100.0 and (got == -1).all()
+
+
+def test_it_says_that_it_is_delayed_on_purpose(comm: MPI.Intracomm) -> None:
+    words = f"{comm.size} ranks, delayed on purpose: 20 ms + bytes at 0.1 Gbit/s per message"
+    assert repr(slow_messages(comm, 0.02, 0.1)) == words
+
+
 def test_wrong_delays_and_several_machines_are_refused(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +233,14 @@ def test_wrong_delays_and_several_machines_are_refused(
     if comm.size > 1:
         with pytest.raises(ValueError, match="the ranks are on 2 machines"):
             slow_messages(comm, 0.1)
+
+
+def test_a_message_takes_at_least_its_delay_by_the_real_clock(comm: MPI.Intracomm) -> None:
+    slow = slow_messages(comm, 0.02)
+    comm.Barrier()
+    start = MPI.Wtime()
+    shift(slow)
+    assert all(seconds >= 0.02 for seconds in comm.allgather(MPI.Wtime() - start)) or comm.size == 1
 
 
 @pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")

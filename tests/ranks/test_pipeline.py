@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
+from course_lib.parallel import pipeline
 from course_lib.parallel.gems import place_replicas, sum_replicas
 from course_lib.parallel.pipeline import (
     Neighbours,
@@ -38,6 +39,7 @@ from course_lib.theory.schedules import (
     one_f_one_b,
     owners,
     peak_activations,
+    simulate,
 )
 from course_lib.training.kept import SavedBytes
 from course_lib.training.layers import Repeatable, Sleep, with_repeatable_dropout
@@ -261,6 +263,14 @@ def test_gradients_of_complex_activations_return_to_the_stages_before(comm: MPI.
     assert ours is not None and theirs is not None and torch.allclose(ours, theirs)
 
 
+def test_a_schedule_without_actions_is_refused(comm: MPI.Intracomm) -> None:
+    nothing: Schedule = [[] for _ in range(comm.size)]
+    with pytest.raises(ValueError, match=f"a schedule of {comm.size} ranks without an action does nothing"):
+        run_schedule(comm, nothing, {}, summed_cross_entropy, [])
+    with pytest.raises(ValueError, match=f"a schedule of {comm.size} ranks without an action does nothing"):
+        make_pipeline_step(comm, nothing, {}, summed_cross_entropy, sgd(nn.Identity()))
+
+
 def test_a_step_of_two_replicas_is_refused_as_nobody_sums_their_gradients(comm: MPI.Intracomm) -> None:
     modules = place_replicas(comm, split_layers(layers(), comm.size))
     optimizer = sgd(nn.ModuleList(modules.values()))
@@ -283,6 +293,15 @@ def test_more_tags_than_mpi_has_are_refused_on_every_rank(comm: MPI.Intracomm) -
     modules = {(2**31, comm.rank): nn.Identity()}
     with pytest.raises(ValueError, match=r"needs \d+ tags, MPI has \d+; use fewer micro-batches"):
         run_schedule(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
+
+
+def test_the_picture_of_the_file_is_1f1b() -> None:
+    slots = [["·"] * 6 for _ in range(3)]
+    for one in simulate(one_f_one_b(3, 4), 1, 1):
+        if one.end <= 6:
+            slots[one.rank][int(one.start)] = repr(one.action)
+    drawn = [line.split("…")[0].split() for line in str(pipeline.__doc__).splitlines() if "…" in line]
+    assert drawn == [["rank", str(rank), *actions] for rank, actions in enumerate(slots)]
 
 
 # ---------------------------------------------------------------- all sorts of layers
@@ -456,6 +475,11 @@ def test_without_the_sum_gems_trains_two_half_models(comm: MPI.Intracomm) -> Non
     )
 
 
+def test_stages_that_do_not_fit_the_ranks_are_refused(comm: MPI.Intracomm) -> None:
+    with pytest.raises(ValueError, match=f"{comm.size + 1} stages cannot be placed on {comm.size} ranks"):
+        place_replicas(comm, [nn.Identity()] * (comm.size + 1))
+
+
 # ---------------------------------------------------------------- cutting
 
 
@@ -466,6 +490,13 @@ def test_stages_share_the_layers_and_keep_their_order() -> None:
     assert [len(stage) for stage in split_layers(model, 2, costs=[9, 1, 1, 1, 1, 1, 1, 1])] == [1, 7]
 
 
+def test_more_stages_than_layers_and_more_microbatches_than_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="8 layers cannot make 9 stages"):
+        split_layers(layers(), 9)
+    with pytest.raises(ValueError, match="11 samples cannot make 12 micro-batches"):
+        split_batch(batches()[0], 12)
+
+
 def test_a_parameter_of_two_stages_is_refused() -> None:
     shared = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="stages 0 and 1 would share the parameter"):
@@ -473,8 +504,19 @@ def test_a_parameter_of_two_stages_is_refused() -> None:
     assert len(split_layers(nn.Sequential(shared, nn.Tanh(), shared), 1)) == 1
 
 
+def test_costs_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 costs do not fit 8 layers"):
+        split_layers(layers(), 2, costs=[1, 1])
+
+
 def test_operations_of_layers_are_counted_and_leave_no_trace() -> None:
     model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
     before = copy.deepcopy(model.state_dict())
     assert layer_flops(model, torch.ones(4, 3)) == [1 + 2 * 4 * 3 * 5, 1, 1 + 2 * 4 * 5 * 2]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_counting_operations_leaves_the_inputs_alone() -> None:
+    inputs = -torch.ones(4, 3)
+    layer_flops(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 5)), inputs)
+    assert torch.equal(inputs, -torch.ones(4, 3))

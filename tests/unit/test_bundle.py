@@ -4,6 +4,7 @@ import ast
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,11 +12,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from course.paths import ROOT
+from course.tools import cli
 from course.tools.bundle import install, make
 from course.tools.bundle.install import Trouble
 from course.tools.pins import LOCK, PYTHONS, pins
+from course_lib.data import mnist
+from course_lib.data.downloads import read_registry
 
 GLIBC = ("glibc", "2.36")
 TARGETS = [
@@ -58,6 +63,10 @@ def test_the_installer_reads_on_old_pythons_and_imports_the_standard_library_alo
     assert names <= sys.stdlib_module_names
 
 
+def test_the_target_of_this_system_and_python_is_found() -> None:
+    assert install.find_target(TARGETS, "linux-x86_64", "3.12", GLIBC) == TARGETS[1]
+
+
 @pytest.mark.parametrize(
     ("system", "python", "libc", "sentence"),
     [
@@ -82,6 +91,15 @@ def test_the_installer_reads_on_old_pythons_and_imports_the_standard_library_alo
 def test_a_wrong_machine_is_one_sentence(system: str, python: str, libc: tuple, sentence: str) -> None:
     with pytest.raises(Trouble, match=sentence):
         install.find_target(TARGETS, system, python, libc)
+
+
+def test_a_python_that_fits_is_named_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == "python3.12" else None)
+    assert re.fullmatch(
+        r"Start it again: python3\.12 /.*/install\.py", install.other_python(["3.11", "3.12"])
+    )
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert install.other_python(["3.11"]).startswith("Install one of them")
 
 
 def test_a_folder_that_cannot_be_used_is_one_sentence(
@@ -136,6 +154,10 @@ def test_a_damaged_file_is_named_before_anything_is_installed(
     assert start(bundle, "--check")[0] == 1
 
 
+def test_all_files_can_be_checked_without_installing(bundle: Path) -> None:
+    assert start(bundle, "--check") == (0, "All 4 files are as they were written.\n")
+
+
 def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, monkeypatch) -> None:
     folder, installed = tmp_path / "new", []
 
@@ -154,7 +176,70 @@ def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, mo
     assert len(installed) == 2 and (folder / "my_course" / "mine.ipynb").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("log", "sentence"),
+    [
+        ("x\nERROR: Could not install: [Errno 28] No space left on device: 'x'\n", "the disk is full; free"),
+        (
+            "a\nERROR: one\nERROR: No matching distribution found for torch\n",
+            "No matching distribution found",
+        ),
+        ("", "it said nothing"),
+    ],
+)
+def test_the_reason_is_taken_from_what_pip_printed(log: str, sentence: str) -> None:
+    assert install.reason(log).startswith(sentence)
+
+
+def test_a_command_that_fails_names_the_log(tmp_path: Path) -> None:
+    settings = "print(sorted(name for name in os.environ if name[:4] == 'PIP_'), flush=True)"
+    program = f"import os; {settings}; raise SystemExit('no luck')"
+    with pytest.raises(Trouble, match=rf"pip failed: no luck All of it is in {tmp_path}/log"):
+        install.run([sys.executable, "-c", program], tmp_path, tmp_path / "log", "pip failed")
+    assert "['PIP_CONFIG_FILE']" in (tmp_path / "log").read_text(), "pip's own settings are out of the way"
+
+
 # -------------------------------------------------------------------- what is in the folder
+
+
+def test_what_the_course_reads_is_in_the_bundle_and_in_the_image() -> None:
+    read = set()
+    for path in [*ROOT.glob("course/**/*.py"), *ROOT.glob("course_lib/**/*.py")]:
+        if not path.is_relative_to(ROOT / "course" / "tools"):
+            read |= set(re.findall(r'\bROOT / "([\w.]+)"', path.read_text()))
+    assert {"benchmarks", "notebooks", "requirements.lock"} <= read
+    made = {"my_course", "build"}
+    image = set(re.findall(r"^!(\S+)", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert read - made <= image
+    assert image | {"Makefile"} == set(make.COURSE_FILES)
+
+
+def test_the_data_of_the_programs_to_take_home_is_in_the_bundle() -> None:
+    packed = {path.relative_to(ROOT).as_posix() for path in make.course_files()}
+    assert {"notebooks/code/06_by_hand.py", "notebooks/code/data/digits.npz"} <= packed
+
+
+def test_what_was_made_or_downloaded_here_stays_here(tmp_path: Path) -> None:
+    for name in ("README.md", "data/README.md", "data/mnist/x.gz", "data/cache/x", "course/a.py", ".git/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "course" / "__pycache__").mkdir()
+    (tmp_path / "course" / "__pycache__" / "a.pyc").touch()
+    found = [path.relative_to(tmp_path).as_posix() for path in make.course_files(tmp_path)]
+    assert found == ["README.md", "course/a.py", "data/README.md"]
+
+
+def test_programs_stay_programs_in_the_zip(tmp_path: Path) -> None:
+    (tmp_path / "course").mkdir()
+    for name, mode in (("run.sh", 0o755), ("text", 0o644)):
+        (tmp_path / "course" / name).write_text("12345")
+        (tmp_path / "course" / name).chmod(mode)
+    assert make.pack_course(tmp_path / "course.zip", tmp_path) == 10
+    install.unpack(tmp_path / "course.zip", tmp_path / "new")
+    assert [os.access(tmp_path / "new/course" / name, os.X_OK) for name in ("run.sh", "text")] == [
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("system", make.SYSTEMS)
@@ -175,6 +260,59 @@ def test_no_wheel_asks_for_a_newer_linux_than_pytorch_does() -> None:
     found = make.tags("linux-aarch64")
     assert found[0] == "manylinux_2_28_aarch64" and "manylinux2014_aarch64" in found
     assert make.tags("macos-arm64") == ["macosx_14_0_arm64"]
+
+
+def test_a_build_of_pytorch_for_an_accelerator_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    lines = ["Name: torch", "Requires-Dist: sympy", 'Requires-Dist: triton==3 ; platform_system == "Linux"']
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("torch-2.13.0.dist-info/METADATA", "\n".join(lines))
+    with pytest.raises(make.BundleError, match=r"for an accelerator .* --torch-index"):
+        make.check_torch(wheel, make.environment_of("linux-x86_64", "3.11"))
+    make.check_torch(wheel, make.environment_of("macos-arm64", "3.11"))
+
+
+def test_an_earlier_bundle_is_replaced_and_nothing_else(bundle: Path) -> None:
+    (bundle / "photos").mkdir()
+    with pytest.raises(make.BundleError, match="holds photos, which is no part of a bundle"):
+        make.clear(bundle)
+    (bundle / "photos").rmdir()
+    make.clear(bundle)
+    assert list(bundle.iterdir()) == []
+
+
+def test_a_data_set_goes_where_lessons_look_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path))
+    monkeypatch.setattr(mnist, "data_folders", lambda: [tmp_path / "none"])
+    with pytest.raises(
+        make.BundleError, match="mnist is not on this machine; get it first: course fetch mnist"
+    ):
+        make.files_of_set("mnist")
+    names = [file.name for file in read_registry("mnist").files]
+    (tmp_path / "mnist").mkdir()
+    for name in names:
+        (tmp_path / "mnist" / name).write_text(name)
+    make.copy_all(make.files_of_set("mnist"), tmp_path / "bundle" / "data" / "mnist")
+    install.copy_data(tmp_path / "bundle", tmp_path / "room")
+    assert sorted(path.name for path in (tmp_path / "room" / "data" / "mnist").iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ["--platform", "windows-x86_64"],
+            "course: there are no packages for windows-x86_64; choose from linux-",
+        ),
+        (["--python", "3.8"], "course: the course is not for Python 3.8; choose from 3.11, "),
+        (["--data", "imagenet"], "course: there is no data set imagenet to add; choose from mnist, cifar10"),
+        (["--image", "none.tar.gz"], "course: none.tar.gz is not a file; write it with: docker save"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_one_sentence(tmp_path: Path, options: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(cli.app, ["bundle", str(tmp_path / "new"), *options])
+    assert result.exit_code == 1 and result.output.startswith(sentence), result.output
+    assert not (tmp_path / "new").exists()
 
 
 # -------------------------------------------------------------------- the real thing

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from course.paths import ROOT
+from course.tools import moved
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
@@ -22,6 +23,13 @@ def commands(workflow):
     ]
 
 
+def test_tests_run_on_each_system_and_python():
+    matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["test"]["strategy"]["matrix"]
+    assert [system.partition("-")[0] for system in matrix["system"]] == ["ubuntu", "ubuntu", "macos"]
+    assert any(system.endswith("-arm") for system in matrix["system"])
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_may_only_read_names_actions_by_commit_and_runs_make_targets(path):
     workflow = read(path)
@@ -35,6 +43,11 @@ def test_a_workflow_may_only_read_names_actions_by_commit_and_runs_make_targets(
     assert called and called <= targets
 
 
+def test_contributing_names_every_workflow():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert [path.name for path in WORKFLOWS if f"`{path.name}`" not in text] == []
+
+
 def test_a_release_is_tested_before_it_is_published():
     jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
     called = {name for name, job in jobs.items() if job.get("uses") == "./.github/workflows/tests.yml"}
@@ -45,6 +58,23 @@ def test_a_release_is_tested_before_it_is_published():
     assert "workflow_call" in read(ROOT / ".github" / "workflows" / "tests.yml")[True], (
         "YAML reads on as true"
     )
+
+
+def test_what_is_in_the_image_has_it_built_and_checked_again():
+    paths = read(ROOT / ".github" / "workflows" / "image.yml")[True]["push"]["paths"]
+    inside = re.findall(r"^!(\S+)", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    made_with = ["Dockerfile", ".dockerignore", "compose.yaml", "tests/image/make_base.sh"]
+    names = [f"{name}/any/file" if (ROOT / name).is_dir() else name for name in (*inside, *made_with)]
+    patterns = [re.compile(re.escape(path).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")) for path in paths]
+    assert [name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)] == []
+
+
+def test_no_deployment_is_cancelled():
+    for path in WORKFLOWS:
+        text = path.read_text()
+        if "deploy-pages" in text or "gh release" in text:
+            cancel = read(path).get("concurrency", {}).get("cancel-in-progress", False)
+            assert cancel in (False, "${{ github.event_name == 'pull_request' }}"), path.name
 
 
 def test_a_release_builds_on_a_base_image_with_a_digest():
@@ -71,6 +101,34 @@ def test_a_container_of_compose_may_do_no_more_than_it_must():
     assert written == {"/tmp", "/home/learner", "/course/build", "/course/my_course", "/course/data"}
 
 
+def merged(services, name):
+    """A service as Compose has it after `extends`: lists are appended, then their items must differ."""
+    service = dict(services[name])
+    base = services[service.pop("extends")["service"]] if "extends" in service else {}
+    both = {key: base[key] + service[key] for key in base.keys() & service if isinstance(base[key], list)}
+    return base | service | both
+
+
+def repeated(services):
+    """What is in a list of a service twice once it is merged, as `service.key: item`."""
+    found = []
+    for name in services:
+        for key, value in merged(services, name).items():
+            if isinstance(value, list):
+                found += [f"{name}.{key}: {item}" for item in sorted(set(value)) if value.count(item) > 1]
+    return found
+
+
+def test_no_list_of_a_merged_service_has_an_item_twice():
+    services = read(ROOT / "compose.yaml")["services"]
+    assert repeated(services) == []
+    nodes = merged(services, "nodes")
+    assert nodes["security_opt"] == ["no-new-privileges:true", "seccomp=unconfined", "apparmor=unconfined"]
+    assert nodes["cap_drop"] == ["ALL"] and nodes["read_only"] is True
+    wrong = services["nodes"] | {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]}
+    assert repeated(services | {"nodes": wrong}) == ["nodes.security_opt: no-new-privileges:true"]
+
+
 def test_the_image_is_tried_as_compose_starts_it():
     course = read(ROOT / "compose.yaml")["services"]["course"]
     words = (ROOT / "tests" / "image" / "build_and_check.sh").read_text()
@@ -87,3 +145,11 @@ def test_the_image_is_tried_as_compose_starts_it():
     )
     for option in options:
         assert option in words, option
+
+
+def test_what_moved_is_asked_of_every_inventory(monkeypatch, capsys):
+    assert "torch_mpi4py.internals" in moved.inventories()
+    assert moved.main() == 0
+    monkeypatch.setattr("torch_mpi4py.internals.moved", lambda: ["ReduceOp.op"])
+    assert moved.main() == 1
+    assert "torch_mpi4py.internals: 1 moved\n  ReduceOp.op" in capsys.readouterr().out

@@ -3,7 +3,7 @@
 import pytest
 from ipykernel.compiler import get_file_name
 
-from mpi_classroom.cells import Cell, hint
+from mpi_classroom.cells import Cell, cell_numbers, hint
 
 
 def assigned(text):
@@ -36,11 +36,28 @@ def test_what_a_cell_binds_at_its_top_level(text, names):
     assert assigned(text) == names
 
 
+def test_magics_and_commands_in_a_cell_do_not_hide_what_it_binds():
+    assert assigned("%matplotlib inline\nx = 1\n!ls\ny = %pwd") >= {"x", "y"}
+
+
 def test_the_engines_call_the_file_of_a_cell_as_we_expect():
     """This is how ipykernel names cells; a dump of the stack names them so."""
     text = "import time\ntime.sleep(1)\n"
     assert get_file_name(text).endswith(Cell(text, 3, 1, False).file_name())
     assert Cell(text, 3, 1, False).file_name() != Cell(text + " ", 3, 1, False).file_name()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([4], "cell [4]"),
+        ([4, 6], "cells [4], [6]"),
+        ([5, 6, 7, 8, 9], "cells [5]–[9]"),
+        ([2, 5, 6, 7, 9, 12, 13], "cells [2], [5]–[7], [9], [12]–[13]"),
+    ],
+)
+def test_numbers_of_cells_in_words(numbers, words):
+    assert cell_numbers(numbers) == words
 
 
 SETUP = Cell("comm, rank = world()", 3, 1, True)
@@ -64,6 +81,25 @@ def test_a_name_that_is_gone_is_told_with_the_cell_it_came_from():
     assert hinted(problem, "comm.Barrier()", SETUP) == "comm comes from cell [3]: run that cell again."
     assert hinted(problem, "comm.Barrier()") == ""
     assert hinted("NameError: name 'com' is not defined", "com.Barrier()", SETUP) == ""
+
+
+def test_running_a_cell_again_is_no_advice_where_its_condition_leaves_ranks_out():
+    secret = Cell("if rank == 0:\n    secret = 43523", 4, 1, False)
+    words = "Cell [4] sets `secret` inside an `if`; only the ranks that entered it have `secret`."
+    problem = "NameError: name 'secret' is not defined"
+    assert hint(f"ranks 1, 2, 3 raised {problem}", Cell("print(secret)", 9, 1, False), [secret]) == words
+    everywhere = Cell("if rank == 0:\n    secret = 1\nelse:\n    secret = 2", 4, 1, False)
+    assert hinted(problem, "print(secret)", everywhere) == "secret comes from cell [4]: run that cell again."
+    nested = Cell(
+        "if debug:\n    if rank == 0:\n        secret = 1\n    else:\n        secret = 2", 4, 1, False
+    )
+    assert hinted(problem, "print(secret)", nested) == words
+
+
+def test_no_cell_is_to_run_again_where_rank_0_has_the_name():
+    earlier = [Cell("secret = 43523", 4, 1, False)]  # of %%px --targets 0, say
+    problem = "ranks 1, 2, 3 raised NameError: name 'secret' is not defined"
+    assert hint(problem, Cell("print(secret)", 9, 1, False), earlier) == ""
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from ipyparallel.client import client
 
 from mpi_classroom import cluster as cluster_module
-from mpi_classroom import folders, launch, launcher, processes
+from mpi_classroom import dashboard, folders, launch, launcher, processes
 from mpi_classroom.cluster import Cluster, RankFacts, check_world, start_cluster
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
@@ -130,6 +130,11 @@ def test_an_mpiexec_that_fails_is_told_with_its_own_words(monkeypatch, leaves_no
     assert "not enough slots available" in rest
 
 
+def test_an_mpiexec_that_is_killed(monkeypatch, leaves_nothing, tmp_path):
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: script(tmp_path / "mpiexec", "kill -9 $$"))
+    assert refusal().startswith("the MPI job with the ranks ended with signal 9")
+
+
 def test_engines_that_never_come(monkeypatch, leaves_nothing, tmp_path):
     monkeypatch.setattr(launch, "find_mpiexec", lambda: script(tmp_path / "mpiexec", "sleep 600"))
     monkeypatch.setattr(cluster_module, "START_SECONDS", 4.0)
@@ -213,6 +218,15 @@ def test_ranks_that_register_while_the_client_connects_are_found_all_the_same(mo
     cluster.stop()
 
 
+def test_the_controllers_own_files_stay_where_it_works_on_them(leaves_nothing):
+    cluster = Cluster(1)
+    cluster.start()
+    names = {path.name for path in (cluster.folder / "security").iterdir()}
+    assert names == {"ipcontroller-client.json", "ipcontroller-engine.json"}
+    assert stat.S_IMODE((cluster.folder / "engine.json").stat().st_mode) == 0o600
+    cluster.stop()
+
+
 @pytest.mark.slow
 def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_nothing):
     def late(*arguments, **options):
@@ -250,6 +264,15 @@ def test_a_controller_that_ends_while_it_is_asked_is_replaced_when_its_port_was_
     cluster.stop()
 
 
+def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setattr(launcher.tempfile, "tempdir", str(tmp_path / "gone"))
+    words = refusal()
+    assert words.startswith(
+        f"cannot create a folder in {tmp_path}/gone (No such file or directory); free some"
+    )
+    assert "TMPDIR" in words and len(words.splitlines()) == 1
+
+
 def test_a_full_disk(monkeypatch, leaves_nothing):
     def full(path, data):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -265,6 +288,14 @@ def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(launcher.Launcher, "_spawn", full)
+    assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
+
+
+def test_a_disk_that_fills_up_when_the_controller_is_there(monkeypatch, leaves_nothing):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Path, "write_text", full)
     assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
 
 
@@ -301,6 +332,12 @@ def test_an_interrupt_during_the_start(leaves_nothing):
         Cluster(2).start(interrupt)
 
 
+@pytest.mark.parametrize("n", [0, -3])
+def test_fewer_than_one_rank(n):
+    with pytest.raises(ValueError, match=f"at least 1 rank, not {n}"):
+        start_cluster(n=n)
+
+
 # -------------------------------------------------------------------- it runs
 
 
@@ -311,6 +348,24 @@ def running():
     yield cluster
     if cluster_module._current is not None:
         cluster_module._current.stop()
+
+
+def test_a_dict_arrives_in_the_order_that_it_has_on_the_rank(running):
+    running.view.execute("import numpy\nway = {'one by one': numpy.arange(3), 'fused': 1}", block=True)
+    for way in running["way"]:
+        assert list(way) == ["one by one", "fused"] and way["one by one"].tolist() == [0, 1, 2]
+    running.view.execute("list = type = None\nmany = {n: n for n in range(300, 0, -1)}", block=True)
+    assert [[*many] for many in running["many"]] == 2 * [[*range(300, 0, -1)]]
+    running.view.client[1].execute("way = None", block=True)
+    first, second = running["way"]
+    assert list(first) == ["one by one", "fused"] and second is None
+
+
+def test_the_status_line_tells_ranks_cores_threads_and_library(running):
+    cores, threads = launch.available_cores(), launch.threads_per_rank(2)
+    assert re.match(f"2 ranks (on|share) {cores} core", repr(running))
+    assert ("2 ranks share" in repr(running)) == (cores < 2)
+    assert f"{threads} thread" in repr(running) and "Open MPI 5" in repr(running)
 
 
 def test_engine_id_is_rank_and_all_are_in_one_world(running):
@@ -377,6 +432,35 @@ def test_a_value_that_cannot_be_sent_to_the_ranks_is_one_sentence(running):
         running["x"] = (n for n in "12")
 
 
+def test_a_number_is_a_rank(running):
+    running.view.execute("from mpi4py import MPI; mine = MPI.COMM_WORLD.rank").get()
+    assert running[1]["mine"] == 1
+    running[1]["mine"] = 7
+    assert running["mine"] == [0, 7] and running[0]["mine"] == 0
+    assert re.match(rf"rank 1 of 2 on .*, process {running.facts[1].pid}, may use core", repr(running[1]))
+    assert [rank["mine"] for rank in running] == [0, 7]
+    with pytest.raises(IndexError, match="there is no rank 2; the ranks are 0 to 1"):
+        running[2]
+
+
+def test_a_page_shows_the_ranks_as_a_table_with_a_button_that_becomes_the_live_view(running, monkeypatch):
+    bundles = []
+    page = SimpleNamespace(update=lambda bundle, raw: bundles.append(bundle))
+    shows = lambda bundle, raw, display_id=None: bundles.append(bundle) or page  # noqa: E731
+    for module in (cluster_module, dashboard):
+        monkeypatch.setattr(module, "display", shows)
+    running._ipython_display_()
+    table, button = bundles
+    assert all(f"<td>{fact.pid}</td>" in table["text/html"] for fact in running.facts)
+    assert button["text/plain"] == "See them live: cluster.dashboard()"
+    assert button[dashboard.WIDGET]["model_id"] == running._offers[0]._button.model_id
+    running._offers[0]._button.click()
+    assert bundles[2][dashboard.WIDGET]["model_id"] == running.dashboard().view.model_id
+    running._ipython_display_()
+    running._offers[1].close()
+    assert bundles[-1] == {"text/plain": button["text/plain"]}
+
+
 def test_the_folder_is_for_its_owner_only(running):
     """Its connection files let whoever reads them run code."""
     assert stat.S_IMODE(running.folder.stat().st_mode) == 0o700
@@ -401,11 +485,35 @@ def test_the_cluster_is_found_by_its_mark_with_all_its_processes(running):
     assert {fact.pid for fact in running.facts} < set(found.pids)
 
 
+def test_a_second_call_returns_the_running_cluster(running, capsys):
+    assert start_cluster(n=2) is running
+    assert "already running" in capsys.readouterr().out
+
+
 def test_a_rank_that_does_not_answer_is_told_with_a_remedy(running):
     busy = running.view.execute("import time; time.sleep(1.5)", block=False)
     with pytest.raises(ClusterError, match=r"did not answer within 0\.5 s; run cluster\.restart"):
         running._ask(running.view.pull("mine", block=False), seconds=0.5)
     busy.get()
+
+
+def test_a_with_leaves_a_cluster_that_was_running_before(running):
+    with start_cluster(n=2) as cluster:
+        assert cluster is running
+    assert running.alive
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_of_two_withs_for_one_cluster_the_one_that_opened_it_stops_it(monkeypatch, opened):
+    cluster, stopped = Cluster(2), []
+    monkeypatch.setattr(cluster, "stop", lambda: stopped.append(True))
+    cluster.opened = opened
+    with cluster:
+        cluster.opened = False  # start_cluster() finds it running
+        with cluster:
+            pass
+        assert not stopped
+    assert len(stopped) == opened
 
 
 # The tests from here on replace the running cluster; they come last in this order.

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from mpi_classroom import commands
-from mpi_classroom.commands import count, job_environment, own_options, untouched
+from mpi_classroom.commands import count, job_environment, mpiexec_of, own_options, settle, untouched
 from mpi_classroom.folders import SEGMENTS
-from mpi_classroom.launch import TRANSPORT
+from mpi_classroom.launch import ALLOW_ROOT, KEPT_MPIEXEC, TRANSPORT
 from mpi_classroom.processes import marked_processes
 
 MARK = "MPI_CLASSROOM_TEST_TYPED"
@@ -49,6 +49,14 @@ def test_a_command_says_how_many_processes_it_starts(words, size):
     assert count(own_options(words.split())) == size
 
 
+def test_processes_share_the_cores_and_may_be_more(monkeypatch):
+    monkeypatch.setattr("mpi_classroom.launch.available_cores", lambda: 4)
+    for size, threads in ((1, "4"), (2, "2"), (4, "1"), (9, "1")):
+        environment = job_environment(["-n", str(size), "python", "x.py"], NAMES)
+        assert environment["OMP_NUM_THREADS"] == threads
+        assert environment["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -62,6 +70,18 @@ def test_a_command_says_how_many_processes_it_starts(words, size):
 def test_what_a_learner_has_set_stays(name, value):
     assert job_environment(["-n", "2", "python", "x.py"], NAMES)[name] != value
     assert job_environment(["-n", "2", "python", "x.py"], NAMES | {name: value})[name] == value
+
+
+def test_a_program_of_a_kernel_without_tcp_can_spawn_others_all_the_same():
+    assert job_environment(["-n", "1", "python", "x.py"], NAMES | TRANSPORT)["OMPI_MCA_btl"] == "self,sm,tcp"
+
+
+@pytest.mark.parametrize("root", [True, False])
+@pytest.mark.parametrize("words", ["-n 2 python x.py", "--host n1 python x.py"])
+def test_only_root_is_allowed_to_be_root(monkeypatch, root, words):
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    environment = job_environment(words.split(), NAMES) or untouched(NAMES)
+    assert {name for name in ALLOW_ROOT if name in environment} == (set(ALLOW_ROOT) if root else set())
 
 
 @pytest.mark.parametrize(
@@ -116,12 +136,33 @@ def empty(path):
     return path
 
 
+def test_mpiexec_is_that_of_the_library(tmp_path):
+    debian = empty(tmp_path / "usr" / "bin" / "mpiexec")
+    of_mpich = empty(tmp_path / "usr" / "bin" / "mpiexec.mpich")
+    assert mpiexec_of(tmp_path / "usr/lib/x86_64/libmpich.so.12", "MPICH") == of_mpich
+    assert mpiexec_of(tmp_path / "usr/lib/x86_64/openmpi/lib/libmpi.so.40", "Open MPI") == debian
+    assert mpiexec_of(tmp_path / "opt/lib/libmpi.so.40", "Open MPI") is None
+
+
 def test_the_library_that_mpi4py_loads_is_asked_for(monkeypatch, tmp_path):
     real, *_ = commands.real_command("mpirun")
     assert Path(real).parent == Path(sys.executable).parent and not commands.is_ours(Path(real))
     fake = empty(tmp_path / "lib" / "bin" / "mpiexec")
     monkeypatch.setattr(commands, "mpiexec_of", lambda library, vendor: fake)
     assert commands.real_command("mpirun") == [str(fake)]
+
+
+def test_an_environment_settles_once_and_again_after_openmpi_was_installed_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    (tmp_path / "mpiexec").write_bytes(b"\x7fELF first")
+    settle()
+    settle()
+    assert (tmp_path / KEPT_MPIEXEC).read_bytes() == b"\x7fELF first"
+    assert commands.find_mpiexec() == tmp_path / KEPT_MPIEXEC and commands.has_commands(tmp_path)
+    (tmp_path / "mpiexec").write_bytes(b"\x7fELF second")
+    settle()
+    assert (tmp_path / KEPT_MPIEXEC).read_bytes() == b"\x7fELF second"
+    assert {path.name for path in tmp_path.iterdir()} >= {"mpiexec", "mpirun", KEPT_MPIEXEC}
 
 
 @pytest.fixture
@@ -156,6 +197,11 @@ def test_a_kernel_elsewhere_has_commands_of_its_own_that_go_with_it(typed):
     path, *sizes = done.stdout.splitlines()
     assert (sizes, done.stderr) == (["3"] * 3, "")
     assert Path(path).parent.parent.name.startswith("course-mpi-") and not Path(path).exists()
+
+
+def test_the_exit_code_of_a_rank_is_that_of_the_command(typed):
+    done = subprocess.run(["mpiexec", "-n", "2", "python", "-c", "raise SystemExit(3)"], capture_output=True)
+    assert done.returncode == 3
 
 
 def test_a_command_that_is_ended_or_killed_leaves_nothing(typed):

@@ -1,7 +1,9 @@
 """What jobs write lies in folders of the process that started them, and goes with it, however it ends."""
 
+import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ import pytest
 from mpi_classroom import folders, leftovers, welcome
 from mpi_classroom.folders import (
     CLUSTER_PREFIX,
+    JOB,
     MPIEXEC,
     PREFIX,
     PREFIXES,
@@ -21,6 +24,7 @@ from mpi_classroom.folders import (
     WINDOWS,
     folder_environment,
     is_held,
+    is_ours,
     make_folder,
     own_folder,
     remove_job_folders,
@@ -122,6 +126,22 @@ def test_what_a_rank_makes_that_has_lost_its_mpiexec_goes_with_the_job(tmp_path,
     assert list(Path(environment[MPIEXEC]).glob("ompi.*")), "MPI made its folder"
     remove_job_folders(environment)
     assert list(mine.iterdir()) == []
+
+
+def test_python_makes_the_temporary_files_of_a_rank_in_the_folder_of_its_job(tmp_path):
+    makes = "import tempfile; tempfile.mkdtemp(); print(tempfile.gettempdir(), flush=True)"
+    done = run_ranks(2, ["-c", makes], timeout=60)
+    folders_used = {Path(line) for line in done.stdout.split()}
+    assert {folder.parent for folder in folders_used} == {Path(own_folder(Path(tempfile.gettempdir())))}
+    assert not any(folder.exists() for folder in folders_used)
+
+
+@pytest.mark.parametrize("place", ["missing", "read-only"])
+def test_without_a_place_in_memory_mpi_chooses_its_own(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "SHARED_MEMORY", tmp_path / "none" if place == "missing" else tmp_path)
+    if place == "read-only":
+        monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    assert folder_environment().keys() == {MPIEXEC, JOB}
 
 
 def test_without_a_temporary_folder_mpiexec_says_what_is_wrong(monkeypatch):
@@ -231,6 +251,17 @@ def test_a_folder_that_a_search_for_leftovers_finds_as_it_is_made_is_made_anew(w
     os.close(held)
 
 
+def test_without_locks_a_folder_is_nobodys_leftover(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(folders.fcntl, "flock", no_locks)
+    folder, held = make_folder(CLUSTER_PREFIX, tmp_path)
+    remove_leftovers(tmp_path)
+    assert folder.is_dir() and held is None
+    assert own_folder.__wrapped__(tmp_path) is None and list(tmp_path.iterdir()) == [folder]
+
+
 # -------------------------------------------------------------------- only ours
 
 
@@ -264,6 +295,11 @@ def test_what_others_put_in_our_place_neither_blocks_nor_is_removed(kind, prefix
     remove_ours(path)
     assert path.lstat() and (kind != "link" or (path / "work").exists())
     assert kind not in ("open to others", "another user's") or (path / "work").exists()
+
+
+def test_the_folder_of_this_process_is_open_to_nobody_else(tmp_path):
+    folder = Path(own_folder.__wrapped__(tmp_path))
+    assert stat.S_IMODE(folder.lstat().st_mode) == 0o700 and is_ours(folder)
 
 
 @pytest.mark.parametrize("name", ["notes", "course-mpi", "course-cluster-x/.."])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from mpi_classroom import host, observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
 from mpi_classroom.host import LocalHost
 from mpi_classroom.observer import Observer, Source, frames
-from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
+from mpi_classroom.recording.calls import IN_LIBRARY, Call, Communicator, Done, stack_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, PERHAPS, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
@@ -59,6 +60,10 @@ def test_a_rank_that_raised_is_the_cause_and_the_others_wait():
     cause = likely_cause([waiting(0, collective("Barrier")), raised(1), waiting(2, collective("Barrier"))])
     assert cause.startswith("rank 1 raised an error and left the cell, so ranks 0 and 2 wait for something")
     assert cause.endswith("Correct the error first.")
+
+
+def test_one_waiting_rank_after_a_raise_is_singular():
+    assert "so rank 0 waits for" in likely_cause([waiting(0, recv(1)), raised(1)])
 
 
 def test_a_killed_rank_comes_before_everything_else():
@@ -107,6 +112,11 @@ def test_a_sub_communicator_made_twice_is_not_confused_with_the_first():
     states = [waiting(2, collective("Barrier", 0, again)), finished(3, "Barrier", 12, RIGHT)]
     cause = likely_cause(states)
     assert "and rank 3 perhaps did not: its last collective was on another communicator." in cause
+
+
+def test_a_rank_whose_last_collective_made_a_communicator_has_not_used_it():
+    states = [waiting(2, collective("Barrier", 0, RIGHT)), finished(3, "Split", 1)]
+    assert "and rank 3 did not." in likely_cause(states)
 
 
 def test_two_different_collectives_are_named():
@@ -170,6 +180,11 @@ def test_send_and_receive_with_different_tags_do_not_match():
 def test_send_and_receive_with_the_same_tag_still_do_not_match():
     cause = likely_cause([waiting(0, send(1, tag=7)), waiting(1, recv(0, tag=7))])
     assert cause.endswith("the one's send and the other's receive do not match.")
+
+
+def test_sendrecv_is_never_advised_to_one_who_uses_it():
+    cause = likely_cause([waiting(rank, sendrecv((rank + 1) % 2, (rank + 1) % 2, rank)) for rank in (0, 1)])
+    assert "different tags (0, 1)" in cause and "use Sendrecv" not in cause
 
 
 def test_collectives_of_two_communicators_in_opposite_orders():
@@ -294,6 +309,11 @@ def test_a_line_with_a_call_that_is_not_recorded_may_be_a_wait():
     assert "not recorded" not in likely_cause([computing(0)])
 
 
+def test_states_without_any_record_still_give_a_sentence():
+    assert likely_cause([waiting(0), finished(1)])
+    assert likely_cause([raised(0), raised(1)]) == "ranks 0 and 1 raised; the cell ended everywhere."
+
+
 def test_a_skipped_collective_may_be_one_of_a_loop():
     states = [finished(0, "Barrier", 9), *(waiting(rank, collective("Barrier", 10)) for rank in (1, 2, 3))]
     assert likely_cause(states).endswith(
@@ -321,6 +341,17 @@ def test_a_collective_that_some_have_completed_and_others_not_is_one_of_differen
     assert likely_cause([*(finished(rank, "Bcast", 4) for rank in range(3)), late]) == words
 
 
+def test_every_rank_that_sends_to_one_side_must_receive_from_the_other():
+    cause = likely_cause([waiting(rank, sendrecv((rank + 1) % 4, (rank + 1) % 4)) for rank in range(4)])
+    assert "rank 0 sends to rank 1, but rank 1 receives from rank 2." in cause
+    assert cause.endswith("If each sends to one side, each must receive from the other side.")
+
+
+def test_a_circle_of_receives_has_a_remedy_that_names_the_calls():
+    cause = likely_cause([waiting(rank, recv((rank + 1) % 3)) for rank in range(3)])
+    assert cause.endswith("Let one of them send before it receives, or use Sendrecv.")
+
+
 def test_two_circles_at_once_are_both_drawn():
     cause = likely_cause([waiting(rank, recv((rank + 2) % 4)) for rank in range(4)])
     assert cause.startswith("a circle of waiting: rank 0 → rank 2 → rank 0. Each waits for a message")
@@ -335,6 +366,19 @@ def test_a_send_and_a_receive_on_different_communicators_do_not_meet():
     assert cause.startswith("rank 1 → rank 3 → rank 1 wait for each other on different communicators")
 
 
+def test_who_waits_for_a_message_from_anyone_is_named_with_its_tag():
+    cause = likely_cause([waiting(0, recv(-1, tag=2, name="Probe")), *(finished(rank) for rank in (1, 2, 3))])
+    assert cause == (
+        "a message is waited for that no rank sends: rank 0 is in Probe from any rank, tag 2, and ranks 1, 2 "
+        "and 3 have finished. Check partners, tags and the number of messages."
+    )
+
+
+def test_numbering_is_explained_only_where_a_rank_is_named():
+    assert str(Call("recv", -1, None, -1, 1, 0, RIGHT)) == "recv from any rank"
+    assert str(Call("recv", 2, None, -1, 1, 0, RIGHT)) == "recv from rank 2 (as COMM_WORLD numbers them)"
+
+
 def test_a_crash_is_explained_and_another_death_is_not():
     inside = RankState(1, "gone", error="crashed (signal 11) in Bcast")
     assert likely_cause([inside, finished(0)]) == (
@@ -346,6 +390,14 @@ def test_a_crash_is_explained_and_another_death_is_not():
     assert "MPI then ends all the others. More data came than" in likely_cause([aborted, truncated])
     killed = RankState(1, "gone", error="was killed")
     assert likely_cause([killed, finished(0)]) == "rank 1 died; MPI then ends all the others."
+
+
+def test_a_truncated_message_is_explained_beside_the_raise():
+    states = [
+        RankState(0, "raised", error="raised MPI_ERR_TRUNCATE: message truncated"),
+        waiting(1, collective("Alltoallv")),
+    ]
+    assert "Correct the error first. More data came than the receive buffer holds" in likely_cause(states)
 
 
 # -------------------------------------------------------------------- torch.distributed
@@ -411,6 +463,20 @@ def test_a_rank_in_the_backend_of_torch_waits(tmp_path, stack, name):
     assert (state.line, state.inside) == (4, "")
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "name"),
+    [
+        ("work.py", "wait", "Work.wait"),
+        ("messages.py", "wait", "Work.wait for a message"),
+        ("group.py", "allreduce", "all_reduce"),
+        ("group.py", "broadcast", "broadcast"),
+    ],
+)
+def test_what_torch_enters_the_backend_by_has_the_name_that_a_learner_knows(file, function, name):
+    stack = [*WAIT_FOR_TORCH, (f"{BACKEND}{file}", 9, function), ("/venv/torch/autograd/graph.py", 1, "run")]
+    assert str(observer.torch_call(stack, asleep=True)) == f"torch.distributed.{name}"
+
+
 CALLBACK = [(f"{BACKEND}work.py", 109, "announce"), (f"{BACKEND}work.py", 140, "wait")]
 
 
@@ -426,6 +492,21 @@ CALLBACK = [(f"{BACKEND}work.py", 109, "announce"), (f"{BACKEND}work.py", 140, "
 def test_a_rank_in_a_callback_that_the_backend_runs_computes(tmp_path, called, kind):
     state = seen(tmp_path, 0, [*called, *CALLBACK, ("/tmp/cell.py", 4, "<module>")])
     assert (state.kind, state.call is None) == (kind, kind == "computing")
+
+
+def test_an_announced_wait_has_the_number_of_the_record_and_the_name_of_the_stack():
+    recorded, barrier = Call(IN_LIBRARY, None, None, None, 9), collective("Barrier")
+    shown = Call("torch.distributed.recv", None, None, None, 0)
+    assert observer.named(recorded, shown) == replace(shown, number=9)
+    assert observer.named(recorded, None) == recorded
+    assert observer.named(None, shown) == shown
+    assert observer.named(barrier, shown) == barrier
+    assert observer.named(None, None) is None
+
+
+def test_a_wait_of_a_library_that_no_stack_names():
+    states = [waiting(0, Call(IN_LIBRARY, None, None, None, 9)), finished(1)]
+    assert likely_cause(states).startswith("rank 0 is in a library that uses MPI, but rank 1 has finished.")
 
 
 OVER_GLOO = [(C10D, 9, "all_reduce"), ("/venv/torch/distributed/c10d_logger.py", 83, "wrapper")]
@@ -452,6 +533,11 @@ def test_over_gloo_the_stack_of_a_rank_that_sleeps_names_the_call(stack, asleep,
     assert call is None or call.interruptible
 
 
+def test_a_rank_in_torch_without_the_backend_computes(tmp_path):
+    state = seen(tmp_path, 0, [("/venv/torch/nn/linear.py", 1, "forward"), ("/tmp/cell.py", 4, "<module>")])
+    assert (state.kind, state.call) == ("computing", None)
+
+
 # -------------------------------------------------------------------- the table
 
 
@@ -469,6 +555,16 @@ def test_the_report_is_the_table_of_the_ranks_and_then_the_cause():
     assert lines[3] == "rank 3  finished"
     assert lines[0].index("cell line") == lines[1].index("cell line") == lines[2].index("cell line")
     assert lines[4:] == ["", f"Likely cause: {likely_cause(states)}"]
+
+
+def test_a_very_long_line_of_code_is_cut():
+    assert max(map(len, report([computing(0), waiting(1, code="x" * 5000, line=1)]).splitlines())) < 250
+
+
+def test_a_wait_without_a_record_takes_its_name_from_the_code():
+    assert waiting(0, code="MPI.Request.Waitall(requests)").what() == "waiting in Waitall"
+    assert waiting(0, code="f()", inside="request.wait() in f").what() == "waiting in wait"
+    assert waiting(0).what() == "waiting in MPI"
 
 
 # -------------------------------------------------------------------- circles
@@ -613,9 +709,24 @@ def test_get_waits_only_while_the_rank_is_in_a_wait(tmp_path, innermost, kind):
     assert state.kind == kind
 
 
+def test_a_rank_in_library_code_called_by_the_cell_shows_the_cell_only(tmp_path):
+    stack = [("/lib/numpy.py", 700, "dot"), ("/tmp/cell.py", 4, "<module>")]
+    state = seen(tmp_path, 0, stack)
+    assert (state.line, state.code, state.inside) == (4, "data = 1", "")
+
+
+def test_a_rank_outside_any_cell_shows_where_it_is(tmp_path):
+    state = seen(tmp_path, 0, [(__file__, 1, "f")])
+    assert state.line is None and state.where().endswith("in f")
+
+
 def test_a_rank_without_a_stack_is_computing_somewhere(tmp_path):
     state = seen(tmp_path, 0, [])
     assert (state.kind, state.where()) == ("computing", "")
+
+
+def test_a_line_beyond_the_cell_is_no_error(tmp_path):
+    assert seen(tmp_path, 0, [("/tmp/cell.py", 99, "<module>")]).code == ""
 
 
 # -------------------------------------------------------------------- requests, windows, stopped ranks
@@ -693,6 +804,21 @@ def test_ranks_that_were_ended_with_the_one_that_died_are_not_the_cause():
     assert likely_cause(states) == "rank 1 died; MPI then ends all the others."
 
 
+def test_a_cause_that_is_known_takes_the_place_of_the_likely_one():
+    assert report([RankState(0, "finished")], "somebody pulled the plug.").endswith(
+        "cause: somebody pulled the plug."
+    )
+
+
+def test_a_lookup_in_a_dictionary_is_no_wait(tmp_path):
+    state = seen(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: Source(["x = table.get('key')"]))
+    assert state.kind == "computing"
+    stack = [("/lib/threading.py", 1, "wait"), ("cell.py", 1, "<module>")]
+    state = seen(tmp_path, 0, stack, lambda file: Source(["future.result()"]) if file == "cell.py" else None)
+    assert (state.kind, state.what()) == ("waiting", "waiting in result")
+    assert "rank 0 waits for another thread, whose MPI calls are not recorded" in likely_cause([state])
+
+
 def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_path):
     code = "import signal, time; signal.signal(10, signal.SIG_DFL); print(1, flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
@@ -717,3 +843,8 @@ def test_each_rank_says_its_host_and_a_host_that_was_lost_is_the_cause():
         "Likely cause: n2 died or cannot be reached, and ranks 1 and 2 with it; MPI then ends all the others."
     )
     assert said.endswith(cause)
+
+
+def test_a_host_that_does_not_answer_is_no_stop_signal():
+    states = [waiting(0, host="n1"), RankState(1, "stopped", error="n2 has not answered for 4 s", host="n2")]
+    assert likely_cause(states) == "n2 does not answer, so nothing is known of rank 1."

@@ -7,13 +7,17 @@ from types import SimpleNamespace
 import pytest
 
 from mpi_classroom.doctor import network_checks
+from mpi_classroom.folders import SHARED_MEMORY
 from mpi_classroom.host_checks import (
     HERE,
     PACKAGES,
     HostFacts,
     closed_ports,
+    facts,
     no_answer,
     problems,
+    question,
+    summary,
 )
 
 VERSIONS = {"Python": "3.11.9"} | dict.fromkeys(PACKAGES, "1.2")
@@ -45,6 +49,10 @@ def found(ranks=2, here=None, **changed):
     checks = problems(hosts, here or host("here"), {"n1": ranks, "n2": ranks}, ASKED)
     assert {check.name for check in checks} <= {"n2"}
     return checks
+
+
+def test_hosts_that_are_alike_have_no_problem():
+    assert found() == []
 
 
 @pytest.mark.parametrize(
@@ -123,6 +131,40 @@ def test_a_problem_is_one_sentence_with_its_remedy(changed, detail, remedy):
 
 
 @pytest.mark.parametrize(
+    "changed",
+    [
+        {"shared_memory": 40 * 2**20},
+        {"shared_memory": None},
+        {"ahead": 1.9},
+        {"sees": None},
+        {"disk": "unknown"},
+        {"cores": 1},
+    ],
+)
+def test_what_suffices_is_no_problem(changed):
+    assert found(**changed) == []
+
+
+def test_files_that_a_host_does_not_share_are_worth_a_note():
+    (check,) = found(sees=False)
+    assert check.ok
+    assert (
+        check.detail
+        == "n2 has a folder /home/me/course of its own: it does not see the files of this notebook"
+    )
+
+
+def test_a_package_that_only_the_host_has_is_a_difference():
+    here = host("here", versions=VERSIONS | {"torch": ""})
+    checks = problems({"n2": host("n2")}, here, {"n2": 1}, ASKED)
+    assert [check.detail for check in checks] == ["n2 has torch 1.2; here there is none"]
+
+
+def test_each_of_several_problems_is_named():
+    assert len(found(working=False, disk="", ahead=3.0, mpiexec="")) == 4
+
+
+@pytest.mark.parametrize(
     ("why", "remedy"),
     [
         ("Host key verification failed.", "compare its key once, by hand: ssh -x n3 true"),
@@ -193,3 +235,29 @@ def test_a_firewall_between_hosts_is_one_sentence_per_host_that_cannot_be_reache
     assert third.remedy.startswith("let the firewall of n3 admit")
     facts = {"n1": host("n1"), "n2": host("n2", interfaces=["10.77.0.2/24"])}
     assert networks(facts, host("here", interfaces=["10.77.0.254/24"]), [third]) == [third]
+
+
+def test_what_this_machine_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "witness").touch()
+    seen = facts(question("witness"))
+    assert seen.working and seen.sees and seen.disk
+    assert (seen.shared_memory is None) != SHARED_MEMORY.is_dir()
+    assert all(network.network.prefixlen for network in seen.networks)
+    assert facts(question("another")).sees is False
+    assert facts(question()).sees is None
+    elsewhere = facts({"working": "/no/such", "witness": "", "temporary": "/no/such"})
+    assert not elsewhere.working and not elsewhere.disk
+    assert problems({"here": seen}, seen, {"here": 1}, question()) == []
+
+
+def test_a_folder_that_cannot_be_looked_at_is_none():
+    """As one in a closed folder is; this user may be root, to whom none is closed."""
+    asked = ASKED | {"working": f"/{'x' * 300}"}
+    assert (facts(asked).working, facts(asked).sees) == (False, False)
+
+
+def test_a_host_without_problems_is_summed_up():
+    assert summary("n1", host("n1"), 2).line() == (
+        "ok   n1             4 cores for 2 ranks, 8192 MiB of memory, 1024 MiB in /dev/shm, 10.77.0.1/24"
+    )

@@ -1,5 +1,6 @@
 """What a job wrote is read in one way, whoever started it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,9 @@ import pytest
 from mpi_classroom.job_output import (
     Death,
     event_file,
+    last_error,
+    last_line,
+    marked_lines,
     read_deaths,
     read_events,
     unexplained_abort,
@@ -80,10 +84,26 @@ def test_a_signal_is_named_where_mpiexec_names_it():
     assert Death(0, "signal", 11).signal_words == "11"
 
 
+def test_the_last_error_is_without_its_module_and_not_mpiexecs():
+    trace = "Traceback …\nValueError: first\n  line\nnumpy.linalg.LinAlgError: singular\n   Exit code: 1\n---"
+    assert last_error(trace) == "LinAlgError: singular"
+    assert last_error("nothing raised, no Errors here") == ""
+
+
+def test_the_last_line_is_no_rule_of_dashes():
+    assert last_line("one\ntwo\n-----\n\n") == "two"
+    assert last_line("---\n") == ""
+
+
 def test_an_event_that_is_being_written_is_not_read_yet(tmp_path):
     assert read_events(tmp_path, 0) == []
     event_file(tmp_path, 0).write_text('{"event": "ready"}\n{"event": "don')
     assert read_events(tmp_path, 0) == [{"event": "ready"}]
+
+
+def test_marked_lines_are_results_and_others_are_not():
+    output = "\n".join(["hello", "result: " + json.dumps({"a": 1}), "result: [2]", "bye"])
+    assert marked_lines(output, "result: ") == [{"a": 1}, [2]]
 
 
 def test_reading_needs_neither_mpi_nor_a_notebook():

@@ -20,6 +20,7 @@ from mpi_classroom.launch import (
     mpiexec_command,
     rank_environment,
     run_ranks,
+    running_job,
     threads_per_rank,
 )
 from mpi_classroom.processes import end_marked
@@ -37,11 +38,25 @@ def test_a_job_is_one_world_of_that_many_ranks(size):
     assert lines(run_ranks(size, ["-c", WORLD], timeout=60)) == [f"{rank} {size}" for rank in range(size)]
 
 
+def test_two_jobs_may_have_the_same_environment():
+    environment = rank_environment(2)
+    for _ in range(2):
+        command = mpiexec_command(2, [sys.executable, "-c", WORLD])
+        with running_job(command, environment, stdout=subprocess.PIPE, text=True) as job:
+            output, _ = job.communicate(timeout=60)
+        assert job.returncode == 0 and sorted(output.splitlines()) == ["0 2", "1 2"]
+
+
 def test_the_command_line_does_the_same(tmp_path):
     (tmp_path / "script.py").write_text(f"import sys\n{WORLD}\nprint(sys.argv[1:])")
     command = [sys.executable, "-m", "mpi_classroom.launch", "2", str(tmp_path / "script.py"), "--x", "a b"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert lines(done) == ["0 2", "1 2", "['--x', 'a b']", "['--x', 'a b']"]
+
+
+def test_the_exit_code_of_a_rank_is_that_of_the_job():
+    code = "import sys; from mpi4py import MPI; sys.exit(3 * MPI.COMM_WORLD.rank)"
+    assert run_ranks(2, ["-c", code], timeout=60).returncode == 3
 
 
 def test_more_ranks_than_cores_are_allowed():
@@ -56,17 +71,13 @@ MPI.COMM_WORLD.Barrier()
 maps = pathlib.Path("/proc/self/maps").read_text()
 facts = {"pid": os.getpid(), "shared": re.findall(r"(/dev/shm/[^ ]+)$", maps, re.MULTILINE)}
 pathlib.Path(sys.argv[1], f"{MPI.COMM_WORLD.rank}.json").write_text(json.dumps(facts))
-def stuck_here():
-    MPI.COMM_WORLD.recv()
-stuck_here()
+MPI.COMM_WORLD.recv()
 """
 
 
-def test_a_job_that_does_not_end_says_where_it_stands_and_leaves_neither_ranks_nor_shared_memory(tmp_path):
-    with pytest.raises(subprocess.TimeoutExpired) as caught:
+def test_a_job_that_does_not_end_leaves_neither_ranks_nor_shared_memory(tmp_path):
+    with pytest.raises(subprocess.TimeoutExpired):
         run_ranks(2, ["-c", HANG, str(tmp_path)], timeout=12)
-    (note,) = caught.value.__notes__
-    assert note.count(" in stuck_here") == 2, note
     facts = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
     assert len(facts) == 2
     alive = [fact["pid"] for fact in facts if psutil.pid_exists(fact["pid"])]
@@ -74,6 +85,14 @@ def test_a_job_that_does_not_end_says_where_it_stands_and_leaves_neither_ranks_n
     assert all(state == psutil.STATUS_ZOMBIE for state in states)
     segments = {name for fact in facts for name in fact["shared"]}
     assert segments and not [name for name in segments if os.path.exists(name)]
+
+
+def test_a_job_that_does_not_end_says_where_its_ranks_stand():
+    code = "from mpi4py import MPI\ndef stuck_here():\n    MPI.COMM_WORLD.recv()\nstuck_here()"
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        run_ranks(2, ["-c", code], timeout=10)
+    (note,) = caught.value.__notes__
+    assert note.count("line 3 in stuck_here") == 2, note
 
 
 def test_ranks_that_are_killed_leave_nothing_in_the_folder_of_their_job(tmp_path):
@@ -172,6 +191,13 @@ def test_a_job_may_be_started_from_inside_a_rank():
 # -------------------------------------------------------------------- the environment
 
 
+def test_the_environment_allows_oversubscription_and_stays_on_this_machine():
+    environment = rank_environment(4, {})
+    assert environment["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
+    assert environment["PRTE_MCA_hwloc_default_binding_policy"] == "none"
+    assert environment["PMIX_MCA_ptl_tcp_if_include"] == "lo"
+
+
 def test_only_a_job_that_connects_to_another_has_tcp():
     chosen = {"OMPI_MCA_btl": "tcp,self"}
     assert rank_environment(4, chosen)["OMPI_MCA_btl"] == "self,sm"
@@ -194,6 +220,18 @@ def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are
     assert not left & set(environment)
     assert environment["OMPI_MCA_x"] == "y" and environment["HOME"] == "/h"
     assert "PMIX_RANK" in base, "the caller's own mapping is left as it is"
+
+
+def test_without_a_base_the_environment_of_this_process_is_taken(monkeypatch):
+    monkeypatch.setenv("MPI_CLASSROOM_TEST_VALUE", "7")
+    assert rank_environment(2)["MPI_CLASSROOM_TEST_VALUE"] == "7"
+
+
+@pytest.mark.parametrize(("uid", "allowed"), [(0, True), (1000, False)])
+def test_only_root_is_told_that_it_may_run_as_root(monkeypatch, uid, allowed):
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    names = {name for name in rank_environment(2, {}) if "RUN_AS_ROOT" in name}
+    assert len(names) == (4 if allowed else 0)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +260,15 @@ def test_a_container_with_a_quota_has_that_many_cores(monkeypatch, quota, cores)
     assert available_cores() == cores
 
 
+def test_a_machine_without_quotas_has_the_cores_of_the_affinity_mask(monkeypatch):
+    def missing(self):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5, 7}, raising=False)
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert available_cores() == 3
+
+
 # -------------------------------------------------------------------- mpiexec
 
 
@@ -231,6 +278,14 @@ def test_mpiexec_is_the_one_beside_this_python_not_the_one_on_path(tmp_path, mon
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert find_mpiexec().parent == Path(sys.executable).parent
     assert mpiexec_command(3, ["a", "b"]) == [str(find_mpiexec()), "-n", "3", "a", "b"]
+
+
+def test_without_one_of_its_own_it_is_the_clusters_on_path(tmp_path, monkeypatch):
+    (tmp_path / "mpiexec").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path / "bare"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert find_mpiexec() == tmp_path / "mpiexec"
 
 
 def test_without_mpiexec_the_error_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Ranks are placed on hosts, and mpiexec is told so."""
 
 import os
+import shutil
 import subprocess
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -15,6 +16,16 @@ from mpi_classroom.layout import ABORT_SECONDS, SSH, Layout, common_network, pla
 TWO = Layout(("n1", "n2"), (2, 3), "10.77.0.0/24", "10.77.0.254", ("ssh",), threads=4)
 
 # -------------------------------------------------------------------- lists and hostfiles
+
+
+def test_a_list_names_hosts_with_or_without_slots():
+    assert read_hosts(["n1", "n2:3", "a.b-c.example"]) == [("n1", None), ("n2", 3), ("a.b-c.example", None)]
+
+
+def test_a_hostfile_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "hosts").write_text("n1\n")
+    assert read_hosts("~/hosts") == [("n1", None)]
 
 
 def test_a_hostfile_has_comments_slots_and_empty_lines(tmp_path):
@@ -43,6 +54,18 @@ def test_what_is_no_host_is_refused(entry, words):
         read_hosts([entry])
 
 
+def test_a_list_without_hosts_or_with_one_twice_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="empty"):
+        read_hosts([])
+    with pytest.raises(ValueError, match="n1:2"):
+        read_hosts(["n1", "n2", "n1"])
+    with pytest.raises(ValueError, match="hosts="):
+        read_hosts("n1")
+    (tmp_path / "hosts").write_text("n1 cores=2")
+    with pytest.raises(ValueError, match="cores=2"):
+        read_hosts(tmp_path / "hosts")
+
+
 # -------------------------------------------------------------------- placement
 
 
@@ -63,6 +86,12 @@ def test_ranks_are_spread_as_evenly_as_the_slots_allow(n, hosts, counts):
 def test_more_ranks_than_slots_are_refused():
     with pytest.raises(ValueError, match=r"5 ranks do not fit into 4 slots \(a:1, b:3\)"):
         place(5, [("a", 1), ("b", 3)])
+
+
+def test_a_host_has_a_block_of_neighbours():
+    assert [TWO.host_of(rank) for rank in range(5)] == ["n1", "n1", "n2", "n2", "n2"]
+    assert (TWO.ranks_of("n1"), TWO.ranks_of("n2"), TWO.size) == (range(2), range(2, 5), 5)
+    assert str(TWO) == "n1 (2), n2 (3)"
 
 
 # -------------------------------------------------------------------- networks
@@ -157,6 +186,12 @@ def test_this_open_mpi_delays_an_abort_of_a_job_on_hosts():
     assert "MPI_ABORT was invoked on rank 0" in job.stderr and read_deaths(job.stderr) == [Death(1, "abort")]
 
 
+def test_a_job_here_stays_here_inside_an_allocation():
+    environment = rank_environment(2, {"SLURM_JOB_ID": "7", "SLURM_NODELIST": "n[1-2]", "SLURMISH": "x"})
+    assert [name for name in environment if name.startswith("SLURM")] == ["SLURMISH"]
+    assert environment["OMPI_MCA_btl"] == "self,sm"
+
+
 def test_what_the_wrapper_starts_carries_the_marks(tmp_path):
     """The shell here runs the command line that it is given, as sshd does on the other host."""
     shell = tmp_path / "like ssh"
@@ -174,3 +209,22 @@ def test_what_the_wrapper_starts_carries_the_marks(tmp_path):
     )
     assert done.stdout == "on n1\nis set|it's a lesson.ipynb|\n", done.stderr
     assert "BatchMode=yes" in wrapper_text(SSH, {})
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh here")
+def test_ssh_forwards_neither_keys_nor_ports_nor_a_terminal(tmp_path):
+    settings = tmp_path / "config"
+    settings.write_text("Host *\nForwardAgent yes\nForwardX11 yes\nRequestTTY force\n")
+    command = [SSH[0], "-F", str(settings), "-G", *SSH[1:], "n1"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"forwardagent no", "forwardx11 no", "requesttty false", "clearallforwardings yes"} <= set(found)
+
+
+def test_a_folder_that_mpiexec_cannot_name_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="TMPDIR"):
+        write_wrapper(tmp_path / "a b", TWO, {})
+
+
+def test_a_job_and_its_layout_have_the_same_ranks():
+    with pytest.raises(ValueError, match="the layout has 5 ranks, the job 4"):
+        run_ranks(4, ["-c", ""], timeout=1, layout=TWO)

@@ -16,9 +16,17 @@ from mpi_classroom import leftovers, network
 from mpi_classroom.folders import PREFIX
 from mpi_classroom.network_commands import (
     NetworkError,
+    address_script,
     agent_text,
     explain,
+    head_script,
+    hosts_text,
+    limit_script,
+    no_limit_script,
+    node_script,
+    packet_nbytes,
     parse_rate,
+    plug_script,
     rate_words,
     ssh_text,
 )
@@ -41,6 +49,64 @@ FOLDER = Path("/tmp/course-mpi-network-x")
 def test_a_rate_is_read_as_people_write_it(text, rate, words):
     assert parse_rate(text) == rate
     assert rate_words(rate) == words
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast", "100", "100mbps", "100 MB/s", "-5mbit", "1e3mbit", "10kbit", "0mbit"]
+)
+def test_what_is_no_rate_is_refused_with_an_example(text):
+    with pytest.raises(NetworkError, match=r"100mbit|choose a higher one") as error:
+        parse_rate(text)
+    assert repr(text) in str(error.value)
+
+
+def test_the_commands_of_a_lab():
+    assert head_script(FOLDER).splitlines() == [
+        "hostname head",
+        "mount --bind /tmp/course-mpi-network-x/hosts /etc/hosts",
+        "ip link set lo up",
+        "ip link add br0 type bridge",
+        "ip addr add 10.77.0.254/24 dev br0",
+        "ip link set br0 up",
+    ]
+    assert node_script("n2", FOLDER).splitlines() == [
+        "hostname n2",
+        "mount --bind /tmp/course-mpi-network-x/hosts /etc/hosts",
+        "ip link set lo up",
+        "mount -t tmpfs -o mode=1777,size=1g shm /dev/shm",
+    ]
+    assert plug_script("n2", 4711).splitlines() == [
+        "ip link add n2 type veth peer name eth0 netns 4711",
+        "ip link set n2 master br0 up",
+    ]
+    assert address_script("n2").splitlines() == ["ip addr add 10.77.0.2/24 dev eth0", "ip link set eth0 up"]
+    assert hosts_text(["head", "n1"]) == "127.0.0.1 localhost\n10.77.0.254 head\n10.77.0.1 n1\n"
+
+
+def test_about_a_millisecond_of_bytes_passes_at_once():
+    packets, tbf = "ip link set dev eth0 gso_max_size", "tc qdisc replace dev eth0 root tbf"
+    assert (
+        limit_script("eth0", 10**9) == f"{packets} 62500\n{tbf} rate 1000000000bit burst 125000b latency 50ms"
+    )
+    assert limit_script("eth0", 10**7) == f"{packets} 8192\n{tbf} rate 10000000bit burst 16384b latency 50ms"
+    assert packet_nbytes(10**11) == 65536
+
+
+def test_a_limit_is_taken_away_also_where_there_is_none():
+    assert no_limit_script("eth0").splitlines() == [
+        "ip link set dev eth0 gso_max_size 65536",
+        "tc qdisc delete dev eth0 root 2>/dev/null || true",
+    ]
+
+
+def test_a_lab_that_is_off_and_what_is_no_rate_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(network, "check_machine", lambda *numbers: None)
+    lab = network.Lab(tmp_path, {"head": os.getpid(), "n1": os.getpid()}, 1, 10**8, False)
+    with pytest.raises(NetworkError, match="100mbit"):
+        lab.limit("fast")
+    with pytest.raises(NetworkError, match="this lab is off; make a new one"):
+        lab.limit("1gbit")
+    assert lab.rate == 10**8
 
 
 def ask_agent(*words):
@@ -113,6 +179,21 @@ def test_a_missing_tool_is_named_with_its_package(monkeypatch, tmp_path):
     network.check_machine(2, 1, None)
     with pytest.raises(NetworkError, match=r"`tc`.*apt install iproute2"):
         network.check_machine(2, 1, 10**8)
+
+
+@pytest.mark.parametrize(("nodes", "slots"), [(0, 1), (17, 1), (2, 0)])
+def test_a_number_that_makes_no_lab_is_refused(nodes, slots):
+    with pytest.raises(NetworkError, match="choose"):
+        network.check_machine(nodes, slots, None)
+
+
+def test_a_folder_that_mpiexec_cannot_use_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(network, "check_machine", lambda *numbers: None)
+    (tmp_path / "a b").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a b"))
+    with pytest.raises(NetworkError, match="set TMPDIR"):
+        network.up(2)
+    assert not list((tmp_path / "a b").iterdir())
 
 
 # ------------------------------------------------------------------ leftovers

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
@@ -16,7 +17,7 @@ from mpi_classroom.job_output import Death
 from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import CODES, EVERYONE, NOTHING, Collectives, call_file
-from mpi_classroom.snapshot import RankState
+from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 
 
 @pytest.fixture
@@ -49,6 +50,13 @@ def test_a_stopped_process_differs_from_one_that_runs_or_is_gone(process):
     os.kill(pid, signal.SIGKILL)
     until(lambda: process_state(pid).condition == "gone")
     assert process_state(2**22 + 1).condition == "gone"
+
+
+def test_who_sleeps_wants_no_cpu_and_who_computes_does(process):
+    sleeping, computing = process("import time; time.sleep(60)"), process("while True: pass")
+    until(lambda: not process_state(sleeping).runnable and process_state(computing).runnable)
+    until(lambda: (process_state(computing).cpu_seconds or 0) > 0.1)
+    assert some_child_runs(os.getpid())
 
 
 def test_a_process_that_is_not_known_yet_is_neither_gone_nor_asked():
@@ -124,6 +132,22 @@ def test_a_rank_that_ended_and_then_died_has_ended_the_cell(looks):
     assert now.ended and now.ranks[0].what() == "ended itself with exit code 1"
 
 
+def test_a_rank_that_crashed_inside_a_call_says_which(looks, tmp_path):
+    looking, _ = looks
+    in_call(tmp_path, 0, 3)
+    call = looking.look([0])[0].call
+    for how, words in ((11, f"crashed (signal 11) in {call}"), (15, "was ended by signal 15")):
+        now = looking.snapshot([0], ended={}, deaths={0: Death(0, "signal", how, "x")})
+        assert now.ranks[0].what() == words
+
+
+def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
+    looking, _ = looks
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: ProcessState("gone"))
+    state = looking.look([0], close=True)[0]
+    assert (state.kind, state.error) == ("gone", ENDED_WITH_OTHERS)
+
+
 def test_processes_are_not_asked_about_at_every_look(looks, monkeypatch):
     looking, now = looks
     asked = []
@@ -153,6 +177,13 @@ class Far:
         return {rank: host.Look(self.record, 5.0, state, age) for rank in ranks}
 
 
+def test_to_count_asks_the_operating_system_nothing(looks, monkeypatch):
+    looking, _ = looks
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: pytest.fail("asked"))
+    assert looking.counts([0, 1]).keys() == {0, 1}
+    assert looking.snapshot([0], ended={0: RankState(0, "finished")}).ended
+
+
 def test_a_rank_on_a_host_that_is_silent_is_in_no_call_that_counts(tmp_path):
     in_call(tmp_path, 0, 3)
     record = call_file(tmp_path, 0).read_bytes()
@@ -177,3 +208,12 @@ def test_a_rank_that_was_lost_with_its_host_says_so():
     looking = Observer(dict.fromkeys([0, 1], Far(bytes(calls.SIZE), 0.0)), lambda file: None)
     now = looking.snapshot([0], ended={}, deaths={0: Death(0, "host", host="n3")})
     assert now.ranks[0].what() == "was lost with its host n3" and now.ranks[0].host == "n3"
+
+
+@pytest.mark.parametrize("status", [psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP])
+def test_a_rank_that_is_stopped_says_its_process(looks, monkeypatch, status):
+    looking, _ = looks
+    stopped = replace(RankState(0, "stopped"), error=f"is stopped (process {os.getpid()})")
+    monkeypatch.setattr(psutil.Process, "status", lambda self: status)
+    state = looking.look([0], close=True)[0]
+    assert (state.kind, state.what()) == ("stopped", stopped.error)

@@ -77,6 +77,10 @@ def test_children_of_children_carry_the_mark_also_in_a_session_of_their_own(star
     assert set(found(tmp_path).pids) == {child.pid, *map(int, pids)}
 
 
+def test_a_process_that_is_gone_is_no_owner():
+    assert not processes.owner_alive(dead_owner())
+
+
 def test_a_zombie_is_no_owner():
     child = subprocess.Popen(["true"])
     owner = f"{child.pid}:{psutil.Process(child.pid).create_time():.2f}"
@@ -117,6 +121,20 @@ def test_a_cluster_of_another_machine_is_not_this_notebooks_own(start, private):
     assert (found(private).owner_pid, found(private).owner_alive) == (0, True)
     os.close(held)
     assert not found(private).owner_alive
+
+
+@pytest.mark.parametrize("owner", ["", "nonsense", "12:", ":5", "12:x", "-1:2.0"])
+def test_a_garbled_owner_is_nobody(owner):
+    assert not processes.owner_alive(owner)
+
+
+def test_two_clusters_of_one_notebook_are_two(start, tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        start("sleep", "600", **mark(folder))
+    assert found(first).id == "a" and found(second).id == "b"
+    assert found(first).owner_pid == os.getpid() and found(first).owner_alive
+    assert found(first).notebook == "lesson.ipynb"
 
 
 def test_who_has_a_scope_sees_it_alone_and_who_has_none_sees_all(start, monkeypatch, tmp_path):
@@ -162,6 +180,16 @@ def test_processes_of_others_are_never_touched(start, tmp_path):
     assert [child.poll() for child in (unmarked, other, likewise)] == [None, None, None]
 
 
+def test_ending_what_is_not_there_ends_nothing(tmp_path):
+    assert processes.end_marked(CLUSTER, str(tmp_path)) == 0
+    assert processes.stop_cluster("course-cluster-of-nobody") == 0
+
+
+def test_the_marking_process_itself_is_never_ended(monkeypatch, tmp_path):
+    monkeypatch.setenv(CLUSTER, str(tmp_path))
+    assert os.getpid() not in [process.pid for process, _ in processes.marked_processes()]
+
+
 def test_stopping_a_cluster_ends_all_its_processes_and_removes_its_folder(start, tmp_path):
     folder = tmp_path / "course-cluster-x"
     folder.mkdir(mode=0o700)
@@ -185,6 +213,15 @@ def test_orphans_are_stopped_and_clusters_with_a_living_kernel_are_not(start, tm
     assert processes.stop_orphans() >= 1
     assert lost.wait(5) is not None
     assert kept.poll() is None and found(owned) is not None
+
+
+def test_orphans_that_ignore_sigterm_are_waited_for_together(start, tmp_path):
+    for name in "abc":
+        start("sh", "-c", DEAF, words=1, **mark(tmp_path / name) | {OWNER: dead_owner()})
+    began = time.monotonic()
+    assert processes.stop_orphans() >= 3
+    assert time.monotonic() - began < 8  # each of them has 3 s to end by itself
+    assert not any(found(tmp_path / name) for name in "abc")
 
 
 def test_the_watchdogs_command_ends_the_cluster_and_removes_its_folder(start, tmp_path):

@@ -13,6 +13,7 @@ from mpi4py import MPI
 from mpi_classroom.recording import calls, messages, recorder, requests
 from mpi_classroom.recording import record as note
 from mpi_classroom.recording.calls import (
+    Call,
     Collectives,
     Communicator,
     Done,
@@ -20,7 +21,7 @@ from mpi_classroom.recording.calls import (
     decode,
     read_record,
 )
-from mpi_classroom.recording.recorder import CALLS, RecordedComm
+from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
 
 NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
     *("Free", "free", "Disconnect"),  # who hangs at the end of a communicator made the mistake before
@@ -89,6 +90,17 @@ def during(folder, name, *args, **kwargs):
 )
 def test_positional_and_keyword_arguments_are_noted_with_mpis_defaults(record, name, args, kwargs, said):
     assert str(during(record, name, *args, **kwargs)) == said
+
+
+def test_integers_of_numpy_are_ranks_too(record):
+    call = during(record, "Recv", "buf", source=np.int64(0), tag=np.int32(4))
+    assert (call.peer, call.tag) == (0, 4)
+
+
+@pytest.mark.parametrize("rank", [None, "one", 2.5, [0], 10**12])
+def test_nonsense_for_a_rank_reaches_mpi_as_it_is(record, rank):
+    """MPI says what is wrong with it; the recorder must not raise in its place."""
+    assert during(record, "Send", "buf", dest=rank).peer is None
 
 
 def test_calls_are_counted_so_that_a_loop_is_seen_to_move(record):
@@ -176,6 +188,11 @@ def test_every_call_of_mpi4py_that_waits_for_other_ranks_is_recorded():
     recorded = {*CALLS, *calls.PROBES, *calls.MAKERS, *calls.STARTED, *calls.STARTED_BY_ALL}
     left = {name for name in methods if not local.match(name)} - recorded
     assert left == {"Abort", "Compare", "Create_keyval", "Free_keyval"} | NOT_RECORDED
+
+
+def test_every_call_of_a_grid_is_recorded_too():
+    grids = {name for name in dir(MPI.Cartcomm) if "eighbor" in name}
+    assert grids == {name for name in (*calls.ON_GRIDS, *calls.STARTED_BY_ALL) if "eighbor" in name}
 
 
 @pytest.mark.parametrize(
@@ -482,12 +499,59 @@ def test_an_announcement_does_not_erase_the_note_of_a_call(record, say):
     assert str(seen[0]) == "Barrier"
 
 
+def test_an_announcement_of_a_thread_does_not_replace_the_note_of_a_call(record, say):
+    """The main thread has left the library's wait by an interrupt, which came in place of WAIT_ENDED."""
+    say(note.WORK_BEGAN)
+    say(note.WAIT_BEGAN)
+    assert str(during_announcements(record, say)) == "Barrier"
+
+
+def during_announcements(record, say):
+    """The call that is noted in a Barrier while another thread says WORK_ENDED, WORK_BEGAN and WORK_ENDED."""
+    seen = []
+
+    def original(self):
+        elsewhere(lambda: (say(note.WORK_ENDED), say(note.WORK_BEGAN), say(note.WORK_ENDED)))
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
+    return seen[0]
+
+
+def test_a_wait_takes_the_place_of_the_note_that_polls_have_left(record, say, monkeypatch):
+    monkeypatch.setattr(note, "_COMPUTED", 60.0)
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    assert not comm.Iprobe(0, 7) and not comm.Iprobe(0, 7)
+    assert read_rank(record, 0).call.name == "Iprobe"
+    say(note.WORK_BEGAN)
+    say(note.WAIT_BEGAN)
+    say(note.WORK_ENDED)
+    assert read_rank(record, 0).call.in_library
+
+
 def test_a_wait_that_an_interrupt_has_ended_without_a_word_is_over_with_the_cell(record, say):
     say(note.WAIT_BEGAN)
     note.forget_library_wait()
     assert read_rank(record, 0).call is None
     elsewhere(lambda: (say(note.WORK_BEGAN), say(note.WORK_ENDED)))
     assert read_rank(record, 0).call is None
+
+
+def test_the_end_of_a_cell_leaves_the_note_of_other_calls(record, say):
+    seen = []
+
+    def original(self):
+        note.forget_library_wait()
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
+    assert str(seen[0]) == "Barrier"
+
+
+def test_work_that_ends_without_having_begun_is_not_counted(record, say):
+    say(note.WORK_ENDED)
+    say(note.WAIT_BEGAN)
+    assert read_rank(record, 0).call is not None
 
 
 def test_a_signal_handler_may_announce_while_the_main_thread_does(record, say, monkeypatch):
@@ -510,6 +574,14 @@ def test_a_signal_handler_may_announce_while_the_main_thread_does(record, say, m
     assert said and not thread.is_alive()
 
 
+def test_other_levels_are_for_other_tools(record):
+    heard = []
+    say = note.announced(heard.append)
+    for level in (0, 1, 2):
+        say(level)
+    assert heard == [0, 1, 2]
+
+
 def test_a_probe_that_finds_a_message_is_no_wait(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
     assert not comm.Iprobe() and not comm.Iprobe()
@@ -522,7 +594,36 @@ def test_a_probe_that_finds_a_message_is_no_wait(record):
         comm.Iprobe("nonsense")
 
 
+def test_documentation_and_names_are_those_of_mpi():
+    assert RecordedComm.Allreduce.__doc__ == MPI.Intracomm.Allreduce.__doc__
+    assert RecordedComm.Allreduce.__name__ == "Allreduce"
+    assert issubclass(RecordedCart, MPI.Cartcomm) and issubclass(RecordedComm, MPI.Intracomm)
+
+
 # -------------------------------------------------------------------- what is read
+
+
+def test_the_words_for_a_call_on_a_part_of_the_world():
+    part = Communicator(1, (2, 3), part=True)
+    assert str(Call("Barrier", None, None, None, 1, 0, part)) == "Barrier of ranks 2, 3"
+    assert str(Call("Bcast", 3, None, None, 1, 0, part)) == "Bcast with root 3 of ranks 2, 3"
+    assert str(Call("Recv", 3, None, 5, 1, 0, part)) == "Recv from rank 3, tag 5 (as COMM_WORLD numbers them)"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\1", bytes(calls.SIZE - 1), bytes(calls.SIZE + 1), b"garbage" * 99]
+)
+def test_a_truncated_or_foreign_file_is_no_call(tmp_path, content):
+    call_file(tmp_path, 0).write_bytes(content)
+    assert read_rank(tmp_path, 0).call is None and read_rank(tmp_path, 0).done is None
+
+
+@pytest.mark.parametrize("code", [-1, 0, len(calls.NAMES), 2**31 - 1])
+def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
+    record = bytearray(calls.SIZE)
+    calls.NOW.pack_into(record, 0, *[0] * 9, code)
+    call_file(tmp_path, 0).write_bytes(record)
+    assert read_rank(tmp_path, 0).call is None
 
 
 def test_whether_a_rank_still_polls_is_known_from_the_clock_of_its_own_machine():
@@ -533,6 +634,24 @@ def test_whether_a_rank_still_polls_is_known_from_the_clock_of_its_own_machine()
     assert calls.decode(record, 5e6 + calls.POLL_SECONDS * 2).call is None
 
 
+def test_a_missing_file_or_folder_is_no_call(tmp_path):
+    assert read_rank(tmp_path, 0).call is None
+    assert read_rank(tmp_path / "gone", 3).call is None
+    assert read_rank(tmp_path / "gone", 3).done is None
+
+
 def test_reading_a_rank_does_not_start_mpi_in_the_notebook():
     code = "import sys, mpi_classroom.observer; sys.exit('mpi4py.MPI' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("Open MPI v5.0.11, package: Open MPI x Distribution, ident: 5.0.11", "Open MPI 5.0.11"),
+        ("MPICH Version:      5.0.2\nMPICH Release date: today\nMPICH ABI: 18:2:6\n", "MPICH 5.0.2"),
+        ("Intel(R) MPI Library 2021.13 for Linux* OS\n", "Intel(R) MPI Library 2021.13 for Linux* OS"),
+    ],
+)
+def test_an_mpi_library_is_named_in_a_few_words(said: str, name: str) -> None:
+    assert recorder.library_name(said) == name

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -20,6 +21,7 @@ import psutil
 import pytest
 
 from mpi_classroom import folders, remote
+from mpi_classroom.__main__ import main
 from mpi_classroom.agent import Agent
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
@@ -218,6 +220,18 @@ def test_a_host_says_whether_it_reaches_the_notebook(connect):
     assert str(error.value).endswith("let the firewall here admit connections from n1")
 
 
+def test_a_host_listens_until_it_is_close_ported(connect):
+    one, other = connect("n1"), connect("n2")
+    port = one.listen("127.0.0.1")
+    assert other.try_ports([("127.0.0.1", port), ("127.0.0.1", port)]) == ["", ""]
+    again = one.listen("127.0.0.1")  # one port at a time
+    one.close_port()
+    assert one.try_ports([("127.0.0.1", again)]) == ["Connection refused"]  # answered after that
+    assert other.try_ports([("127.0.0.1", port), ("127.0.0.1", again)]) == ["Connection refused"] * 2
+    with pytest.raises(ClusterError, match="Cannot assign requested address"):
+        one.listen("192.0.2.1")
+
+
 def test_only_processes_with_the_mark_of_the_cluster_get_a_signal(connect, folder, start, tmp_path):
     host = connect()
     host.open(folder, [], {0: start(folder, 0, mark=False).pid, 1: start(tmp_path / "other", 1).pid})
@@ -286,6 +300,34 @@ def test_a_folder_that_a_search_for_leftovers_takes_away_is_made_again_and_held(
     assert folder.is_dir() and folders.is_held(folder)
     agent.end()
     assert not folder.exists()
+
+
+def test_two_agents_that_make_the_same_folder_may_both_use_it(answered, folder, monkeypatch):
+    """As two names of one host do: one of them holds it."""
+    agent, answers = answered
+    held = []
+
+    def locking(ours):
+        if not held:
+            held.append(folders.lock(ours))
+        return folders.lock(ours)
+
+    monkeypatch.setattr("mpi_classroom.agent.lock", locking)
+    agent.answer(opening(folder))
+    assert answers == [{"id": 1}] and folder.is_dir()
+    agent.end()
+    os.close(held[0])
+    assert not folder.exists()
+
+
+def test_a_folder_that_its_owner_holds_is_used_and_stays(answered, folder):
+    agent, answers = answered
+    folder.mkdir(mode=0o700)
+    held = folders.lock(folder)
+    agent.answer(opening(folder))
+    agent.end()
+    os.close(held)
+    assert answers == [{"id": 1}] and folder.is_dir()
 
 
 def test_no_request_runs_code_or_leaves_the_folder(answered, folder):
@@ -361,6 +403,14 @@ def test_a_host_that_cannot_answer_what_it_has_is_lost(connect, answer, why):
     assert str(error.value) == host.lost == why
 
 
+def test_a_host_is_lost_when_there_is_no_ssh(folder):
+    host = RemoteHost("n1", ["/no/such/ssh"])
+    assert host.lost.startswith("n1 cannot be reached: ") and "/no/such/ssh" in host.lost
+    with pytest.raises(ClusterError, match="n1 cannot be reached"):
+        host.open(folder, [], {})
+    host.close()
+
+
 def test_a_host_whose_agent_is_killed_is_lost_at_once(connect):
     host = connect()
     host.hello(question())
@@ -416,6 +466,13 @@ def test_a_host_that_sends_nonsense_is_lost(connect):
     assert host.lost.startswith("n1 has sent an answer that cannot be read (JSONDecodeError: ")
 
 
+def test_a_host_that_sends_a_line_without_end_is_lost(connect, monkeypatch):
+    monkeypatch.setattr(remote, "LINE_BYTES", 2**20)
+    host = connect(before="exec cat /dev/zero")
+    until(lambda: host.lost)
+    assert "(ValueError: a line is too long)" in host.lost
+
+
 def packed(records):
     return base64.b64encode(zlib.compress(records)).decode()
 
@@ -437,6 +494,14 @@ def test_a_host_whose_looks_cannot_be_read_is_lost_and_shows_nothing_of_them(con
     assert host.lost.startswith("n1 has sent an answer that cannot be read (")
     assert host.lost.endswith("); is another version of mpi_classroom installed there?")
     assert host.look([0], fresh=False)[0].record == bytes(SIZE)
+
+
+@pytest.mark.parametrize("stacks", [5, [[0]], {"0": "File"}])
+def test_stacks_that_cannot_be_read_are_none(connect, stacks):
+    host = connect(before=answering({"stacks": stacks}))
+    host.pids = {0: 4711}
+    host._told.update(host.pids)
+    assert host.ask_stacks([0])() == {}
 
 
 def test_what_a_host_sends_cannot_control_the_terminal(connect):
@@ -508,6 +573,34 @@ def test_nothing_stays_on_a_host_when_notebook_or_agent_end(how, connect, folder
 
 
 # -------------------------------------------------------------------- all hosts
+
+
+def test_the_doctor_checks_the_hosts_of_a_hostfile(tmp_path, capsys):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("n1 slots=2\nn2\nn3  # which is off\n")
+    agent = login(tmp_path, 'test $host = n3 && { echo "Permission denied (publickey)." >&2; exit 255; }')
+    assert main(["doctor", "--hosts", str(hostfile), "--agent", shlex.join(agent)]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"(?m)^ok   n1  +\d+ cores? for 2 ranks, ", said), said
+    assert "FIX  n2             n1 and n2 are one host" in said
+    assert "FIX  n3             n3 does not answer: Permission denied (publickey).\n" in said
+    assert "→ let ssh log in without a password: ssh-copy-id n3\n" in said
+    assert main(["doctor", "--hosts", "/no/such/file"]) == 1
+    assert capsys.readouterr().out.startswith("FIX  hosts          cannot read the hostfile /no/such/file\n")
+    until(lambda: not agents())
+
+
+def test_the_doctor_names_a_host_that_cannot_answer_what_it_has(tmp_path, capsys):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("n1\nn2\n")
+    broken = answering({"error": "a disk is broken"})
+    skewed = answering({"clock": 1.0, "facts": {"hostname": "n2"}})
+    agent = login(tmp_path, f"if test $host = n1; then {broken}; fi; {skewed}")
+    assert main(["doctor", "--hosts", str(hostfile), "--agent", shlex.join(agent)]) == 1
+    said = capsys.readouterr().out
+    assert "FIX  n1             n1 cannot report what it has: a disk is broken\n" in said
+    assert "FIX  n2             n2 has another version of mpi_classroom\n" in said
+    assert re.search(r"→ on n2: \S+ -m pip install mpi-classroom==\d", said), said
 
 
 def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_path):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpi_classroom import slurm
+from mpi_classroom import cluster, slurm
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.several_hosts import SeveralHosts
 from mpi_classroom.slurm import Slurm, read_job, surrounding_job
@@ -82,6 +82,29 @@ def test_an_allocation_of_several_nodes_is_found_and_one_of_a_single_node_is_not
     assert surrounding_job({"SLURM_JOB_NUM_NODES": "2"}) == ""
 
 
+def test_where_the_ranks_are_to_run(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert cluster.granted(4, None) is None and cluster.granted(4, ["n1"]) == ["n1"]
+    assert cluster.granted(4, "slurm").asked == ("slurm", "", "")
+    with pytest.raises(ValueError, match='sbatch= needs hosts="slurm"'):
+        cluster.granted(4, None, "--nodes=2")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert cluster.granted(4, None) is None
+    assert cluster.granted(4, "slurm").asked == ("slurm", "7", "")
+    assert cluster.granted(4, "slurm", "--nodes=2").asked == ("slurm", "", "--nodes=2")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    assert cluster.granted(4, None).asked == ("slurm", "7", "")
+    assert cluster.granted(4, ["localhost"]) is None
+
+
+def test_an_allocation_gives_its_nodes_and_stays(fake):
+    nodes = Slurm(4, job="7")
+    assert nodes.hosts() == [("n1", 3), ("n2", 3), ("n3", 1)]
+    assert nodes.until == "2001-02-03 04:05" and nodes.over() == ""
+    nodes.release()
+    assert fake.asked("sbatch") == fake.asked("scancel") == []
+
+
 def test_a_job_is_submitted_waited_for_and_cancelled(fake):
     fake.says(pending("None"), pending("Resources"), pending("Priority"), RUNNING)
     nodes, lines = Slurm(4, options="--nodes=3 --comment='a b'"), []
@@ -99,6 +122,18 @@ def test_a_job_is_submitted_waited_for_and_cancelled(fake):
     assert fake.asked("scancel") == ["7"]
 
 
+def test_a_slurm_that_is_too_busy_to_answer_once_does_not_end_the_wait(fake):
+    def say(text):
+        lines.append(text)
+        (fake.folder / "scontrol.fails").unlink()
+
+    fake.fails("scontrol", "slurm_load_jobs error: Socket timed out on send/recv operation")
+    nodes, lines = Slurm(4), []
+    assert len(nodes.hosts(say)) == 3
+    assert lines == ["Slurm job 7 waits in the queue, 0:00: Slurm does not answer"]
+    nodes.release()
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
@@ -110,6 +145,14 @@ def test_a_job_that_can_never_start_is_cancelled_at_once(fake, reason, words):
     fake.says(pending(reason))
     with pytest.raises(ClusterError, match=f"^Slurm cannot start job 7: it asks for {words}"):
         Slurm(4).hosts()
+    assert fake.asked("scancel") == ["7"]
+
+
+def test_a_full_partition_ends_the_wait_at_its_deadline(fake):
+    fake.says(pending("Resources"))
+    words = r"within 0\.001 minutes: the nodes are busy; ask for fewer .* wait longer: queue_minutes="
+    with pytest.raises(ClusterError, match=words):
+        Slurm(4, minutes=0.001).hosts()
     assert fake.asked("scancel") == ["7"]
 
 
@@ -137,6 +180,14 @@ def test_a_job_that_slurm_does_not_take(fake, said, words):
     with pytest.raises(ClusterError, match=re.escape(f"Slurm refuses the job: {said}; ")) as error:
         Slurm(4, options="-x").hosts()
     assert words in str(error.value) and fake.asked("scancel") == []
+
+
+def test_a_machine_without_slurm(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match=r"no command `sbatch` on this machine; start .* login node"):
+        Slurm(4).hosts()
+    with pytest.raises(ClusterError, match=r"no command `scontrol`"):
+        Slurm(4, job="7").hosts()
 
 
 def test_a_slurm_that_does_not_answer(fake):

@@ -1,6 +1,7 @@
 """Cells that are also a program: which part a cell is, and what the file says."""
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +45,11 @@ def test_a_new_cell_comes_last_but_for_the_part_that_starts_the_program() -> Non
     assert with_part(["x = 1", "y = 2"], MAIN) == ["x = 1", "y = 2", MAIN]
 
 
+def test_imports_are_no_names_and_the_same_cell_is_a_part_once() -> None:
+    assert with_part(["import os"], "import os\nx = 1") == ["import os", "import os\nx = 1"]
+    assert with_part(["import os", "print(1)"], "print(1)\n") == ["import os", "print(1)\n"]
+
+
 def test_a_cell_that_was_renamed_replaces_its_part_where_ids_say_which_it_is() -> None:
     save_part("01_try.py", "def f(): ...", "a")
     save_part("01_try.py", "def g(): ...", "a")
@@ -69,6 +75,20 @@ def test_in_a_new_session_a_cell_finds_its_part_by_its_text_and_then_by_its_name
     assert parts() == ["x = 5", "x = 2"]
 
 
+def test_a_part_that_was_removed_from_the_file_by_hand_is_added_again() -> None:
+    path = save_part("01_try.py", "x = 1", "a")
+    save_part("01_try.py", "y = 2", "b")
+    path.write_text(path.read_text().replace(f"{MARK}x = 1\n", ""))
+    save_part("01_try.py", "x = 3", "a")
+    assert parts() == ["y = 2", "x = 3"]
+
+
+def test_programs_do_not_share_parts() -> None:
+    save_part("01_try.py", "x = 1", "a")
+    save_part("02_try.py", "x = 2", "a")
+    assert (parts(), parts("02_try.py")) == (["x = 1"], ["x = 2"])
+
+
 def test_the_id_of_a_cell_is_what_the_frontend_sends_or_nothing() -> None:
     assert cell_id(SimpleNamespace(get_parent=lambda: {"metadata": {"cellId": "a1"}})) == "a1"
     assert cell_id(SimpleNamespace(get_parent=dict)) == ""
@@ -91,12 +111,37 @@ def test_the_docstring_says_how_to_start_the_program_and_outlives_every_save() -
     assert parts() == ["import os", "x = 1"]
 
 
+def test_a_docstring_that_says_how_to_start_the_program_is_kept_whole() -> None:
+    said = "Trains.\n\n    torchrun --nproc-per-node 2 code/01_try.py\n    mpiexec -n 2 python code/01_try.py"
+    save_part("01_try.py", f'"""{said}\n"""\nx = 1')
+    save_part("01_try.py", "y = 1")
+    assert Path("code", "01_try.py").read_text().startswith(f'"""{said}\n"""\n')
+
+
+def test_a_line_that_looks_like_a_mark_divides_no_part() -> None:
+    save_part("01_try.py", f"x = 1\n{MARK}y = 2")
+    save_part("01_try.py", f"x = 3\n{MARK}y = 4")
+    assert parts() == ["x = 3\ny = 4"]
+
+
+def test_without_a_docstring_the_program_is_called_by_its_name() -> None:
+    assert save_part("01_try.py", "x = 1").read_text().startswith('"""01_try.py\n')
+
+
 def test_a_file_of_the_learners_own_is_kept_beside_the_program(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code" / "01_try.py").write_text("mine = 1\n")
     save_part("01_try.py", "x = 1")
     assert parts() == ["x = 1"]
     assert (folder / "code" / "01_try.py.before").read_text() == "mine = 1\n"
+
+
+def test_nothing_is_written_where_nothing_has_changed() -> None:
+    path = save_part("01_try.py", "x = 1")
+    os.utime(path, (1, 1))
+    save_part("01_try.py", "x = 1")
+    assert path.stat().st_mtime == 1
+    assert [each.name for each in path.parent.iterdir()] == ["01_try.py"]
 
 
 # -------------------------------------------------------------------- refusals

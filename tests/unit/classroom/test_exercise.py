@@ -10,7 +10,7 @@ from mpi_classroom.catch_up import catch_up
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import find_exercise
-from mpi_classroom.practice import Practice
+from mpi_classroom.practice import Practice, argument, in_digits
 
 RIGHT = "def right_neighbour(comm):\n    return (comm.rank + 1) % comm.size\n"
 WRONG = "def right_neighbour(comm):\n    return comm.rank + 1\n"
@@ -108,6 +108,15 @@ def test_the_next_cells_run_the_courses_answer_until_the_learners_is_right(
     assert practice.cluster.ran[-1] == find_exercise("00.1").solution
 
 
+def test_only_an_exercise_can_be_continued_with(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.continue_with("00.q1")
+    assert said(capsys) == "00.q1 is a question: it defines nothing for the next cells."
+    practice.continue_with("00.99")
+    assert "there is no exercise '00.99'" in said(capsys)
+
+
 def test_without_a_cluster_an_exercise_is_checked_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     practice = Practice(Shell(), Cluster(alive=False))
     practice.exercise(" 00.1  # at last", WRONG)
@@ -142,6 +151,24 @@ def test_a_cell_that_does_not_run_is_not_run_in_the_notebook(
     assert practice.cluster.ran == []
     assert "right_neighbour" not in practice.shell.names
     assert practice.attempts == {"00.1": 1}
+
+
+def test_what_only_the_ranks_have_imported_is_no_error_in_the_notebook(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", "ones = np.ones(3)\n" + RIGHT)
+    assert said(capsys).startswith("✓")
+    assert "right_neighbour" not in practice.shell.names
+
+
+@pytest.mark.parametrize("line", ["01.77", "99.1", "", "01"])
+def test_an_unknown_exercise_says_which_there_are(
+    practice: Practice, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    practice.exercise(line, RIGHT)
+    practice.hint(line or "?")
+    for words in said(capsys).splitlines():
+        assert words.startswith("there is no")
 
 
 # -------------------------------------------------------------------- %%exercise … --save
@@ -180,6 +207,16 @@ def test_until_it_is_attempted_the_next_cells_and_the_program_have_the_courses(
     assert program.read_text().endswith(exercise.solution)
 
 
+def test_a_program_that_cannot_be_written_is_a_sentence_below_the_verdict(
+    practice: Practice, capsys: pytest.CaptureFixture[str], program: Path
+) -> None:
+    program.parent.write_text("no folder")
+    practice.exercise("00.1 --save 00_ring.py", RIGHT)
+    verdict, *_, sentence = said(capsys).splitlines()
+    assert verdict.startswith("✓ 00.1 is right")
+    assert sentence == "code/00_ring.py was not written (File exists); the cell itself ran"
+
+
 # -------------------------------------------------------------------- quizzes and puzzles
 
 
@@ -191,6 +228,31 @@ def test_every_letter_of_a_quiz_gets_its_reply(
     for letter, option in question.lettered.items():
         practice.exercise("00.q1", f'answer("{letter}")')
         assert said(capsys) == f"{'✓' if option.right else '✗'} {letter}: {option.reply}"
+
+
+def test_a_quiz_without_a_letter_or_with_another_one_says_so(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.q1", 'answer("")')
+    assert said(capsys) == '00.q1 not attempted yet: write a letter into answer("").'
+    practice.exercise("00.q1", 'answer("z")')
+    assert said(capsys) == "The options of 00.q1 are a, b, c."
+
+
+@pytest.mark.parametrize(
+    ("cell", "letters"),
+    [
+        ('answer("b")', "b"),
+        ("answer( 'B' )  # (or c)", "B"),
+        ("answer(b)", "b"),
+        ("# answer('a')\nanswer('c')", "c"),
+        ("answer()", ""),
+        ("b", ""),
+        ("", ""),
+    ],
+)
+def test_the_letter_is_found_however_it_is_written(cell: str, letters: str) -> None:
+    assert argument(cell, "answer") == letters
 
 
 def test_a_puzzle_is_judged_by_running_it(practice: Practice, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,6 +268,13 @@ def test_a_puzzle_is_judged_by_running_it(practice: Practice, capsys: pytest.Cap
     assert "add_left" in practice.shell.names
 
 
+def test_an_error_in_a_puzzle_names_its_line_but_no_number(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("01.2", 'order("E B A C")')
+    assert "NameError: name 'requests' is not defined  (MPI.Request.Waitall(requests))" in said(capsys)
+
+
 # -------------------------------------------------------------------- help
 
 
@@ -217,6 +286,26 @@ def test_hints_come_one_by_one_and_the_last_one_stays(
     for level in (1, 2, 3, 3):
         practice.hint("00.1")
         assert said(capsys) == f"Hint {level} of 3 for 00.1: {exercise.hints[level - 1]}"
+
+
+def test_a_hint_with_a_picture_begins_on_a_new_line(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.hint("00.2")
+    practice.hint("00.2")
+    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node        A A B B C C"]
+
+
+def test_a_hint_is_for_the_exercise_that_was_run_last(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.hint()
+    assert said(capsys) == 'Which exercise? For example: hint("01.1")'
+    practice.exercise("00.1", find_exercise("00.1").stub)
+    practice.hint()
+    assert "Hint 1 of 3 for 00.1" in said(capsys)
+    practice.hint("00.q1")
+    assert said(capsys) == "A question has no hints. Choose a letter: the reply explains it."
 
 
 def test_the_solution_comes_after_a_try_or_when_asked_twice(
@@ -252,6 +341,24 @@ def test_a_prediction_is_compared_with_what_is_measured(
     assert result == "How long?  measured 12 s." and len(reason) == 2 and max(map(len, reason)) <= 100
 
 
+def test_without_a_prediction_the_notebook_runs_on(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.predict("How long?")
+    assert said(capsys) == "How long?  Write your guess as the second argument, or run on."
+    practice.outcome("How long?", 12.0, "s")
+    assert said(capsys) == "How long?  measured 12 s."
+    practice.outcome("How much?", 112.0, "GB", word="computed")
+    assert said(capsys) == "How much?  computed 112 GB."
+
+
+@pytest.mark.parametrize(
+    ("value", "digits"), [(1.876, "1.88"), (4194.304, "4194"), (0.02134, "0.0213"), (5e6, "5000000")]
+)
+def test_figures_have_three_digits_that_count_and_no_exponent(value: float, digits: str) -> None:
+    assert in_digits(value) == digits
+
+
 # -------------------------------------------------------------------- what is remembered
 
 
@@ -266,3 +373,20 @@ def test_an_attempt_is_noted_with_its_verdict(monkeypatch: pytest.MonkeyPatch) -
     practice.exercise("00.q1", f'answer("{question.right}")')
     practice.exercise("00.q1", 'answer("")')
     assert noted == [("00.q1", False), ("00.q1", True)]
+
+
+def test_hints_predictions_and_outcomes_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[tuple[object, ...]] = []
+    for name in ("note_hint", "note_prediction", "note_outcome"):
+        monkeypatch.setattr(module, name, lambda *what, name=name: noted.append((name, *what)))
+    practice = Practice(Shell(), Cluster(alive=False))
+    practice.hint("00.1")
+    practice.predict("Largest message with which the ring ends, in bytes?", 2)
+    practice.outcome("Largest message with which the ring ends, in bytes?", 0.5)
+    practice.predict("Seconds of something else?", 2)
+    practice.outcome("How many GB for 7 billion parameters?", 112)
+    assert noted == [
+        ("note_hint", "00.1", 1),
+        ("note_prediction", "01.p2", 2.0),
+        ("note_outcome", "01.p2", 0.5),
+    ]

@@ -70,8 +70,7 @@ def works(notebook: Notebook) -> None:
 
 
 INTERRUPTS = {"two interrupts at once", "more interrupts while the ranks are replaced"}
-LIBRARY = {"ZeRO-3: a forward pass that one rank skips"}  # the ranks import torch for it
-SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, *LIBRARY, *(broken.name for broken in RARE)} - LIVE
+SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, *(broken.name for broken in RARE)} - LIVE
 # Siblings of others that run live, with a snapshot too; the ranks import torch for each.
 SELDOM = {
     "an asynchronous collective of torch.distributed that one rank skips",
@@ -96,6 +95,11 @@ def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, bro
         assert re.search(pattern, ran.error), f"{pattern!r} is not in\n{ran.text}"
     assert "Traceback" not in ran.error
     works(notebook)
+
+
+def test_there_are_more_than_enough_broken_cells():
+    assert len({broken.source for broken in [*BROKEN_CELLS, *RARE]}) >= 90
+    assert {broken.name for broken in BROKEN_CELLS} >= LIVE
 
 
 @pytest.mark.parametrize(
@@ -140,6 +144,12 @@ def test_megabytes_of_lines_end_with_the_middle_left_out(notebook, lines):
     ran = notebook.run(f'%%px\nfor i in range({lines}): print("x" * 99)', within=60)
     assert ran.error == ""
     assert ran.output.count("characters not shown") == 4 and len(ran.output) < 10**6
+    works(notebook)
+
+
+def test_one_very_long_line_ends_with_its_middle_left_out(notebook):
+    ran = notebook.run('%%px\nprint("a" + "y" * 10_000_000 + "z")', within=60)
+    assert ran.output.count("… 9,800,003 characters not shown …") == 4 and len(ran.output) < 10**6
     works(notebook)
 
 
@@ -389,6 +399,13 @@ def test_a_message_of_an_earlier_cell_is_not_thrown_away_when_a_rank_raises(note
     works(notebook)
 
 
+def test_messages_on_a_part_of_the_world_are_found_too(notebook):
+    ran = notebook.run("%%px\nhalf = comm.Split(rank // 2)\nif rank == 2: half.send(1, dest=1, tag=9)")
+    assert "rank 2 → rank 3, tag 9" in ran.output
+    notebook.run("%%px\nif rank == 3: half.recv()")
+    works(notebook)
+
+
 def test_what_is_sent_to_a_subset_in_a_cell_of_its_own_needs_no_remark(notebook):
     assert notebook.run("%%px --targets 0\ncomm.send(1, dest=1)").text.strip() == ""
     assert notebook.run("%%px --targets 1\nprint(comm.recv())").error == ""
@@ -466,6 +483,19 @@ def test_targets(notebook, targets, ranks):
     works(notebook)
 
 
+def test_a_target_that_does_not_exist_is_one_sentence(notebook):
+    ran = notebook.run("%%px --targets 9\n1")
+    assert ran.text.strip() == "UsageError: --targets 9: the ranks are 0 to 3"
+    works(notebook)
+
+
+@pytest.mark.parametrize("timeout", ["0", "-3", "nan", "soon"])
+def test_a_timeout_that_is_none_is_one_sentence(notebook, timeout):
+    ran = notebook.run(f"%%px --timeout {timeout}\nprint('ran')")
+    assert re.match(r"UsageError: .*--timeout", ran.output) and "ran" not in ran.output.split()
+    works(notebook)
+
+
 @pytest.mark.slow
 def test_local_runs_the_cell_in_the_notebook_too_and_is_guarded(notebook):
     ran = notebook.run("%%px --local\nhere = 'both'\nprint(here)")
@@ -473,6 +503,12 @@ def test_local_runs_the_cell_in_the_notebook_too_and_is_guarded(notebook):
     ran = notebook.run("%%px --local --timeout 1\nif 'comm' in globals(): comm.recv(source=0)", within=90)
     assert "Not done after 1 s" in ran.error
     works(notebook)
+
+
+def test_out_keeps_the_result(notebook):
+    notebook.run("%%px --out kept\nrank * 2")
+    ran = notebook.run("print([reply.execute_result['data']['text/plain'] for reply in kept.get()])")
+    assert ran.output == "['0', '2', '4', '6']\n"
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import lzma
 import socket
+import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from course_lib.data import cifar10
+from course_lib.data import cifar10, downloads
 from course_lib.data.cifar10 import (
+    BINARY,
+    PYTHON,
     fetch_cifar10,
+    from_binary,
     from_pickle,
+    known_archives,
+    known_batches,
     load_cifar10,
+    sorted_sha256,
 )
+from course_lib.data.downloads import read_registry
 from course_lib.data.drawn_shapes import CLASS_NAMES, draw_shapes
 from course_lib.data.storage import DataError
 from tests.unit.data.cifar_files import (
@@ -142,6 +150,37 @@ def test_the_original_archives_are_read(kind, small, mine):
     assert data.source == f"CIFAR-10 (20 + 4 images) from COURSE_DATA/{name}."
 
 
+def test_the_folder_is_read_before_the_archive_beside_it(small, mine):
+    (mine / "cifar-10-python.tar.gz").write_bytes(b"not read")
+    small.put(mine / "cifar-10-batches-py")
+    assert_is_cifar(load_cifar10(), small)
+
+
+def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(small, mine, monkeypatch):
+    (small.data / "cifar10").mkdir()
+    (small.data / "cifar10" / "cifar-10-python.tar.gz").write_bytes(small.archive())
+    (mine / "mnist").mkdir()
+    data = load_cifar10()
+    assert data.source == "CIFAR-10 (20 + 4 images) from data/cifar10/cifar-10-python.tar.gz."
+    small.put(mine / "cifar10")
+    assert load_cifar10().source.endswith("from COURSE_DATA/cifar10.")
+
+
+def test_a_source_is_read_in_the_place_of_all_others(small, mine, tmp_path):
+    small.put(mine)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    archive = elsewhere / "cifar-10-binary.tar.gz"
+    archive.write_bytes(small.archive("binary"))
+    for source in (archive, elsewhere, str(archive)):
+        assert load_cifar10(source).source == f"CIFAR-10 (20 + 4 images) from {archive}."
+    with pytest.raises(DataError, match=r"none holds no CIFAR-10; name cifar-10-python.tar.gz or"):
+        load_cifar10(elsewhere / "none")
+    (elsewhere / "notes.txt").write_text("notes")
+    with pytest.raises(DataError, match=r"notes.txt holds no CIFAR-10"):
+        load_cifar10(elsewhere / "notes.txt")
+
+
 @pytest.mark.parametrize("partial", [[], ["test_batch_first1017.xz"]])
 def test_without_the_whole_test_batch_the_last_one_is_held_out(partial, small, mine):
     small.put(mine, only=TRAIN_NAMES)
@@ -213,6 +252,25 @@ def test_what_fetch_cannot_get_is_a_sentence_with_a_remedy(small):
         DataError, match=r"CIFAR-10 is not here and COURSE_OFFLINE=1 forbids .*; unset COURSE"
     ):
         fetch_cifar10()
+
+
+def test_it_is_downloaded_as_it_is(small, monkeypatch, tmp_path):
+    monkeypatch.delenv("COURSE_OFFLINE")
+    asked = []
+
+    def transfer(url, file, path, deadline):
+        asked.append(url)
+        path.write_bytes(small.archive())
+        assert hashlib.sha256(small.archive()).hexdigest() == file.sha256
+
+    monkeypatch.setattr(downloads, "transfer", transfer)
+    monkeypatch.setattr(downloads, "sends", lambda url, file: True)
+    small.register("https://mirror.example/")
+    data = load_cifar10()
+    assert_is_cifar(data, small)
+    assert asked == ["https://mirror.example/cifar-10-python.tar.gz"]
+    assert data.source == "CIFAR-10 (20 + 4 images) from data/cifar10/cifar-10-python.tar.gz."
+    assert load_cifar10().source == data.source and len(asked) == 1
 
 
 def test_a_network_that_is_away_leads_to_the_shapes(small, monkeypatch):
@@ -295,12 +353,48 @@ def from_some_pickles(small):
     return read
 
 
+def test_a_longer_file_is_refused(small, mine, tmp_path):
+    small.put(mine)
+    path = mine / "data_batch_2"
+    path.write_bytes(bytes(200_000))
+    assert_refused(path, sorted(tmp_path.rglob("*")), tmp_path, "unpacks to more than")
+
+
 @pytest.mark.parametrize("packed", [".gz", ".xz"])
 def test_a_bomb_is_refused_before_it_is_unpacked(packed, small, mine, tmp_path):
     small.put(mine, packed=packed)
     path = mine / f"data_batch_2{packed}"
     path.write_bytes(PACKERS[packed](bytes(1 << 24)))
     assert_refused(path, sorted(tmp_path.rglob("*")), tmp_path, "unpacks to more than")
+
+
+FORGED_ARCHIVES = {
+    "one more member": lambda small: tar_of({"cifar-10-batches-py/data_batch_1": b"", "x": b""}),
+    "another gzip of it": lambda small: gzip.compress(gzip.decompress(small.archive()), 1),
+    "one bit": lambda small: small.archive()[:100] + b"?" + small.archive()[101:],
+    "its length": lambda small: bytes(len(small.archive())),
+    "a long header": lambda small: tar_of({}, long_header(), mode="w:gz"),
+    "the other version": lambda small: small.archive("binary")[:-1],
+    "nothing": lambda small: b"",
+    "half of it": lambda small: small.archive()[: len(small.archive()) // 2],
+    "not even packed": lambda small: gzip.decompress(small.archive()),
+}
+
+
+def long_header() -> tarfile.TarInfo:
+    """A member whose header of the new form has 2 MiB."""
+    member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+    member.pax_headers = {"comment": "9" * (2 << 20)}
+    return member
+
+
+@pytest.mark.parametrize("kind", FORGED_ARCHIVES)
+def test_an_archive_that_is_not_the_original_is_not_opened(kind, small, mine, tmp_path, monkeypatch):
+    path = mine / "cifar-10-python.tar.gz"
+    path.write_bytes(FORGED_ARCHIVES[kind](small))
+    monkeypatch.setattr(cifar10.tarfile, "open", None)
+    clause = "is not opened: its length or its sha256 is not that of the original"
+    assert_refused(path, sorted(tmp_path.rglob("*")), tmp_path, clause)
 
 
 def test_your_own_images_are_read_in_the_binary_version_and_labelled(small, mine):
@@ -341,6 +435,53 @@ def test_a_truncated_file_is_refused(kind, packed, small, mine):
         path.write_bytes(whole[:length])
         with pytest.raises(DataError, match=rf"{path} is (truncated|damaged|not the original|not opened)"):
             load_cifar10()
+
+
+def test_one_changed_pixel_is_found(small, mine):
+    small.put(mine)
+    small.rows["data_batch_4"][2, 100] ^= 1
+    small.put(mine, only=["data_batch_4"])
+    with pytest.raises(DataError, match=r"data_batch_4 is not opened: a pickle can run any code"):
+        load_cifar10()
+
+
+def test_the_checksum_knows_the_rows_and_not_their_order(small):
+    rows = small.rows["data_batch_1"]
+    assert sorted_sha256(rows) == sorted_sha256(rows[::-1]) == sums(rows)
+    other = rows.copy()
+    other[0, 0], other[1, 0] = rows[0, 0] ^ 1, rows[1, 0]
+    assert sorted_sha256(other) != sorted_sha256(rows)
+
+
+def test_both_versions_hold_the_same(small):
+    rows = small.rows["data_batch_1"]
+    np.testing.assert_array_equal(from_pickle(small.files("python")["data_batch_1"]), rows)
+    np.testing.assert_array_equal(from_binary(small.files("binary")["data_batch_1.bin"], ""), rows)
+
+
+def test_the_registry_knows_the_original():
+    train, test = known_batches()
+    assert [batch.name for batch in train] == TRAIN_NAMES and test.name == "test_batch"
+    assert {batch.images for batch in (*train, test)} == {10_000}
+    assert len({batch.rows_sha256 for batch in train}) == 5
+    assert [batch.digests[0] for batch in (train[0], test)] == [
+        "md5:c99cafc152244af753f735de768cd75f",
+        "md5:40351d587109b95175f43aff81a1287e",
+    ]
+    (file,) = read_registry("cifar10").files
+    assert [each.name for each in known_archives()] == [PYTHON.archive, BINARY.archive]
+    assert file.name == PYTHON.archive and file.magic == b"\x1f\x8b"
+    assert all(each.nbytes > 170_000_000 and len(each.sha256) == 64 for each in known_archives())
+    original = 10_000 * (1 + PIXELS)
+    assert original < train[0].pickle_limit < 1.05 * original
+
+
+def test_the_data_folder_is_left_as_it_was(small, mine):
+    small.put(mine)
+    before = {path: path.stat().st_mtime_ns for path in mine.rglob("*")}
+    load_cifar10()
+    assert {path: path.stat().st_mtime_ns for path in mine.rglob("*")} == before
+    assert not (small.data / "cifar10").exists()
 
 
 def test_augmentation_shifts_and_mirrors_each_image_as_it_was_drawn() -> None:

@@ -4,13 +4,15 @@ import gzip
 import hashlib
 import json
 import lzma
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from course_lib.data import cnn_dailymail
-from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines
+from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
+from course_lib.data.downloads import read_registry
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
 
@@ -72,6 +74,39 @@ def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
     assert fetch_news() == news.source
 
 
+def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(offline, mine):
+    put(offline / "cnn_dailymail")
+    (mine / "mnist").mkdir()
+    assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
+    put(mine)
+    assert load_news().source.endswith("from COURSE_DATA.")
+
+
+def test_no_more_is_read_than_is_asked_for(mine):
+    put(mine)
+    with (mine / "train.jsonl").open("ab") as file:
+        file.write(b"not read")
+    news = load_news(train=4, validation=0, test=9)
+    assert (len(news.train), len(news.validation), len(news.test)) == (4, 0, 2)
+    assert (
+        news.source == "Your own data in the format of CNN/DailyMail (4 + 0 + 2 articles) from COURSE_DATA."
+    )
+    assert not news.real and news.name == "your own data"
+    with pytest.raises(DataError, match="line 6 of"):
+        load_news()
+    with pytest.raises(ValueError, match="use numbers from 0"):
+        load_news(train=-1)
+
+
+def test_a_source_is_read_in_the_place_of_all_others(mine, tmp_path):
+    put(mine)
+    assert load_news(put(tmp_path / "other")).source.endswith(f"from {tmp_path}/other.")
+    with pytest.raises(
+        DataError, match=r"none holds no CNN/DailyMail; name the folder of train.jsonl, valid"
+    ):
+        load_news(tmp_path / "none")
+
+
 def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline, mine):
     (put(offline / "cnn_dailymail") / "test.jsonl").unlink()
     (mine / "mnist").mkdir()
@@ -95,6 +130,34 @@ def test_generated_news_stands_in_and_says_why(mine):
     assert not {a.text for a in news.validation} & {a.text for a in news.test}
 
 
+def test_without_a_digest_nothing_is_downloaded(offline, monkeypatch):
+    monkeypatch.delenv("COURSE_OFFLINE")
+    clause = (
+        "no digest of train-00000-of-00001.parquet and validation-.* is registered, so nothing is downloaded"
+    )
+    assert re.search(clause, load_news().source)
+    with pytest.raises(DataError, match=rf"{clause}; put train.jsonl, .* into data/cnn_dailymail"):
+        fetch_news()
+
+
+@pytest.fixture
+def with_digests(offline):
+    """The registry has a length and a digest of all the hub's files."""
+    path = offline / "registry.toml"
+    known = f'parquet"\nnbytes = 4\nsha256 = "{hashlib.sha256(b"PAR1").hexdigest()}"'
+    path.write_text(path.read_text().replace('parquet"', known))
+    return offline
+
+
+def test_without_pyarrow_nothing_is_downloaded(with_digests, monkeypatch):
+    monkeypatch.delenv("COURSE_OFFLINE")
+    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: False)
+    monkeypatch.setattr(cnn_dailymail, "obtain", None)
+    assert load_news().source.endswith("python -m pip install 'pyarrow>=14.0.1'.")
+    with pytest.raises(DataError, match=r"pyarrow>=14.0.1'; try again later, or put train.jsonl"):
+        fetch_news()
+
+
 @pytest.mark.parametrize(
     ("found", "safe"), [("14.0.1", True), ("26.0.0", True), ("14.0.0", False), ("9.0", False), ("x", False)]
 )
@@ -108,6 +171,22 @@ def test_a_pyarrow_that_executes_forged_files_is_not_used(found, safe, mine, mon
             DataError, match=r"train-.*parquet cannot be read; install pyarrow 14.0.1 or newer"
         ):
             load_news()
+
+
+def test_what_is_downloaded_is_read(with_digests, monkeypatch):
+    offline = with_digests
+    monkeypatch.delenv("COURSE_OFFLINE")
+    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: True)
+    calls = []
+
+    def obtain(download, *, timeout, insist):
+        calls.append((download.name, timeout, insist))
+        return put(offline / "cnn_dailymail")
+
+    monkeypatch.setattr(cnn_dailymail, "obtain", obtain)
+    assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
+    assert fetch_news() == load_news().source
+    assert calls == [("cnn_dailymail", 60.0, False)]
 
 
 def line(**record) -> bytes:
@@ -170,6 +249,27 @@ def test_a_bomb_of_lines_is_refused_long_before_it_is_unpacked(packed, mine):
         load_news()
 
 
+def test_a_file_of_too_many_lines_is_refused(mine, monkeypatch):
+    put(mine)
+    monkeypatch.setattr(cnn_dailymail, "ROWS", 4)
+    with pytest.raises(DataError, match=r"line 5 of .*train.jsonl .*more of it"):
+        load_news()
+
+
+def test_lines_and_articles_without_text_are_left_out(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(
+        b"\n" + line(article=" ", highlights="b") + b"\n  \n" + line(article=" a ", highlights="b\n")
+    )
+    assert list(read_lines(path)) == [Article("a", "b")]
+
+
+def test_a_file_without_articles_is_refused(mine):
+    (put(mine) / "validation.jsonl").write_bytes(b"\n")
+    with pytest.raises(DataError, match=r"validation.jsonl has no article in it; delete it"):
+        load_news()
+
+
 @given(st.binary(max_size=100))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_articles_or_an_error(tmp_path, content):
@@ -179,6 +279,12 @@ def test_any_bytes_are_articles_or_an_error(tmp_path, content):
         assert all(isinstance(article, Article) for article in read_lines(path))
     except DataError as error:
         assert str(path) in str(error)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+def test_every_text_comes_back(text, summary):
+    record = json.loads(json.dumps({"article": text, "highlights": summary}))
+    assert to_article(record) == Article(text.strip(), summary.strip())
 
 
 @pytest.fixture
@@ -202,6 +308,12 @@ def put_parquet(folder, write) -> None:
             write(path, article=texts[part], highlights=summaries[part], id=["x"] * len(texts[part]))
 
 
+def test_parquet_files_are_read_one_after_the_other(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    news = load_news()
+    assert (news.train, news.validation, news.test) == tuple(ARTICLES[split] for split in SPLITS)
+
+
 def test_a_damaged_parquet_file_is_refused(mine, write_parquet):
     put_parquet(mine, write_parquet)
     path = mine / "test-00000-of-00001.parquet"
@@ -209,6 +321,15 @@ def test_a_damaged_parquet_file_is_refused(mine, write_parquet):
     for content in (b"", b"PAR1", whole[: len(whole) // 2], whole[:-1], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
         path.write_bytes(content)
         with pytest.raises(DataError, match=rf"{path} is not the original file: .*{REMEDY}"):
+            load_news()
+
+
+def test_a_parquet_file_of_other_columns_is_refused(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    path = mine / "test-00000-of-00001.parquet"
+    for columns in ({"article": ["a"]}, {"article": [1], "highlights": ["b"]}, {"text": ["a"]}):
+        write_parquet(path, **columns)
+        with pytest.raises(DataError, match=rf"{path} is not the original file: .*no text"):
             load_news()
 
 
@@ -225,3 +346,21 @@ def test_a_parquet_file_that_could_be_a_bomb_is_refused(mine, write_parquet, mon
     monkeypatch.setattr(cnn_dailymail, "ROWS", 10)
     with pytest.raises(DataError, match=r"it claims 11 articles of \d+ bytes|Exceeded size limit"):
         load_news()
+
+
+def test_a_parquet_file_of_one_long_text_many_times_is_refused(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    import pyarrow
+
+    zeros = pyarrow.array([0] * 100_000, pyarrow.int32())
+    long = pyarrow.DictionaryArray.from_arrays(zeros, pyarrow.array(["a" * (3 << 20)]))
+    short = pyarrow.DictionaryArray.from_arrays(zeros, pyarrow.array(["b"]))
+    write_parquet(mine / "test-00000-of-00001.parquet", article=long, highlights=short)
+    with pytest.raises(DataError, match=r"there is more of it than of any article|it claims"):
+        load_news()
+
+
+def test_the_registry_knows_some_of_the_hubs_files_and_a_sample():
+    files = {file.name: file for file in read_registry("cnn_dailymail").files}
+    assert [bool(file.sha256) for file in files.values()] == [False, False, True]
+    assert len(cnn_dailymail.registered("cnn_dailymail")["samples"]) == 3

@@ -1,17 +1,21 @@
 """Downloads against mirrors on loopback: good ones, bad ones, none."""
 
 import hashlib
+import os
+import re
 import subprocess
 import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from course_lib.data import downloads
-from course_lib.data.downloads import Download, DownloadError, RemoteFile, obtain, read_registry
+from course_lib.data.downloads import Download, DownloadError, RemoteFile, is_hopeless, obtain, read_registry
 from course_lib.data.mnist import fetch_mnist, load_mnist
+from course_lib.data.storage import DataError
 from tests.unit.data.test_storage import full_disk
 
 LABELS = "t10k-labels-idx1-ubyte.gz"
@@ -51,6 +55,23 @@ def test_a_file_that_is_not_right_never_gets_its_name(bad, small_mnist, mirrors)
     assert files_in(small_mnist.data / "mnist") == []
 
 
+@pytest.mark.parametrize(
+    ("bad", "outcome"),
+    [
+        ("missing", "HTTPError"),
+        ("login", "another file"),
+        ("hangs", "no answer within 1 s|TimeoutError|URLError"),
+    ],
+)
+def test_one_question_a_mirror_tells_that_none_can_be_used(bad, outcome, small_mnist, mirrors):
+    small_mnist.register(*[mirrors(bad)] * 3)
+    with pytest.raises(DownloadError, match="no mirror of MNIST could be reached") as caught:
+        obtain(read_registry("mnist"), timeout=30)
+    assert len(caught.value.details) == 3
+    assert all(re.search(outcome, detail) for detail in caught.value.details)
+    assert mirrors.asked == {(bad, LABELS): 3}
+
+
 def test_a_network_that_was_away_is_not_asked_again_by_the_next_rank(small_mnist, mirrors, monkeypatch):
     small_mnist.register(mirrors("missing"))
     first = load_mnist()
@@ -72,6 +93,12 @@ def test_fetch_insists_and_the_next_lesson_has_real_digits(small_mnist, mirrors)
     assert fetch_mnist() == "MNIST is in data/mnist: 4 files, 0.0 MB, checksums right."
     dataset = load_mnist()
     assert dataset.real and dataset.source == "MNIST (6 + 4 images) from data/mnist."
+
+
+def test_fetch_says_what_each_mirror_did(small_mnist, mirrors):
+    small_mnist.register(mirrors("missing"), mirrors("login"))
+    with pytest.raises(DataError, match=r"127.0.0.1:\d+: HTTPError; .*a login page.*into data/mnist"):
+        fetch_mnist()
 
 
 def test_an_unfinished_download_is_finished(small_mnist, mirrors):
@@ -113,6 +140,21 @@ def test_no_more_is_received_than_the_length_that_is_registered(small_mnist, mir
     assert files_in(small_mnist.data / "mnist") == []
 
 
+def test_the_answer_of_a_mirror_is_read_no_further_than_the_file(small_mnist, monkeypatch):
+    class Endless:
+        headers: ClassVar = {}
+        nbytes = 0
+
+        def read(self, size):
+            self.nbytes += size
+            return bytes(size)
+
+    answer = Endless()
+    monkeypatch.setattr(downloads, "opened", lambda url: nullcontext(answer))
+    assert not downloads.sends("https://mirror.example/x", RemoteFile("x.gz", 4542, "0" * 64))
+    assert answer.nbytes == 4543
+
+
 @pytest.mark.parametrize("lacking", ["nbytes", "sha256"])
 def test_what_has_no_length_or_no_digest_is_not_downloaded(lacking, small_mnist, mirrors):
     name = LABELS.removesuffix(".gz")
@@ -125,11 +167,38 @@ def test_what_has_no_length_or_no_digest_is_not_downloaded(lacking, small_mnist,
     assert not mirrors.asked and not (small_mnist.data / "other").exists()
 
 
+def test_a_download_goes_to_course_data(small_mnist, mirrors, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    small_mnist.register(mirrors("good"))
+    assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA/mnist."
+    assert files_in(tmp_path / "mine") == ["mnist"]  # locks and caches are elsewhere
+    assert files_in(tmp_path / "mine" / "mnist") == sorted(f"{name}.gz" for name in small_mnist.contents)
+
+
+def test_files_are_on_disk_before_they_get_their_names(small_mnist, mirrors, monkeypatch):
+    small_mnist.register(mirrors("good"))
+    order = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(downloads.os, "fsync", lambda number: order.append("fsync") or fsync(number))
+    monkeypatch.setattr(downloads.os, "replace", lambda *paths: order.append("replace") or replace(*paths))
+    obtain(read_registry("mnist"), timeout=20)
+    assert order == ["fsync"] * 4 + ["replace"] * 4 + ["fsync"]  # the last one is the folder's
+
+
 def test_a_full_disk_is_one_sentence(small_mnist, mirrors):
     small_mnist.register(mirrors("good"))
     with full_disk(100), pytest.raises(DownloadError, match=r"no space is left for data/mnist"):
         obtain(read_registry("mnist"), timeout=20)
     assert files_in(small_mnist.data / "mnist") == []
+
+
+def test_without_a_writable_folder_nothing_is_asked(small_mnist, mirrors, monkeypatch):
+    small_mnist.register(mirrors("good"))
+    monkeypatch.setattr(downloads, "writable_folder", lambda: None)
+    with pytest.raises(DownloadError, match="no folder of this machine can be written to"):
+        obtain(read_registry("mnist"), timeout=20)
+    assert not mirrors.asked
 
 
 LOAD = """
@@ -164,6 +233,42 @@ def test_four_processes_ask_a_dead_network_once(small_mnist, mirrors):
     assert mirrors.asked == {("missing", LABELS): 1}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "received", "hopeless"),
+    [
+        (4, 1, False),  # too early to say
+        (10, 1_000, True),  # 0.1 kB/s: 990 s to go
+        (10, 40_000, False),  # 4 kB/s: 15 s to go, and 90 are left
+        (10, 6_000, False),  # 0.6 kB/s: 157 s to go, less than twice what is left
+        (95, 50_000, True),  # 95 s to go, and 5 are left
+    ],
+)
+def test_a_download_that_cannot_end_in_time_is_given_up_early(seconds, received, hopeless):
+    assert is_hopeless(received, 100_000, seconds, 100 - seconds) is hopeless
+
+
+@pytest.fixture
+def large_mnist(small_mnist, mirrors, monkeypatch):
+    """Its files are too large to be sent whole for an answer."""
+    monkeypatch.setattr(downloads, "SMALL_NBYTES", 0)
+    return small_mnist
+
+
+def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(large_mnist, mirrors):
+    large_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
+    folder = obtain(read_registry("mnist"), timeout=20)
+    assert not read_registry("mnist").missing(folder)
+    assert load_mnist().real
+    assert mirrors.asked["login", TRAIN_IMAGES] == mirrors.asked["missing", TRAIN_IMAGES] == 0
+
+
+@pytest.mark.parametrize("bad", ["missing", "login", "hangs"])
+def test_no_mirror_of_a_large_file_is_one_sentence(bad, large_mnist, mirrors):
+    large_mnist.register(mirrors(bad))
+    with pytest.raises(DownloadError, match="no mirror of MNIST could be reached"):
+        obtain(read_registry("mnist"), timeout=20)
+
+
 def test_a_file_is_kept_as_it_was_sent_if_its_sha256_is_right(small_mnist, mirrors):
     content = small_mnist.gzipped[LABELS.removesuffix(".gz")]
     file = RemoteFile(LABELS, len(content), hashlib.sha256(content).hexdigest())
@@ -174,3 +279,10 @@ def test_a_file_is_kept_as_it_was_sent_if_its_sha256_is_right(small_mnist, mirro
     with pytest.raises(DownloadError, match="no mirror of Others could be reached"):
         obtain(altered, timeout=20)
     assert not (small_mnist.data / "altered").exists()
+
+
+def test_the_registry_lists_what_can_be_downloaded():
+    for name in ("mnist", "cifar10", "cnn_dailymail"):
+        download = read_registry(name)
+        assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in download.mirrors)
+        assert (not download.unregistered) == (name != "cnn_dailymail")

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from course_lib.data import dataset, mnist
+from course_lib.data import dataset, mnist, storage
 from course_lib.data.dataset import Dataset
 from course_lib.data.mnist import fetch_mnist, load_mnist
 from course_lib.data.storage import DataError
@@ -71,12 +71,30 @@ def test_course_data_comes_before_the_data_of_the_checkout(offline, tmp_path, mo
     assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA."
 
 
+def test_a_relative_course_data_means_the_same_in_a_subfolder_of_the_checkout(offline, tmp_path, monkeypatch):
+    offline.put(tmp_path / "shared" / "mnist")
+    monkeypatch.setenv("COURSE_DATA", "../shared")
+    monkeypatch.chdir(offline.data.parent)
+    assert load_mnist().real
+    monkeypatch.chdir(offline.data)  # as the engines of a notebook in a subfolder
+    assert load_mnist().real
+
+
 def test_course_data_that_is_no_folder_is_an_error_and_an_empty_one_is_said(offline, tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "typo"))
     with pytest.raises(DataError, match=r"COURSE_DATA=.*typo is not a folder; correct it, or unset it"):
         load_mnist()
     (tmp_path / "typo").mkdir()
     assert load_mnist().source.endswith("COURSE_DATA holds no MNIST.")
+
+
+def test_course_data_with_other_sets_only_is_said_and_passed_over(offline, tmp_path, monkeypatch):
+    (tmp_path / "mine" / "cifar10").mkdir(parents=True)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    data = load_mnist()
+    assert not data.real and data.source.endswith("COURSE_DATA holds no MNIST.")
+    offline.put(offline.data / "mnist")
+    assert load_mnist().source == "MNIST (6 + 4 images) from data/mnist. COURSE_DATA holds no MNIST."
 
 
 def test_half_a_data_set_in_course_data_is_an_error_that_lists_the_rest(offline, tmp_path, monkeypatch):
@@ -112,6 +130,15 @@ def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline
     assert fetch_mnist() == data.source
     name = next(name for name, each in FIELDS.items() if each == file)
     assert (getattr(data, name) != offline.arrays[file]).sum() == 1
+
+
+def test_another_number_of_your_own_images_is_read(offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine")
+    for part in ("images-idx3", "labels-idx1"):
+        content = offline.contents[f"t10k-{part}-ubyte"]
+        (folder / f"train-{part}-ubyte.gz").write_bytes(content)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    assert load_mnist().source.startswith("Your own data in the format of MNIST (4 + 4 images) from")
 
 
 def idx(*shape: int, content: bytes | None = None) -> bytes:
@@ -215,3 +242,26 @@ def test_a_full_disk_does_not_stop_a_lesson(offline, monkeypatch):
     data = load_mnist()
     assert len(data.train_labels) == 60
     assert "They are drawn anew each time: no space is left for data/cache/digits.npz" in data.source
+
+
+def test_without_a_writable_folder_the_digits_are_drawn_and_that_is_said(offline, monkeypatch):
+    monkeypatch.setattr(dataset, "writable_folder", lambda: None)
+    assert "no folder of this machine can be written to" in load_mnist().source
+
+
+def test_a_cache_in_a_folder_that_cannot_be_written_to_is_still_read(offline, monkeypatch):
+    load_mnist()  # as the maker of a container image does
+    made = drawings(monkeypatch)
+    monkeypatch.setattr(storage, "_can_write", lambda folder: folder != offline.data)
+    load_mnist()
+    assert made == []
+
+
+def test_a_data_set_shows_its_source_and_not_its_pixels(offline):
+    assert repr(load_mnist()).startswith("Dataset(source='Drawn digits (60 + 40)")
+    assert "array" not in repr(load_mnist())
+
+
+def test_loading_prints_nothing(offline, capfd):
+    load_mnist()
+    assert capfd.readouterr() == ("", "")

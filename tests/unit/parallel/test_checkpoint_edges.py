@@ -78,6 +78,35 @@ def test_parameters_without_dimensions_and_without_elements_are_restored(
         assert torch.equal(mine, theirs)
 
 
+def test_weights_of_a_parameter_without_elements_go_from_one_optimizer_to_the_other(tmp_path: Path) -> None:
+    for index, make in enumerate(MAKERS):
+        model = Odd()
+        save_training(COMM, tmp_path / str(index), model, make(model), step=0)
+        other = Odd()
+        assert load_training(COMM, tmp_path / str(index), other, MAKERS[1 - index](other)) is not None
+
+
+def test_an_optimizer_of_another_model_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="Zero1 updates tensors that are no parameters of the model"):
+        save_training(COMM, tmp_path, Odd(), Zero1(COMM, Odd(), Adam), step=0)
+
+
+def test_state_of_a_parameter_without_dimensions_goes_from_one_optimizer_to_the_other(tmp_path: Path) -> None:
+    """Its count of steps has the shape of the parameter."""
+    for index, make in enumerate(MAKERS):
+        model = Odd()
+        optimizer = make(model)
+        step(model, optimizer)
+        save_training(COMM, tmp_path / str(index), model, optimizer, step=1)
+        step(model, optimizer)
+        other = Odd()
+        resumed = MAKERS[1 - index](other)
+        assert load_training(COMM, tmp_path / str(index), other, resumed) is not None
+        step(other, resumed)
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("index", [0, 1], ids=["Adam", "Zero1"])
 def test_weights_of_another_dtype_are_refused(tmp_path: Path, index: int) -> None:
     """The optimizer's state keeps its dtype, so weights that were converted could not be updated."""
@@ -127,6 +156,12 @@ def test_files_without_one_of_each_rank_are_refused_before_they_get_a_name(tmp_p
 
 def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
+
+
+def test_progress_with_numbers_as_keys_is_whole(tmp_path: Path) -> None:
+    save(COMM, tmp_path, write_file, step=1, progress={"batches": {2: "a", 10: "b"}})
+    found = find(COMM, tmp_path)
+    assert found is not None and found.progress == {"batches": {"2": "a", "10": "b"}}
 
 
 def test_an_old_checkpoint_that_cannot_be_removed_stops_no_save(

@@ -4,6 +4,7 @@ Forged checkpoints here have right checksums: only their contents are wrong.
 """
 
 import hashlib
+import json
 import os
 import random
 import signal
@@ -270,6 +271,24 @@ def test_a_manifest_of_another_form_falls_back_to_the_checkpoint_before(tmp_path
     assert str(second / MANIFEST) in found.refused[0]
 
 
+TEXTS = {
+    "a list": b"[]",
+    "a number": b"1",
+    "nothing": b"",
+    "deep": b"[" * 100_000,
+    "no text": b"\xff\xfe\x00",
+    "a long number": b'{"step": ' + b"9" * 10_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_a_manifest_that_is_something_else_falls_back(tmp_path: Path, what: str) -> None:
+    first, second = saved(tmp_path, 1), saved(tmp_path, 2)
+    (second / MANIFEST).write_bytes(TEXTS[what])
+    found = find(COMM, tmp_path)
+    assert found is not None and found.path == first
+
+
 @pytest.mark.parametrize("name", [MANIFEST, "rank0.pt", LATEST])
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
 def test_what_is_no_file_neither_blocks_nor_is_read(tmp_path: Path, name: str, make: Any) -> None:
@@ -281,6 +300,19 @@ def test_what_is_no_file_neither_blocks_nor_is_read(tmp_path: Path, name: str, m
     found = find(COMM, tmp_path)
     assert found is not None and found.path == (second if name == LATEST else first)
     assert time.monotonic() - start < 2
+
+
+def test_a_manifest_of_many_bytes_is_not_read(tmp_path: Path) -> None:
+    first, second = saved(tmp_path, 1), saved(tmp_path, 2)
+    os.truncate(second / MANIFEST, 2**40)  # a sparse file
+    found = find(COMM, tmp_path)
+    assert found is not None and found.path == first
+
+
+def test_progress_comes_back_as_it_was(tmp_path: Path) -> None:
+    saved(tmp_path, 1, epoch=3, batches=[1, 2], name="día")
+    found = find(COMM, tmp_path)
+    assert found is not None and found.progress == {"epoch": 3, "batches": [1, 2], "name": "día"}
 
 
 def test_progress_that_is_not_json_is_refused_and_nothing_stays(tmp_path: Path) -> None:
@@ -374,6 +406,16 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def test_one_training_saves_again_and_also_when_its_folder_was_removed(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    saved(tmp_path, 2)
+    for path in sorted(tmp_path.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    saved(tmp_path, 3)
+    assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+    assert names_in(tmp_path) == ["000001-step3"]
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("elsewhere", path)])
 def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, make: Any) -> None:
     make(tmp_path / LOCK)
@@ -381,3 +423,8 @@ def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, make: Any) -> None:
         saved(tmp_path)
     assert not (tmp_path / "elsewhere").exists()
     assert names_in(tmp_path) == []
+
+
+def test_manifests_are_json(tmp_path: Path) -> None:
+    about = json.loads((saved(tmp_path) / MANIFEST).read_text())
+    assert about.keys() == {"step", "ranks", "progress", "files", "sha256"}
