@@ -147,7 +147,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ZeRO's all-gather places every shard but the first one byte too low",
-        "parallel/zero.py",
+        "parallel/zero_shards.py",
         "sum(counts[:rank]) for rank",
         "max(0, sum(counts[:rank]) - 1) for rank",
         "test_zero.py::test_equals_one_process",

@@ -150,9 +150,9 @@ report(comm, rate=0.1)
 # (c). Judged by new images, four ranks look *better*: ship it! The first loss betrays them: 9.32 is four times 2.33.
 # Each rank takes the *mean* over its shard, and lines 4 and 5 *add* four means. So a rate of 0.1 acts like 0.4. (The optimizer Adam nearly hides it.)
 #
-# </details>
+# Prove it: one rank at 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
 #
-# Whatever you found: one rank at a rate of 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
+# </details>
 
 # %%
 # %%px
