@@ -178,7 +178,7 @@ MUTATIONS = (
         "parallel/checkpoint.py",
         "own = files[comm.rank % found.ranks]",
         "own = files[0]",
-        "test_checkpoint.py::test_on_as_many_ranks_it_goes_on_to_the_bit",
+        "test_checkpoint.py::test_each_rank_goes_on_with_random_numbers_of_its_own",
     ),
 )
 

@@ -226,6 +226,19 @@ def test_without_the_dice_the_losses_are_others(
     assert continued(comm, shared_folder, 2)[0] != uninterrupted(comm, 2)[0]
 
 
+def test_each_rank_goes_on_with_random_numbers_of_its_own(comm: MPI.Intracomm, shared_folder: Path) -> None:
+    def drawn() -> list[float]:
+        return [random.random(), np.random.rand(), torch.rand(()).item()]
+
+    model, zero = build(comm, 2)
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(100 + comm.rank)
+    save(comm, shared_folder, model, zero, 1)
+    expected = drawn()
+    load(comm, shared_folder, *build(comm, 2, seed=99))
+    assert drawn() == expected
+
+
 def test_a_parameter_without_dimensions_and_sgd(comm: MPI.Intracomm, shared_folder: Path) -> None:
     """Its momentum has the shape of a count of steps."""
     found = []
