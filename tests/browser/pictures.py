@@ -13,6 +13,7 @@ import io
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -53,10 +54,11 @@ rank, size = comm.rank, comm.size
 left, right = (rank - 1) % size, (rank + 1) % size""",
     "cluster.dashboard()",
     """%%px --timeout 5
-for nbytes in (80, 800, 1_000_000):
+for numbers in (10, 100, 125_000):  # from 80 bytes to 1 MB: all ranks send, then receive
+    mine, theirs = np.full(numbers, rank), np.empty(numbers, int)
     time.sleep((rank + 1) / 4)  # stands for computing
-    comm.Send(np.zeros(nbytes, np.uint8), dest=right)   # all ranks send …
-    comm.Recv(np.empty(nbytes, np.uint8), source=left)  # … before they receive""",
+    comm.Send(mine, dest=right)
+    comm.Recv(theirs, source=left)""",
 )
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 CIRCLE = "Circle of waiting"
@@ -200,12 +202,15 @@ def seconds_of(shots: list[Shot]) -> list[float]:
 
 
 def animate(shots: list[Shot], path: Path) -> None:
-    """Write the shots as a GIF in few colours, those of the last three."""
-    some = [shots[0].image, *(shot.image for shot in shots[-3:])]
-    sheet = Image.new("RGB", (some[0].width, sum(image.height for image in some)))
-    for number, image in enumerate(some):
-        sheet.paste(image, (0, number * image.height))
-    palette = sheet.quantize(COLOURS, dither=Image.Dither.NONE)
+    """Write the shots as a GIF in the colours that are most frequent in the first and the last three."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    for shot in (shots[0], *shots[-3:]):
+        counts += Counter({colour: count for count, colour in shot.image.getcolors(1 << 24)})
+    colours: dict[tuple[int, ...], tuple[int, ...]] = {}  # of those that look alike, the most frequent
+    for colour, _ in counts.most_common():
+        colours.setdefault(tuple(level // 8 for level in colour), colour)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([level for colour in [*colours.values()][:COLOURS] for level in colour])
     frames = [shot.image.quantize(palette=palette, dither=Image.Dither.NONE) for shot in shots]
     durations = [round(1000 * seconds) for seconds in seconds_of(shots)]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
