@@ -266,10 +266,10 @@ LOST_GRADIENTS = Question(
     " five convolutions. What is wrong?",
     options=(
         Option(
-            "nothing, since backward uses what forward computed",
-            reply="In section 3 the picture of gradients was too dark at the cuts: what the neighbour "
-            "computed for its ghosts never came back.",
-            belief="halos-are-forward-only",
+            "the gradients of the weights of all layers",
+            reply="The last layer sees correct pixels, and its outputs' gradients come from the loss: no "
+            "ghost is involved. What does that layer pass back?",
+            belief="tiles-train-alone",
         ),
         Option(
             "the outputs near the cuts, in the forward pass",
