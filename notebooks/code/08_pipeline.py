@@ -22,7 +22,7 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an image
@@ -30,7 +30,7 @@ IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an im
 
 # %%
 def cut(team):
-    """This rank's stage. Each rank draws the whole network, so that its weights are always the same."""
+    """This rank's stage. Each rank draws all layers, for equal weights; of a large network, its own."""
     torch.manual_seed(0)
     layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.Linear(*size), nn.ReLU())]
     mine = np.array_split(range(15), team.size)[team.rank]  # 15 layers: no ReLU at the end

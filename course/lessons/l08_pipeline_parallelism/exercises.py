@@ -53,8 +53,8 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m): until then no "
-    "gradient can come. Then forwards and backwards take turns, and `warmup` backwards are left over. The "
+    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m): that long no "
+    "gradient can arrive. Then forwards and backwards take turns, and `warmup` backwards are left over. The "
     "code does something else, in two places.",
     objectives=(3,),
     stub='''\
