@@ -60,18 +60,13 @@ pair = comm.Split(comm.rank < 2)
 
 def one_and_two(jobs):
     """On rank 0: the seconds of one rank and of two, for each job."""
-    one, two = {}, {}
-    for strips in jobs:
-        if comm.rank == 0:
-            one[strips] = time_of(MPI.COMM_SELF, strips)
-        if comm.rank < 2:
-            two[strips] = time_of(pair, strips)
+    one = {n: time_of(MPI.COMM_SELF, n) for n in jobs if comm.rank == 0}
+    two = {n: time_of(pair, n) for n in jobs if comm.rank < 2}
     return one, two
 
 
 # %%
-JOBS = (300_000, 100_000, 10_000, 1_000, 100)
-one, two = one_and_two(JOBS)
+one, two = one_and_two((300_000, 200_000, 100_000, 10_000, 1_000, 100))
 
 
 # %%
@@ -91,3 +86,8 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"pi = {pi(MPI.COMM_SELF, 300_000):.10f}")
     print(f"b = {1e9 * b:.2f} ns per strip")
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
+
+
+# %%
+if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
+    print(f"the lines cross at {2 * (a_two - a_one) / b:,.0f} strips")

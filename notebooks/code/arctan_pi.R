@@ -9,7 +9,7 @@ world <- 0
 rank <- mpi.comm.rank(world)
 size <- mpi.comm.size(world)
 given <- commandArgs(trailingOnly = TRUE)
-terms <- if (length(given) > 0) as.numeric(given[1]) else size # a double: an integer ends at 2147483647
+terms <- if (length(given) > 0) as.numeric(given[1]) else size
 
 k <- if (rank < terms) seq(rank, terms - 1, by = size) else numeric(0)
 part <- sum(ifelse(k %% 2 == 0, 4, -4) / (2 * k + 1))

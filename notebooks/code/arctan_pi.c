@@ -15,7 +15,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 
-    const long long terms = argc > 1 ? atoll(argv[1]) : size; /* an int ends at 2147483647 */
+    const long long terms = argc > 1 ? atoll(argv[1]) : size;
     double part = 0.0, pi = 0.0;
     for (long long k = rank; k < terms; k += size)
         part += (k % 2 == 0 ? 4.0 : -4.0) / (2.0 * k + 1.0);

@@ -307,7 +307,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p6",
-        question="From how many strips on are two ranks faster?",
+        question="Up to how many strips is one rank faster?",
         objectives=(1,),
         targets=("n-ranks-n-times",),
     ),
@@ -316,6 +316,12 @@ PREDICTIONS = (
         question="Two ranks, 200,000 strips: times as long?",
         objectives=(2,),
         targets=("weak-is-strong",),
+    ),
+    Prediction(
+        id="03.p8",
+        question="How many times as fast as 2 ranks are 1,024?",
+        objectives=(2,),
+        targets=("n-ranks-n-times",),
     ),
     Prediction(
         id="03.p3",

@@ -91,25 +91,20 @@ pair = comm.Split(comm.rank < 2)
 
 def one_and_two(jobs):
     """On rank 0: the seconds of one rank and of two, for each job."""
-    one, two = {}, {}
-    for strips in jobs:
-        if comm.rank == 0:
-            one[strips] = time_of(MPI.COMM_SELF, strips)
-        if comm.rank < 2:
-            two[strips] = time_of(pair, strips)
+    one = {n: time_of(MPI.COMM_SELF, n) for n in jobs if comm.rank == 0}
+    two = {n: time_of(pair, n) for n in jobs if comm.rank < 2}
     return one, two
 
 
 # %% [markdown] tags=["subslide"]
-# Both, for five jobs:
+# Both, for six jobs:
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px --save 03_quadrature.py
-JOBS = (300_000, 100_000, 10_000, 1_000, 100)
-one, two = one_and_two(JOBS)
+one, two = one_and_two((300_000, 200_000, 100_000, 10_000, 1_000, 100))
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import draw_times
@@ -152,10 +147,10 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# Set the two lines equal: **predict** from which N on two ranks are faster.
+# Set the two lines equal: **predict** up to which N one rank is faster.
 
 # %%
-predict("From how many strips on are two ranks faster?", None)
+predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
 # Now measure eight jobs near there. The dashed lines are yours.
@@ -166,8 +161,8 @@ one_near, two_near = one_and_two(range(30_000, 0, -4_000))
 
 # %% tags=["nbval-ignore-output"]
 one_near, two_near = cluster["one_near"][0], cluster["two_near"][0]
-won = [n for n in one_near if two_near[n] < one_near[n]]
-outcome("From how many strips on are two ranks faster?", min(won, default=0))
+lost = [n for n in one_near if one_near[n] <= two_near[n]]
+outcome("Up to how many strips is one rank faster?", max(lost, default=0))
 
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
 lines = {"one rank": (a_one, b), "two ranks": (a_two, b / 2)}
@@ -176,14 +171,20 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# a₁ + b N = a₂ + b N/2 gives N = 2 (a₂ − a₁) / b: there the dashed lines cross. Two ranks *cost* a₂ − a₁ more, for message and waiting.
-# They *save* half of b N. The first win is often within a factor of two of your N (0: no win).
-# One rank's step after 16,384 strips is its second block: NumPy is called again. b includes that, so within a block dots rise less than their line. All shifted? Then a₂ has changed.
+# The dashed lines cross where a₁ + b N = a₂ + b N/2, at N = 2 (a₂ − a₁) / b. Two ranks *cost* a₂ − a₁ more, for message and waiting.
+# They *save* half of b N. The times often meet within a factor of two of your N (30,000: not yet). One rank's step after 16,384 strips is a second block, a second call of NumPy.
 #
 # </details>
+#
+# With two ranks only, the program prints that N, too:
+
+# %%
+# %%px --save 03_quadrature.py
+if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
+    print(f"the lines cross at {2 * (a_two - a_one) / b:,.0f} strips")
 
 # %% [markdown] tags=["subslide"]
-# Now run the program with two ranks only. **Predict:** with nobody beside them, do the lines cross at fewer strips?
+# **Predict:** with nobody beside them, do the lines cross at fewer strips than your N?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -191,40 +192,42 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Compute 2 (a₂ − a₁) / b again: it rises or falls with how ranks wait and what else runs. So **a is not a property of the
-# program alone**.
+# Read it off, and run it again: N rises or falls with how ranks wait and what else runs. So **a is not a property of the program alone**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# Two ranks can also do 200,000 strips. **Predict** their time, divided by that of one rank with 100,000.
+# The first sweep had 200,000 strips, too. **Predict** their time on two ranks, divided by that of 100,000 on one.
 
 # %%
 predict("Two ranks, 200,000 strips: times as long?", None)
 
-# %%
-# %%px
-two_grown = time_of(pair, 200_000) if comm.rank < 2 else None
-
-# %% [markdown]
-# Your line also says what more ranks would do, *if a stayed the same*. **Guess:** how many times as fast as 2 ranks are 1,024, with 100,000
-# strips in all?
-
 # %% tags=["nbval-ignore-output"]
-outcome("Two ranks, 200,000 strips: times as long?", cluster["two_grown"][0] / one[100_000])
-
-ranks, N = (2, 16, 128, 1024), 100_000
-same_job = {p: a_two + b * N / p for p in ranks}
-per_rank = {p: a_two + b * N * p / p for p in ranks}
-draw_times({"100,000 strips": same_job, "100,000 per rank": per_rank}, x="ranks", kind="predicted")
+outcome("Two ranks, 200,000 strips: times as long?", two[200_000] / one[100_000])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Little over 1, if each has a core: each does what one did. The same job is far from 512 times as fast: **strong scaling** keeps the job, so N/p shrinks and a does not. In **weak
-# scaling** the job grows with the ranks: N/p stays, and so does t, if a does. **Efficiency** is the work per second over one rank's, divided by p.
+# Little over 1, if each has a core: each does what one did. In **weak scaling** the job grows with the ranks: N/p stays, and so does t, if a does.
+#
+# </details>
+#
+# In **strong scaling** the job stays. Say a stays, too, at 50 µs, and b is 3 ns. **Predict**, for 100,000 strips:
+
+# %%
+predict("How many times as fast as 2 ranks are 1,024?", None)
+
+# %%
+times = {p: 50e-6 + 3e-9 * 100_000 / p for p in (2, 16, 128, 1024)}
+outcome("How many times as fast as 2 ranks are 1,024?", times[2] / times[1024], word="calculated")
+draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the work per second over one rank's, divided by p.
 #
 # </details>
 
