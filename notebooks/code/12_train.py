@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
+here = Path(__file__).parent  # the folder of code/12_train.py, to which `--save` copies this cell
 
 
 # %%
@@ -39,7 +40,7 @@ atexit.register(dist.destroy_process_group)
 
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
-images, labels = map(torch.from_numpy, np.load(Path(__file__).with_name("data") / "shapes.npz").values())
+images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
 
 
 # %%
@@ -65,6 +66,7 @@ def batch_keys(global_batch, ranks, room):
 # %%
 def train(config, steps=3, width=1536):
     """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
+    assert 48 % size == 0, f"{size} ranks cannot share 48 images equally"
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
     batch, device = engine.train_batch_size(), engine.device
@@ -81,7 +83,7 @@ def train(config, steps=3, width=1536):
 
 
 if __name__ == "__main__":
-    config = json.loads(Path(__file__).with_name("ds_config.json").read_text())
+    config = json.loads((here / "ds_config.json").read_text())
     for batch, loss in train(config):
         if rank == 0:
             print(f"images per update: {batch}, loss {loss:.3f}")

@@ -32,16 +32,16 @@
 import json
 from pathlib import Path
 
-config = {
+keys = {
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": True}},
     "gradient_clipping": 1.0,
     "zero_optimization": {"stage": 0, "reduce_bucket_size": 2_000_000},
 }
-Path("code/ds_config.json").write_text(json.dumps(config, indent=2))
+Path("code/ds_config.json").write_text(json.dumps(keys, indent=2))
 # !cat code/ds_config.json
 
 # %% [markdown]
-# `torch_adam` takes PyTorch's Adam, which needs no compiler. The default of `gradient_clipping` depends on the version. From stage 1 on, gradients travel in buckets of 2,000,000 numbers.
+# `torch_adam` takes PyTorch's Adam, which needs no compiler. From stage 1 on, gradients travel in buckets of 2,000,000 numbers.
 # The program's images look like CIFAR-10's, but we drew them.
 
 # %%
@@ -68,6 +68,7 @@ from torch import nn
 from torch.nn import functional as F
 
 warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
+here = Path(__file__).parent  # the folder of code/12_train.py, to which `--save` copies this cell
 
 # %%
 # %%px --save 12_train.py
@@ -86,7 +87,7 @@ atexit.register(dist.destroy_process_group)
 
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
-images, labels = map(torch.from_numpy, np.load(Path(__file__).with_name("data") / "shapes.npz").values())
+images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
 
 # %% [markdown] tags=["subslide"]
 # The network has 33 million parameters in 14 layers:
@@ -121,6 +122,7 @@ def network(width):
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536):
     """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
+    assert 48 % size == 0, f"{size} ranks cannot share 48 images equally"
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
     batch, device = engine.train_batch_size(), engine.device
@@ -137,7 +139,7 @@ def train(config, steps=3, width=1536):
 
 
 if __name__ == "__main__":
-    config = json.loads(Path(__file__).with_name("ds_config.json").read_text())
+    config = json.loads((here / "ds_config.json").read_text())
     for batch, loss in train(config):
         if rank == 0:
             print(f"images per update: {batch}, loss {loss:.3f}")
@@ -158,35 +160,39 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · A real limit
 #
-# `ulimit -d` limits the memory that a process may allocate, in kB. (Linux only. Below, the first variable sets one thread per rank, the second returns freed
-# memory at once; `-m mpi4py` ends all ranks when one fails.)
-
-# %% tags=["nbval-ignore-output"]
-job = "OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=100000 mpiexec -n 4 python -m mpi4py code/12_train.py"
-# !ulimit -d 870000; {job} 2>&1 | grep -a -m1 Error
-
-# %% [markdown]
-# It dies: stage 0 copies all gradients into one bucket, 4 bytes per parameter. Change one character of the JSON:
+# Each of the 33 million parameters takes 16 bytes: 504 MiB of weights, gradients and Adam's two averages. We start jobs whose ranks may
+# allocate 560 MiB, besides what the libraries took for a tiny network. (Linux only.) **Vote:** stage 0 (a) trains, (b) fails.
 
 # %%
-# !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json
-# !ulimit -d 870000; {job}
+from course_lib.effects import runs_within
+
+
+def trains(mib, **zero):
+    """Whether four ranks train with these keys of `zero_optimization` when each may allocate `mib` MiB."""
+    given = keys | {"zero_optimization": keys["zero_optimization"] | zero}
+    tiny, large = f"list(train({keys}, width=8))", f"list(train({given}))"
+    return runs_within(mib, 4, "code/12_train.py", large, first=tiny)
+
+
+trains(560, stage=0)
 
 # %% [markdown]
-# It trains, with the same losses. Now 722,000 kB. **Predict:** which of stages 1, 2 and 3 train?
+# In the JSON it is one character, 1 in place of 0:
 
 # %%
-from subprocess import run
+trains(560, stage=1)
 
+# %% [markdown]
+# <details><summary>Open after you have run the cells</summary>
+#
+# (b): stage 0 copies all gradients into one bucket, 4 bytes more per parameter. In stage 1, each rank keeps averages for a quarter of the parameters.
+#
+# </details>
+#
+# Now 420 MiB. **Predict:** which of stages 1, 2 and 3 train?
 
-def trains(**keys):
-    """Whether the program trains with 722,000 kB per rank."""
-    config["zero_optimization"] |= keys
-    Path("code/ds_config.json").write_text(json.dumps(config, indent=2))
-    return run(f"ulimit -d 722000; {job}", shell=True, capture_output=True, timeout=200).returncode == 0
-
-
-[trains(stage=stage) for stage in (1, 2, 3)]
+# %%
+[trains(420, stage=stage) for stage in (1, 2, 3)]
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -225,7 +231,7 @@ def listen(group, operation, options, *given):
 
 
 # %% [markdown]
-# Two steps prepare, so we count the third, of a smaller network. `continue_with` brings our keys if yours fail.
+# We count the third step, of a smaller network: two prepare. `continue_with` brings our keys if yours fail.
 
 # %%
 continue_with("12.1")
@@ -259,19 +265,19 @@ cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
 #
 # </details>
 #
-# Now each sum goes to one rank, and stage 3 keeps nothing gathered. **Vote:** stage 3 now sends (a) 1, (b) 2, (c) 3. And does it survive 722,000 kB?
+# Now each sum goes to one rank, and stage 3 keeps nothing gathered. **Vote:** stage 3 now sends (a) 1, (b) 2, (c) 3. And does it survive 420 MiB?
 
 # %%
 # %%px --timeout 200
-small = {"reduce_bucket_size": 300_000, "use_multi_rank_bucket_allreduce": False}
-keep_none = {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}
-again = [per_parameter(stage=stage, **small, **keep_none) for stage in (1, 2, 3)]
+sparing = {"reduce_bucket_size": 300_000, "use_multi_rank_bucket_allreduce": False}
+sparing |= {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}
+again = [per_parameter(stage=stage, **sparing) for stage in (1, 2, 3)]
 
 # %%
 cluster["again"][0]
 
 # %%
-trains(stage=3, stage3_max_live_parameters=0, stage3_max_reuse_distance=0)
+trains(420, stage=3, **cluster["sparing"][0])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
@@ -329,8 +335,8 @@ import tempfile
 from mpi_classroom.launch import job_folder
 
 torch.manual_seed(0)
-keys = batch_keys(48, size, room=12) | {"zero_optimization": {"stage": 2} | small}
-engine, *_ = deepspeed.initialize(model=network(256), config=config | keys)
+more = batch_keys(48, size, room=12) | {"zero_optimization": {"stage": 2} | sparing}
+engine, *_ = deepspeed.initialize(model=network(256), config=config | more)
 group = [tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None]
 dist.broadcast_object_list(group)
 engine.save_checkpoint(group[0], tag="first")
