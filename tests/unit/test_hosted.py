@@ -43,11 +43,6 @@ def test_a_workflow_may_only_read_names_actions_by_commit_and_runs_make_targets(
     assert called and called <= targets
 
 
-def test_contributing_names_every_workflow():
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    assert [path.name for path in WORKFLOWS if f"`{path.name}`" not in text] == []
-
-
 def test_a_release_is_tested_before_it_is_published():
     jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
     called = {name for name, job in jobs.items() if job.get("uses") == "./.github/workflows/tests.yml"}

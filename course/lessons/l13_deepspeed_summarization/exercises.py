@@ -151,7 +151,7 @@ ROUGE_AND_FACTS = Question(
             belief="rouge-up-facts-right",
         ),
         Option(
-            "those of neither, as both score far above 50 %",
+            "those of neither",
             reply="The words that are not shared may be the names. With four names or numbers per summary, "
             "20 % false ones are nearly one per summary of A.",
             belief="rouge-is-accuracy",
