@@ -11,6 +11,7 @@ carries its numbers as alt text and as a table. What they mean a person says, in
 """
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -197,7 +198,17 @@ def scale_x(axes: Axes, places: Sequence[float], unit: str) -> None:
             axes.xaxis.set_major_locator(LogLocator(base=32))  # 1 KiB, 32 KiB, 1 MiB …
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: say(value, unit)))
     if len(places) <= FEW_TICKS:
-        axes.set_xticks(places)
+        axes.set_xticks(apart(places, axes.get_xscale() == "log"))
+
+
+def apart(places: Sequence[float], logarithmic: bool) -> list[float]:
+    """Those of `places` whose numbers do not touch: the first, and each that is far enough from the last."""
+    at = [math.log(place) if logarithmic else place for place in sorted(places)]
+    least, kept = (at[-1] - at[0]) / FEW_TICKS, [0]
+    for number in range(1, len(at)):
+        if at[number] - at[kept[-1]] >= least:
+            kept.append(number)
+    return [sorted(places)[number] for number in kept]
 
 
 # ------------------------------------------------------------------ the drawing

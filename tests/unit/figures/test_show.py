@@ -93,3 +93,16 @@ def test_what_cannot_be_drawn_is_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         show(rows, x="ranks", **names)
+
+
+def test_numbers_below_an_axis_do_not_touch() -> None:
+    sizes = [100, 1_000, 10_000, 100_000, 200_000, 300_000]
+    rows = [Row({"strips": size}, size, size, size, "s", "measured") for size in sizes]
+    axes = show(rows, x="strips", y="time").figure.axes[0]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+        "100",
+        "1000",
+        "10000",
+        "100000",
+        "300000",
+    ]
