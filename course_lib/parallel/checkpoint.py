@@ -488,12 +488,20 @@ def restore(checked: Restored, model: nn.Module, optimizer: Optimizer) -> None:
     """Copy what was read and checked: nothing in here can fail for one rank alone."""
     for tensor, values in checked.weights:
         tensor.copy_(values)
-    optimizer.state.update(checked.state)
+    for parameter, kept in checked.state.items():
+        optimizer.state[parameter] = in_place_of(optimizer.state[parameter], kept)
     for group, settings in zip(optimizer.param_groups, checked.settings, strict=True):
         group.update(settings)
     for name, buffer in model.named_buffers():
         buffer.copy_(checked.buffers[name])
     restore_random_state(checked.random)
+
+
+def in_place_of(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """`new`, its tensors copied into those of `old` that fit: an offloaded one stays in its file."""
+    fits = {name for name, value in new.items() if torch.is_tensor(old.get(name)) and torch.is_tensor(value)}
+    fits = {name for name in fits if old[name].shape == new[name].shape}
+    return {name: old[name].copy_(value) if name in fits else value for name, value in new.items()}
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:

@@ -13,6 +13,8 @@
 
 The phases are those of Jakovac & Pichler, "MPI in Distributed Training" (2025), with one change: their
 phase 5 sums and then divides; here the loss was divided by the global batch before, so a sum is all.
+Equal start, equal sum and equal update keep the replicas equal. Batch norm sees one shard at a time, and
+dropout draws on each rank for itself: with these it is not the training of one process.
 """
 
 import hashlib
@@ -138,8 +140,8 @@ class GradientBucket(FlatGradients):
     def sum(self, comm: MPI.Intracomm) -> None:
         """Phase 5: sum the gradients over `comm`, in place, in one Allreduce.
 
-        Backward adds to the buffer. After `optimizer.zero_grad()`, which removes the gradients, the new
-        ones are copied into it, and a missing one counts as zeros.
+        Backward adds to the buffer as long as `.grad` is its view. `optimizer.zero_grad()` cuts that tie:
+        then the new gradients are copied into it, and a missing one counts as zeros.
         """
         check_unfrozen(self.model, self.parameters)
         self.collect()
@@ -190,7 +192,7 @@ def train_epoch(
 
 
 def weight_hash(model: nn.Module) -> str:
-    """Sixteen hexadecimal digits that depend on every bit of the parameters and buffers of `model`."""
+    """Sixteen hexadecimal digits that depend on every bit of the `state_dict()` of `model`."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
@@ -204,7 +206,7 @@ def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
 
 
 def equal_trainable_parameters(comm: MPI.Intracomm, model: nn.Module, **settings: object) -> list[Parameter]:
-    """The trainable parameters of `model`, which are the same on all ranks, as the `settings` are.
+    """Check that all ranks have the same trainable parameters and `settings`; return those parameters.
 
     ValueError on all ranks if ranks differ in a setting, or in the name, shape, memory layout or dtype of a
     parameter; if there is no parameter; and unless all are float32 or all float64, which MPI can sum.
@@ -215,7 +217,7 @@ def equal_trainable_parameters(comm: MPI.Intracomm, model: nn.Module, **settings
     different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
     if different:
         raise ValueError(
-            f"ranks {different} differ from rank 0 in trainable parameters or in {', '.join(settings)}; "
+            f"ranks {different} differ from rank 0 in {' or '.join(['trainable parameters', *settings])}; "
             "build the same model with the same settings on all ranks"
         )
     if not named:

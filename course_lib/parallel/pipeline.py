@@ -182,7 +182,8 @@ def run_schedule(
     sum them with `sum_replicas` (`parallel/gems.py`).
 
     A send does not wait for its receiver: MPI goes on with it, at the latest while the sender is in its next
-    receive or the final wait. So a schedule that `simulate` can finish does not deadlock here.
+    receive or the final wait. So a schedule that `simulate` can finish does not deadlock here: `owners` has
+    found a receive for every send.
     `recorder` notes every action, and inside it every wait for a message. Pass a communicator of its own
     (`comm.Dup()`) if other messages are under way on `comm`: they could have the same tags.
 
@@ -191,7 +192,6 @@ def run_schedule(
     wait for its message.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
-    simulate(schedule, 1, 1)  # raises if it can never finish
     neighbours = Neighbours(comm, owners(schedule), recorder)
     return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
 
@@ -217,7 +217,10 @@ def run_actions(
 
 
 def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, microbatches: int) -> None:
-    """Raise ValueError on every rank, before the first message, unless each has what its schedule needs."""
+    """Raise ValueError on every rank, before the first message, unless each has what its schedule needs.
+
+    And unless the schedule can finish, and takes every micro-batch back.
+    """
     if len(schedule) != comm.size:
         raise ValueError(
             f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for {comm.size} ranks"
@@ -239,6 +242,7 @@ def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, mi
             raise ValueError(
                 f"rank {rank} has no module for (replica, stage) {missing[0]}; its schedule needs one"
             )
+    simulate(schedule, 1, 1)  # raises if it can never finish
 
 
 def make_pipeline_step(
@@ -259,7 +263,6 @@ def make_pipeline_step(
         )
 
     check_schedule(comm, schedule, modules, count)
-    simulate(schedule, 1, 1)  # raises if it can never finish
     actions, rank_of = schedule[comm.rank], owners(schedule)
 
     def step(batch: Batch) -> float:
@@ -288,7 +291,7 @@ class Neighbours:
     def send(self, action: Action, other_stage: int, tensor: torch.Tensor, rank: int | None = None) -> None:
         """Start to send the result of `action` to `other_stage`: its shape and dtype, then its numbers.
 
-        Nobody may write to `tensor` before `wait`. `rank` is the one that runs the stage, unless given.
+        Nobody may write to `tensor` before `wait`. It goes to `rank`, else to the one that runs the stage.
         """
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(

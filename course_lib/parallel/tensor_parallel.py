@@ -214,7 +214,7 @@ class VocabularyEmbedding(nn.Module):
         must_be_tokens(tokens, self.vocabulary)
         here = (tokens >= self.mine.start) & (tokens < self.mine.stop)
         rows = F.embedding((tokens - self.mine.start).where(here, 0), self.weight)
-        return self.add(self.comm, rows * here.unsqueeze(-1))  # zero for the tokens of other ranks
+        return self.add(self.comm, rows.where(here.unsqueeze(-1), 0))  # zero for the tokens of other ranks
 
 
 def must_be_plain(whole: nn.Embedding) -> None:
@@ -259,7 +259,7 @@ def vocabulary_cross_entropy(
     total = reduce_from(comm, shifted.exp().sum(dim=-1))
     here = (targets >= mine.start) & (targets < mine.stop)
     picked = shifted.gather(-1, (targets - mine.start).where(here, 0).unsqueeze(-1)).squeeze(-1)
-    return total.log() - reduce_from(comm, picked * here)
+    return total.log() - reduce_from(comm, picked.where(here, 0))  # a masked logit is -inf: no product
 
 
 # ---------------------------------------------------------------- a whole Transformer

@@ -263,8 +263,12 @@ def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
 
 
 def _check_messages(schedule: Schedule, last: int) -> None:
-    """Raise ValueError if an action is missing that computes what another needs, or that receives it."""
+    """Raise ValueError if an action is missing that computes what another needs, or that receives it.
+
+    Where anything goes backward, everything must: a micro-batch without its B would be missing in the gradient.
+    """
     present = {action for actions in schedule for action in actions}
+    trains = any(action.kind == "B" for action in present)
     for action in (action for actions in schedule for action in actions):
         for other in [*needs(action, last), *_receiver(action, last)]:
             if other not in present:
@@ -272,6 +276,13 @@ def _check_messages(schedule: Schedule, last: int) -> None:
                     f"the schedule has {action} of stage {action.stage} and nowhere {other} of stage "
                     f"{other.stage}, so a rank would wait for it forever; add it"
                 )
+    for action in (action for actions in schedule for action in actions if trains):
+        back = Action("B", action.stage, action.microbatch, action.replica)
+        if back not in present:
+            raise ValueError(
+                f"the schedule has {action} of stage {action.stage} and nowhere its {back}, so the gradient "
+                "would lack that micro-batch; add it"
+            )
 
 
 def _receiver(action: Action, last_stage: int) -> list[Action]:

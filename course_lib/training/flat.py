@@ -116,7 +116,8 @@ class FlatGradients(FlatBuffer):
         """Bring every gradient back to its place in the buffer, whatever has become of it since.
 
         `optimizer.zero_grad()` removes gradients, and backward makes new ones: these are copied. A parameter
-        that has none counts as zeros. A parameter that was frozen meanwhile gets none.
+        that has none counts as zeros. A parameter that was frozen meanwhile gets no
+        new one.
         """
         self.check_dtype()
         for parameter, view in zip(self.parameters, self.views, strict=True):

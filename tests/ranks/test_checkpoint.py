@@ -25,7 +25,7 @@ from course_lib.parallel.checkpoint_folder import (
     names_in,
     read_tensors,
 )
-from course_lib.parallel.zero import Zero0
+from course_lib.parallel.zero import Zero0, offload_state
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import copy_back, flatten
 from tests.ranks import shared_folder as folders
@@ -237,6 +237,17 @@ def test_each_rank_goes_on_with_random_numbers_of_its_own(comm: MPI.Intracomm, s
     expected = drawn()
     load(comm, shared_folder, *build(comm, 2, seed=99))
     assert drawn() == expected
+
+
+def test_state_that_is_kept_in_files_stays_there(comm: MPI.Intracomm, shared_folder: Path) -> None:
+    saved(comm, shared_folder, 2)
+    model, zero = build(comm, 2, seed=99)
+    offload_state(zero.optimizer, shared_folder / f"offloaded-{comm.rank}", comm.rank)
+    places = [state["exp_avg"].data_ptr() for state in zero.optimizer.state.values()]
+    load(comm, shared_folder, model, zero)
+    assert [state["exp_avg"].data_ptr() for state in zero.optimizer.state.values()] == places
+    losses = train(comm, model, zero, range(BREAK, STEPS))
+    assert losses == pytest.approx(uninterrupted(comm, 2)[0], rel=1e-12)
 
 
 def test_a_parameter_without_dimensions_and_sgd(comm: MPI.Intracomm, shared_folder: Path) -> None:

@@ -40,7 +40,7 @@ from course_lib.parallel.tensor_parallel import (
     parallel_feed_forward,
     vocabulary_cross_entropy,
 )
-from course_lib.theory.partition import even_range
+from course_lib.theory.partition import even_range, even_ranges
 from course_lib.training.transformer import FeedForward, Transformer, build_transformer
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
@@ -427,6 +427,16 @@ def test_large_logits_do_not_overflow(comm: MPI.Intracomm) -> None:
     targets = torch.tensor([[30]])
     loss = vocabulary_cross_entropy(comm, shard_of(comm, logits, -1), targets, VOCABULARY)
     assert loss.item() == 0.0
+
+
+def test_a_masked_word_costs_nothing_on_any_rank(comm: MPI.Intracomm) -> None:
+    """The first word of every shard has a logit of -inf; no target is one of these."""
+    logits = numbers(1, 3, VOCABULARY)
+    masked = [part.start for part in even_ranges(VOCABULARY, comm.size)]
+    logits[..., masked] = -torch.inf
+    targets = torch.tensor([[1, VOCABULARY - 1, next(n for n in range(2, 9) if n not in masked)]])
+    losses = vocabulary_cross_entropy(comm, shard_of(comm, logits, -1), targets, VOCABULARY)
+    assert same(losses, nn.functional.cross_entropy(logits[0], targets[0], reduction="none")[None])
 
 
 def test_full_logits_are_refused(comm: MPI.Intracomm) -> None:

@@ -74,7 +74,7 @@ for strips in (10, 100, 1_000):
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# Rank 0 does each job alone (`COMM_SELF`), then ranks 0 and 1 share it. `Split` makes a communicator of the ranks that pass the same value;
+# `COMM_SELF` is a rank alone: rank 0 does every job, then ranks 0 and 1 share each. `Split` makes a communicator of the ranks that pass the same value;
 # ranks 2 and 3 rest.
 
 
@@ -116,7 +116,7 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With 1,000 strips, two ranks are *slower*. With 300,000 they are nearly twice as fast, if each has a core. With few strips, most of the time goes into calling NumPy and sending a message.
+# With 1,000 strips, two ranks are *slower*. The largest jobs come near twice as fast, if nothing else runs. With few strips, most of the time goes into calling NumPy and sending a message.
 #
 # </details>
 
@@ -127,7 +127,7 @@ draw_times({"one rank": one, "two ranks": two})
 #
 # **t = a + b · N / p**
 #
-# N strips take p ranks the time t. One strip takes b on any rank; no strips take a, which depends on p.
+# N strips take p ranks the time t. One strip costs b on any rank; a is the time without strips, and depends on p.
 
 # %% tags=["exercise: 03.4"]
 
@@ -135,7 +135,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Both lines, from the times above:
+# Both lines; b is one rank's:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -172,11 +172,11 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # <details><summary>Open after you have run the cell</summary>
 #
 # The dashed lines cross where a₁ + b N = a₂ + b N/2, at N = 2 (a₂ − a₁) / b. Two ranks *cost* a₂ − a₁ more, for message and waiting.
-# They *save* half of b N. The times often meet within a factor of two of your N (30,000: not yet). One rank's step after 16,384 strips is a second block, a second call of NumPy.
+# They *save* half of b N. The times often meet within a factor of two of your N (30,000: beyond the picture). After 16,384 strips one rank needs a second block. Points above the lines: the cores were busier.
 #
 # </details>
 #
-# With two ranks only, the program prints that N, too:
+# On two ranks, `03_quadrature.py` prints that N, too:
 
 # %%
 # %%px --save 03_quadrature.py
@@ -184,7 +184,7 @@ if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
     print(f"the lines cross at {2 * (a_two - a_one) / b:,.0f} strips")
 
 # %% [markdown] tags=["subslide"]
-# **Predict:** with nobody beside them, do the lines cross at fewer strips than your N?
+# **Predict:** without ranks 2 and 3, do the lines cross at fewer strips?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -192,14 +192,14 @@ if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Read it off, and run it again: N rises or falls with how ranks wait and what else runs. So **a is not a property of the program alone**.
+# Run it again: N moves. More ranks than cores may give way while they wait; two need not. So **a is not a property of the program alone**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# The first sweep had 200,000 strips, too. **Predict** their time on two ranks, divided by that of 100,000 on one.
+# The six jobs included 200,000 strips. **Predict** their time on two ranks, divided by that of 100,000 on one.
 
 # %%
 predict("Two ranks, 200,000 strips: times as long?", None)
@@ -210,11 +210,11 @@ outcome("Two ranks, 200,000 strips: times as long?", two[200_000] / one[100_000]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Little over 1, if each has a core: each does what one did. In **weak scaling** the job grows with the ranks: N/p stays, and so does t, if a does.
+# A little over 1, if each has a core: each does what one did. In **weak scaling** the job grows with the ranks: N/p stays, and so does t, if a does.
 #
 # </details>
 #
-# In **strong scaling** the job stays. Say a stays, too, at 50 µs, and b is 3 ns. **Predict**, for 100,000 strips:
+# In **strong scaling** the job stays the same. Say a is always 50 µs, and b 3 ns. **Predict**, for 100,000 strips:
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
@@ -227,7 +227,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the work per second over one rank's, divided by p.
+# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the work per second over p times one rank's.
 #
 # </details>
 
@@ -237,8 +237,8 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # | | what changes |
 # |---|---|
 # | a | some 2 µs per message with InfiniBand, 30 µs with TCP. It grows with p: in a tree of 1,024 ranks, 10 messages follow each other |
-# | b | far smaller on a GPU, so more ranks pay only for larger jobs; larger when work does not fill it |
-# | training | each step adds up one number per weight: for many ranks, a is about twice their bytes (out and back) over the network's rate, less what overlaps (lesson 06) |
+# | b | far smaller on a GPU, so more ranks pay only for larger jobs; larger on a half-empty GPU |
+# | training | each step adds up one number per weight: for many ranks, a is about twice these numbers' bytes over each rank's network rate, less overlap (lesson 06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -255,7 +255,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of them, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of its work: a may be all that is left.</details>
+# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of the work it had: a may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -271,7 +271,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# `Spawn` starts ranks from a running program. An **intercommunicator** connects the parent with its workers; it has two groups, and `rank` and `size` count in one's own. In a call with a root,
+# `Spawn` starts ranks from a running program. An **intercommunicator** connects the parent with its workers; it has two groups; `rank` and `size` are those in your own. In a call with a root,
 # the parent passes `root=MPI.ROOT`: "I am the root". The workers pass `root=0`: rank 0 of the other group. `Disconnect` separates the two sides when all
 # messages have arrived. First the worker; `%%writefile` writes a cell to a file:
 
@@ -297,7 +297,7 @@ if __name__ == "__main__":
     parent.Disconnect()
 
 # %% [markdown]
-# The parent does the job alone, too, with the same loop:
+# The parent first does the job alone, with the same loop:
 
 # %%
 # %%writefile code/spawn_pi.py
@@ -325,7 +325,7 @@ team.Disconnect()
 print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
 
 # %% [markdown]
-# **Predict:** will two workers be faster than one process, with a thousand strips and with twenty million? (The loop is pure Python: b is one or two hundred ns.)
+# **Predict:** will two workers be faster than one process, with a thousand strips and with twenty million? (The loop is pure Python: b is 100 to 300 ns.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
@@ -341,10 +341,10 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # </details>
 #
 # A rank need not run Python, either. MPI sees arrays, whatever language made them. `arctan_pi.c` and `arctan_pi.R` add up π = 4 − 4/3 + 4/5 − 4/7 + …, which is 4
-# arctan(1). First each rank adds one term, then the ranks share a million. After N terms the sum is 1/N off: how many ranks with one term each would six
+# arctan(1). First each rank adds one term, then the ranks share a million. After N terms the sum is about 1/N off: how many ranks with one term each would six
 # digits take?
 #
-# R's package Rmpi is usually built with the MPI of the operating system. The `mpiexec` of another MPI would start each rank alone, so `run_r` uses the system's `mpirun`.
+# R's package Rmpi is usually built with the MPI of the operating system. The `mpiexec` of another MPI would start processes that are all rank 0 of 1, so `run_r` uses the system's `mpirun`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -367,7 +367,7 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# Six digits would take a million ranks, so we share the terms. One more program for the series:
+# Six digits would take a million ranks, so we share the terms. One more function for the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -397,7 +397,7 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A computer rounds after every addition. Other numbers of ranks add the same strips in another order, and round at other points. All sums are
+# A computer rounds after every addition. Another number of ranks adds the same strips in another order, and rounds elsewhere. All sums are
 # right (the midpoint rule itself is further from π than they are from each other); they share 14 digits. Compare such results with a tolerance, never with `==`.
 #
 # </details>
@@ -462,6 +462,6 @@ for dtype in (torch.float32, torch.float64):
 #   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: parent, worker and the published times. The article prints `argos=` where
 #   `args=` belongs, and one copy of it lost `Disconnect`.
 # - L. Dalcin and others, [MPI for Python: dynamic process management](https://mpi4py.readthedocs.io/en/stable/tutorial.html#dynamic-process-management).
-# - G. Amdahl, [Validity of the single processor approach](https://doi.org/10.1145/1465482.1465560), 1967: the same job. J. Gustafson, [Reevaluating Amdahl's
+# - G. Amdahl, [Validity of the single processor approach](https://doi.org/10.1145/1465482.1465560), 1967: strong scaling. J. Gustafson, [Reevaluating Amdahl's
 #   law](https://doi.org/10.1145/42411.42415), 1988: people with more processors run larger jobs.
 # - D. Goldberg, [What every computer scientist should know about floating-point arithmetic](https://doi.org/10.1145/103162.103163), 1991.

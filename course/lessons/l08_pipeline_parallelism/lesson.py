@@ -75,10 +75,10 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# `requires_grad_()` makes autograd compute a gradient for what was received. The previous rank goes on from it with `y.backward(gradient)`, as if
-# the loss were there. `Isend`, because neighbours may send to each other at once.
+# `requires_grad_()` makes autograd compute a gradient for what was received. From that gradient the previous rank goes on with `y.backward(gradient)`, as if
+# it had the loss. `Isend`, because neighbours may send to each other at once.
 #
-# **GPipe** is the simplest schedule: all forwards, then all backwards.
+# **GPipe**, the simplest schedule: all forwards, then all backwards.
 
 
 # %%
@@ -122,7 +122,7 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/08_pipeline.py
 
 # %% [markdown]
-# The same sums, in the same order. Now the time. Ranks 0 and 1 hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they? (They take turns; the shortest of ten runs counts.)
+# None: the same sums, in the same order. Now the time. Ranks 0 and 1 (`pair`) hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they? (Of each, the shortest of ten runs counts.)
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -171,7 +171,7 @@ draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. With 3m slots of work, that is 3(m + p − 1) in all;
+# (b). Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. Plus 3m of work, that is 3(m + p − 1) in all;
 # one rank alone works 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one, and idle for (p − 1) / (m + p − 1) of the time.
 #
 # </details>
@@ -179,7 +179,7 @@ draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches! But let each of two ranks allocate only 64 MiB for a step. **Vote:** 32 micro-batches (a) still run, (b) run slowly, (c) fail. (With `-m mpi4py`, a rank that fails ends all.)
+# So take many micro-batches of 512 images! But let each of two ranks allocate only 64 MiB for a step. **Vote:** 32 micro-batches (a) still run, (b) run slowly, (c) fail. (With `-m mpi4py`, a rank that fails ends all.)
 
 # %%
 # %%writefile code/limited.py
@@ -201,7 +201,7 @@ with memory_limit(64 * 2**20):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). It dies asking for another half megabyte: GPipe keeps the activations of all 32 micro-batches before the first goes backward.
+# (c). A rank dies asking for another half MiB: GPipe keeps the activations of all 32 micro-batches before the first goes backward. (More recomputes them.)
 #
 # </details>
 #
@@ -228,7 +228,7 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# 33, too. 1F1B saves memory, not time. Rank s of p begins with p − s forwards (`warmup` + 1); then each backward frees a micro-batch before the next forward. So it holds at
+# It runs. And 33, too: 1F1B saves memory, not time. Rank s of p begins with p − s forwards (`warmup` + 1); then each backward frees a micro-batch before the next forward. So it holds at
 # most p − s.
 #
 # </details>
@@ -238,9 +238,9 @@ draw_schedules(cluster[0]["grids"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | 8 pipelines of 8 stages share one global batch: m is often smaller than you like |
-# | messages | small, between neighbours only, so stages often lie on different machines; real pipelines receive while they compute |
-# | stages | a language model's output layer and loss lengthen the last, its embedding enlarges the first |
+# | m | 8 pipelines of 8 stages share one global batch: m is often small |
+# | messages | small, between neighbours only, so pipelines often span machines; real pipelines receive while they compute |
+# | stages | a language model's output layer lengthens the last, its embedding enlarges the first |
 # | batch norm | sees one micro-batch at a time |
 # | 1F1B | in PyTorch: `torch.distributed.pipelining.Schedule1F1B` |
 
@@ -258,7 +258,7 @@ draw_schedules(cluster[0]["grids"])
 # Your GPipe has 8 stages and 8 micro-batches. Which change gives most images per second? (a) 1F1B, (b) 32
 # micro-batches of the same size, (c) links with twice the bandwidth.
 #
-# <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if the training bears so large a batch. Memory may then
+# <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if training bears that batch. Memory may then
 # need (a). (c): ranks mostly wait for computing, not messages.</details>
 
 # %% [markdown]
@@ -296,13 +296,13 @@ show(points, x="micro-batches", y="speed")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# On a quiet machine mostly below: messages take time, and stages are not quite equal. The shape is the formula's, which knows no measured time. If points jump, or lie above 2, other programs disturbed them: run the cells again.
+# On a quiet machine mostly below: messages take time, and stages are not quite equal. The shape is the formula's, though no measured time went into it. If points jump, or lie above 2, other programs disturbed them: run the cells again.
 #
 # </details>
 #
 # ### What can memory buy?
 #
-# What GPipe's authors published **recomputes**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
+# The GPipe of the paper also **recomputes**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
 # `Recomputed` of `course_lib` does it (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks, 8 micro-batches; GPipe, 1F1B, and GPipe with recomputing. **Predict:**
 # which of the three keeps least on rank 0, and which on rank 3?
 
@@ -329,7 +329,7 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Recomputed GPipe keeps the inputs of all micro-batches, and the activations of one while it goes backward. On rank 0 that is less than 1F1B keeps, on
+# Recomputed GPipe keeps the stage's input for every micro-batch, and the activations of one while it goes backward. On rank 0 that is less than 1F1B keeps, on
 # the others more: a stage here has only two linear layers, and with more of them the inputs weigh less. 1F1B can recompute, too. The price is a second forward: 4 slots per micro-batch instead of 3.
 #
 # </details>
@@ -356,7 +356,7 @@ for m in (4, 8, 32):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More, from m = 8 on: at most 11 activations of a chunk, half a rank's layers each, so as much as 5.5 micro-batches; 1F1B holds 4. With m = 4 there are no more than 4 to hold. And there are seven
+# More, from m = 8 on: up to 11 forwards of a chunk wait for their backward. A chunk is half a rank's layers, so they weigh as much as 5.5 micro-batches; 1F1B holds 4. With m = 4 there are no more than 4 to hold. And there are seven
 # boundaries to send across instead of three. The next figure shows m = 8, with chunk 1 in brown.
 #
 # </details>
@@ -373,7 +373,7 @@ schedule_grids(both)
 # %% [markdown]
 # **And without any bubble?** PipeDream, which introduced 1F1B, never waits for the end of a batch: a stage updates its weights after each backward. But between a micro-batch's forward and its
 # backward, the backwards of other micro-batches update the weights. So PipeDream keeps the old version for the backward: more memory, and a gradient that is **stale** when it is applied. This is not the training of one
-# process. What we wrote, 1F1B *with* a **flush** at the end of a batch, came later (PipeDream-Flush, Megatron-LM).
+# process. What we wrote, 1F1B *with* a **flush** (the pipeline runs empty before the weights change), came later (PipeDream-Flush, Megatron-LM).
 #
 # ### Which stage sets the pace?
 
@@ -399,8 +399,8 @@ if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
 
 # %% [markdown]
-# Filling and draining add 9 ms, and sleeps and messages the rest. The other three are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
-# makes the most expensive stage as cheap as possible. **Predict** for a CNN: if both halves have equally many weights, what share of the operations has the first?
+# Filling and draining add 9 ms; sleeps that last too long, and messages, add the rest. The other three ranks are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
+# makes the most expensive stage as cheap as possible. **Predict** for a CNN: if the cut splits the weights as evenly as whole layers allow, what share of the operations has the first stage?
 
 # %%
 # %%px --targets 0
@@ -420,7 +420,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 95 %: a convolution uses its few weights at every pixel, a linear layer uses each once. Cut by operations, the first half has 48 %.
+# 95 %: it has all convolutions, as one linear layer holds nearly all weights. But a convolution uses its few weights at every pixel, a linear layer uses each once. Cut by operations, the first stage has 48 %.
 #
 # </details>
 

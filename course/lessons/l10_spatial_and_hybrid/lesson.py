@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue can have 100,000 × 100,000 pixels: with all layers' outputs, too many for one GPU. So each rank gets a part of *every* image, a **tile**.
+# A scanned slide of tissue can have 100,000 × 100,000 pixels: with every layer's output, more than a GPU holds. So each rank gets a part of *every* image, a **tile**.
 # This is **spatial parallelism**. Our image is a page of handwritten digits, and our tiles are strips of rows.
 
 # %%
@@ -62,7 +62,7 @@ def strip(comm, page):
 
 
 # %% [markdown]
-# The simplest convolution is a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edge of an image, *padding* puts zeros: black.
+# A simple convolution is a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edge of an image, *padding* puts zeros: black.
 # Each of four ranks blurs its own 20 rows.
 
 # %%
@@ -99,7 +99,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# So each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**; a tile's ghosts are its **halo**. All it costs is two messages per rank:
+# So each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**; a tile's ghosts are its **halo**. Each rank sends at most two messages:
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -133,7 +133,7 @@ def return_ghost_rows(comm, gradient, width):
 first_try = return_ghost_rows
 
 # %% [markdown] tags=["subslide"]
-# PyTorch calls it through this class. `ctx` keeps what backward needs; backward returns a gradient, or `None`, per argument of forward.
+# PyTorch calls our backward through this class. `ctx` keeps what backward needs; backward returns a gradient, or `None`, per argument of forward.
 
 
 # %%
@@ -158,7 +158,7 @@ def convolve(comm, x, kernel):
 
 # %% [markdown] tags=["subslide"]
 # The loss is the sum of all blurred pixels. Each pixel is in 25 means, with a weight of 1/25, so its gradient should be 1, except at the edge of the page.
-# **Vote:** in the picture of the gradients (white: 1), the cuts are (a) invisible, since forward is right; (b) too dark; (c) too bright.
+# **Vote:** beside the cuts, the gradients (white: 1) are (a) 1, since forward is right; (b) smaller; (c) larger.
 
 # %%
 # %%px
@@ -245,7 +245,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a): the loss is a sum over pixels, divided by *all* pixels, however distributed. And (e): 0.3 % off, and lower. Would you have noticed? A comparison with one
+# (a): loss and gradients are sums over pixels, divided by *all* pixels, however distributed. And (e): 0.3 % off, even lower, which proves nothing. Would you have noticed? A comparison with one
 # process shows it.
 #
 # </details>
@@ -259,14 +259,14 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # |---|---|
 # | strips | get thinner, their halos do not: cut squares, whose halos include corners |
 # | waiting | compute the inner rows while the halo travels |
-# | links | halos travel in every layer: keep tiles inside a machine, replicas across machines |
+# | links | halos travel in every layer: if possible, keep tiles inside a machine, replicas across |
 # | batch norm | takes mean and variance over all tiles (and replicas, to match one process) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A tile needs the rows beyond the cut that its kernels read: its halo. Without it, there are seams.
-# - Forward copies pixels; backward adds the copies' gradients at the owner. Forget that: no error, and hardly the loss, will warn you.
+# - Forward copies pixels; backward adds the copies' gradients at the owner. Forget that: no error, hardly a change in the loss.
 # - Divide by *all* pixels, add over *all* ranks: tiles and replicas train like one process, up to rounding.
 
 # %% [markdown] tags=["slide"]
@@ -274,8 +274,8 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 #
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>Usually in between. After one exchange, neighbours both compute the pixels around each cut (More counts
-# them). (b) is right where latency outweighs them, (a) where it is nearly zero.</details>
+# <details><summary>What to listen for</summary>Usually in between: every few layers. With (b), neighbours both compute the pixels around each cut (More counts
+# them). (b) pays where latency exceeds that work, (a) where it is hidden.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -293,7 +293,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # ### Who trains on a large page?
 #
 # One page of 1024 × 1024 pixels in float32 has 4 MiB, and each rank may allocate 128 MiB. **Vote:** who trains? (a) One rank can: it has room for 32
-# pages. (b) Two can, one cannot. (c) Neither: every rank holds all weights. (Linux only.)
+# pages. (b) Two can, one cannot. (c) Neither: every rank holds all weights. (The cell runs on Linux only.)
 
 # %%
 from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
@@ -307,7 +307,7 @@ for ranks in (1, 2):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The weights are 400 numbers. What fills the memory are **activations**, which backward needs: many maps as large as the page.
+# (b). The weights are 400 numbers. What fills the memory is mostly **activations**, which backward needs: many maps as large as the page.
 # Two replicas cannot share one page. Two tiles can: each keeps half of every map, and a few ghosts.
 #
 # </details>
@@ -316,13 +316,13 @@ for ranks in (1, 2):
 # ### Must every layer ask its neighbours?
 #
 # Our network asks twice for two rows. It could ask once for four, since each convolution uses up two on each side: a **fused
-# halo**. Both neighbours then compute the rows at the cut. There is one trap. A signal, one row of numbers, shows it as well as an image.
+# halo**. Both neighbours then compute the first layer's rows at the cut. There is one trap. A signal, one row of numbers, shows it as well as an image.
 
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# Now an image of 64 × 64, cut into 2 × 2 tiles, and four convolutions, 3 × 3. We count what rank 0 sends, layer by layer and fused. The price of fusing: several ranks compute the pixels near the cuts.
-# **Predict** it for *twenty* fused layers on a larger tile, 64 × 64, with neighbours on all sides:
+# Now an image of 64 × 64, cut into 2 × 2 tiles, and four convolutions, 3 × 3. We count what rank 0 sends, layer by layer and fused. The price of fusing: several ranks compute the same pixels near the cuts.
+# **Predict** this price, compared with an exchange per layer, for *twenty* fused layers. Now one *tile* has 64 × 64 pixels, and neighbours on all sides:
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -355,14 +355,14 @@ outcome("Twenty fused layers compute how many times as many pixels?", times[20],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# A quarter of the messages, and hardly more bytes: the rows of all four exchanges travel in one. But the extra work grows faster than the
+# A quarter of the messages, and hardly more bytes: one exchange, four pixels wide, replaces four. (The second of its two messages takes the corners along.) But the extra work grows faster than the
 # number of layers: the first of twenty computes 102 × 102 pixels for a tile of 64 × 64. (With strides: `course_lib/theory/tiles.py`.)
 #
 # </details>
 #
 # ### Why not judge the tiles one by one?
 #
-# One could train on tiles as if they were images, without messages, and take the mean of the judgements. Each of the next images has 32 × 32 pixels and two marks;
+# One could train on tiles as if they were images, without messages, and take the mean of the judgements. Our images now have 32 × 32 pixels and two marks each;
 # the label says whether the marks are alike. Rank 0 trains on whole images, rank 1 judges tiles of 16 × 16 pixels, rank 2 tiles of 8 × 8. Guessing gives 50 %.
 #
 # Rank 3 is a *control*: tiles of 16, also without halos, but it adds up the features of all tiles *before* one judgement. **Predict** its accuracy.
@@ -403,8 +403,8 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 #
 # ### What else can be cut?
 #
-# The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction: GEMS, in lesson 17,
-# a lesson that combines up to five ways. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
+# The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction (**GEMS**): see lesson 17,
+# which combines up to five ways to cut. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
 
 # %% [markdown]
 # ## References

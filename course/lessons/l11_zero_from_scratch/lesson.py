@@ -4,7 +4,7 @@
 # able:
 #   - shard an optimizer with two collectives
 #   - predict which stage of ZeRO fits into a memory limit
-#   - say what else needs memory, and what helps against that
+#   - say what else needs memory, and what helps
 # more:
 #   - count the bytes that each stage sends
 #   - shard a model with FSDP2, and say what its settings trade
@@ -38,7 +38,7 @@ draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
 # Three rows of four are copies. **ZeRO**, the *Zero Redundancy Optimizer*, drops them from the optimizer state (stage 1), then also from the gradients (2) and the
-# weights (3). Each rank becomes the **owner** of a slice of every parameter, and updates only that slice.
+# weights (3). Each rank becomes the **owner** of a slice of every tensor, and updates only that. First, the data:
 
 # %%
 # %%px --save 11_zero.py
@@ -66,7 +66,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An owner needs only its slice of the summed gradient. A **reduce-scatter** gives it that (the `if`s are for section 3):
+# An owner needs only its slice of the summed gradient, from a **reduce-scatter** (the `if`s: see section 3):
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -78,7 +78,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices:
+# The optimizer gets only this rank's slices, views into the model:
 
 
 # %%
@@ -120,7 +120,7 @@ def update(comm, model, mine, optimizer):
 
 
 # %% [markdown]
-# **Vote:** on four ranks, (a) MPI reports an error, (b) the last loss is that of one rank, 0.0011, (c) it is much higher.
+# **Vote:** on four ranks, (a) MPI reports an error, (b) the last loss is 0.0011, as on one, (c) it is much higher.
 
 # %%
 # %%px
@@ -129,7 +129,7 @@ print(f"last loss {train(comm, stage=1):.4f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), and no rank complains. Each rank trains its own quarter of every weight, and never sees the others': four networks, each a quarter trained.
+# (c), and no rank complains. Each rank trains its quarter of every tensor, and never gets the others': four networks, each a quarter trained.
 #
 # </details>
 
@@ -151,8 +151,8 @@ print(f"last loss {train(comm, stage=1):.4f}")
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3:** a layer needs its full weights only while it runs. Hooks gather them `before` it runs, and free them `after`. Backward enters a layer at its
-# output: a hook there calls `before` again. Once a weight's gradient is complete, the weight is freed.
+# **Stage 3:** a layer needs its full weights only while it runs. Hooks gather them `before`, and free them `after`. Backward enters a layer at its
+# output: a hook there calls `before` again. Once a weight's gradient is complete, stage 2 sums it, then `free` runs.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -184,7 +184,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Forward also leaves **activations** for backward: here 64 + 128 + 10 (input, hidden, output) per image. **Vote:** how much of what a rank keeps in data parallelism
+# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image (input, hidden, output). **Vote:** how much of what a rank keeps in stage 0
 # is left in stage 3: (a) a quarter, (b) more, (c) less?
 
 # %%
@@ -193,8 +193,8 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images: they are no copies. Smaller batches help, or recomputing (lesson 08). Not drawn: the
-# layer that stage 3 gathers at the moment.
+# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images: they are no copies. Fewer images at once help, or recomputing (lesson 08). Not drawn: the
+# full weights and gradients of the layer at work.
 #
 # </details>
 
@@ -202,7 +202,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # ## 5 · Three limits
 #
 # Now 64 MiB of weights, so 256 MiB of model states. Each of *two* ranks may allocate 224, 176 or 144 MiB; activations and temporaries take
-# up to 10. **Predict** the lowest stage that trains: write it for each `"?"`. (Linux only.)
+# up to 10. **Predict** the lowest stage that trains: write it over each `"?"` below. (Linux only.)
 
 # %%
 from course_lib.effects import runs_within  # runs a job whose ranks may allocate so many MiB
@@ -222,7 +222,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # Stage 1: 64 + 64 + 128/2 = 192 MiB. Stage 2: 64 + 192/2 = 160. Stage 3: 256/2 = 128. On N ranks: 2 + 2/N, 1 + 3/N, 4/N numbers per
 # parameter. Why not always stage 3? It gathers weights twice per step, not once.
 #
-# Contest: lower 144. Who finds the smallest limit that still trains?
+# Contest: replace 144. Who trains with the least?
 #
 # </details>
 
@@ -231,9 +231,9 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16-bit training | 2 bytes per weight, often 2 per gradient, 12 for the optimizer (float32 copy, two averages), cut by stage 1 |
-# | messages | each for many parameters, while the GPU computes |
-# | stage 3 | on a slow network: cut inside each machine, which keeps a whole copy (More) |
+# | 16-bit training | 2 bytes per weight, often 2 per gradient; 12 for the optimizer (float32 copy, two averages): stage 1 cuts these |
+# | messages | one for many tensors, while the GPU computes |
+# | stage 3 | on a slow network: each machine keeps one copy, cut among its GPUs (More) |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
@@ -267,7 +267,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # %% [markdown]
 # ### What does a stage cost?
 #
-# Stage 2 keeps less than stage 0. Does it send more? We count what ranks send through the two collectives, and take the ring of lesson 04: in a
+# Stage 2 keeps less than stage 0. Does it send more? We count what ranks send in our two collectives, as if each were a ring (lesson 04): in a
 # reduce-scatter or an all-gather of n numbers on N ranks, each rank sends (N − 1)/N of n, in an all-reduce twice as much.
 
 # %%
@@ -312,7 +312,7 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.5 times. The ring's all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 update in between, and with one backward per step send no more than stage 0. Stage 3 gathers for forward,
+# 1.5 times. The ring's all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 put the update between the two. With one backward per step, they send as much as stage 0. Stage 3 gathers for forward,
 # frees, and gathers again for backward.
 #
 # </details>
@@ -321,7 +321,7 @@ outcome(
 #
 # ### What if it is still too large?
 #
-# **If one layer is too large:** stage 3 holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
+# **If one layer is too large.** Stage 3 holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
 # at a time. **Vote:** with 16 tiles, how much of a layer of 2.1 MB is gathered at once: (a) all, since backward needs it, (b) a sixteenth?
 
 # %%
@@ -341,7 +341,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 #
 # </details>
 #
-# **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. Our library keeps Adam's averages in files. The optimizer
+# **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. `Zero2` is our stage 2 as a class; `offload_state` keeps Adam's averages in files like those of `in_file`. The optimizer
 # stays as it was. (With GPUs, the host then usually runs Adam.) **Predict:** in which of six decimals, if any, will the loss change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
@@ -375,7 +375,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In none: a tensor in a file is a tensor. A model whose training does not fit into one device's memory, as in section 5, is *out-of-core* (Awan and others). Elsewhere the word means "kept on slower
+# In none: a tensor in a file is a tensor, whose pages the system fetches when needed. You may meet the word *out-of-core*: for Awan and others, a model whose training does not fit into one device's memory, as in section 5; elsewhere, "kept on slower
 # storage", as here.
 #
 # </details>
@@ -384,7 +384,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 #
 # **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one call, `fully_shard`: for every layer, then for the model.
 # It cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the
-# device `meta`, without memory, and cut first.)
+# device `meta`, without memory, and cut before it gets any.)
 
 # %%
 # %%px --timeout 100
@@ -412,7 +412,7 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# **HSDP**, hybrid sharding, cuts the model inside a machine, and each machine keeps a whole copy; ours are two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many of the 9,610
+# **HSDP**, hybrid sharding, cuts the model among the ranks of a machine, so each machine keeps one whole copy; ours are two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many of the 9,610
 # weights does rank 0 keep, and is the loss that of our stage 3?
 
 # %%
@@ -430,7 +430,7 @@ for name in ("sharded", "hybrid"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The loss is ours, to all six decimals. But four ranks do not keep a quarter each: ten rows of the last layer make 3, 3, 3 and 1. Ours cuts numbers, not rows.
+# The loss is ours, to all six decimals. But rank 0 keeps more than a quarter: FSDP2 cuts the ten rows of the last layer into 3, 3, 3 and 1. Ours cuts numbers, not rows.
 # HSDP keeps half: weights are gathered inside a machine, and only slices of gradients cross the network between machines.
 #
 # </details>

@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# **DeepSpeed** is the library of ZeRO's authors. Its **engine** holds model, optimizer and all communication. How the engine
+# **DeepSpeed** is the library of ZeRO's authors. Its **engine** holds model, optimizer and communication. How it
 # trains is written in a JSON file:
 
 # %%
@@ -41,8 +41,8 @@ Path("code/ds_config.json").write_text(json.dumps(keys, indent=2))
 # !cat code/ds_config.json
 
 # %% [markdown]
-# `torch_adam` takes PyTorch's Adam, which needs no compiler. From stage 1 on, gradients travel in buckets of 2,000,000 numbers.
-# The program's images look like CIFAR-10's, but we drew them.
+# `torch_adam` takes PyTorch's AdamW, which needs no compiler. From stage 1 on, gradients travel in buckets of up to 2,000,000 numbers, larger layers alone.
+# The images look like CIFAR-10's, but we drew them.
 
 # %%
 # %%px --save 12_train.py
@@ -107,7 +107,7 @@ def network(width):
 
 # %% [markdown]
 # Each update uses 48 images, the **global batch**. A rank computes at most 12 at a time, a **micro-batch**. It may add up the gradients of several
-# micro-batches before an update. Two more keys say so ("gpu" means rank).
+# micro-batches before an update. Two keys give their size and number ("gpu" means rank).
 
 # %% tags=["exercise: 12.1"]
 
@@ -115,7 +115,7 @@ def network(width):
 # Four minutes up to here, five for the exercise. A wrong answer trains with another global batch: the next cell shows it.
 
 # %% [markdown] tags=["subslide"]
-# A step is three calls: `engine(…)`, `engine.backward`, `engine.step`. DeepSpeed averages over micro-batches and ranks.
+# Each micro-batch is three calls: `engine(…)`, `engine.backward`, `engine.step`. DeepSpeed averages over micro-batches and ranks.
 
 
 # %%
@@ -145,7 +145,7 @@ if __name__ == "__main__":
             print(f"images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Four ranks took three steps on the same 48 images. **Vote:** how many decimals of these losses will *one* process repeat? (a) None, (b) one, (c) all three.
+# Four ranks took three steps. **Vote:** how many decimals of these losses will *one* process repeat? (a) None, (b) one, (c) all three.
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -153,15 +153,15 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All three: one process adds up four micro-batches, four ranks have one each. If yours differ, look at the images per update.
+# All three: one process adds up four micro-batches, four ranks have one each. If not, look at the images per update.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A real limit
 #
-# Each of the 33 million parameters takes 16 bytes: 504 MiB of weights, gradients and Adam's two averages. We start jobs whose ranks may
-# allocate 560 MiB, besides what the libraries took for a tiny network. (Linux only.) **Vote:** stage 0 (a) trains, (b) fails.
+# Each of the 33 million parameters takes 16 bytes: 504 MiB of weights, gradients and Adam's two averages. Each rank may
+# allocate 560 MiB more than a tiny network took. (Linux only.) **Vote:** stage 0 (a) trains, (b) fails.
 
 # %%
 from course_lib.effects import runs_within
@@ -177,7 +177,7 @@ def trains(mib, **zero):
 trains(560, stage=0)
 
 # %% [markdown]
-# In the JSON it is one character, 1 in place of 0:
+# In the JSON, one character:
 
 # %%
 trains(560, stage=1)
@@ -185,7 +185,7 @@ trains(560, stage=1)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b): stage 0 copies all gradients into one bucket, 4 bytes more per parameter. In stage 1, each rank keeps averages for a quarter of the parameters.
+# (b): stage 0 copies the gradients, here into one bucket: 4 bytes more per parameter. In stage 1, a rank keeps a quarter of the averages.
 #
 # </details>
 #
@@ -197,7 +197,7 @@ trains(560, stage=1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Only stage 2. But lesson 11's stage 3 keeps least! What the ranks send will tell why.
+# Only stage 2: stage 1 keeps all gradients, and copies of its slice. But stage 3 should keep least! What it sends will tell.
 #
 # </details>
 
@@ -205,7 +205,7 @@ trains(560, stage=1)
 # ## 3 · What does it send?
 #
 # ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3, gathering weights in forward and again in backward. (All times
-# (N − 1)/N.) We count what DeepSpeed, with its defaults, gives to its backend, torch_mpi4py: all calls go through `_run`.
+# (N − 1)/N.) We leave that out. We count what DeepSpeed, with its defaults, gives to our backend, torch_mpi4py, through `_run`.
 
 # %%
 predict("How many numbers per parameter does stage 1 send?", None)
@@ -231,7 +231,7 @@ def listen(group, operation, options, *given):
 
 
 # %% [markdown]
-# We count the third step, of a smaller network: two prepare. `continue_with` brings our keys if yours fail.
+# We count the third step of a smaller network; two warm up. `continue_with` brings our keys if yours fail.
 
 # %%
 continue_with("12.1")
@@ -260,12 +260,12 @@ cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
 # Stage 1 needs each gradient's sum on one rank only. But `use_multi_rank_bucket_allreduce` is true by default: DeepSpeed all-reduces whole buckets, fewer messages but
 # twice the numbers. Then it gathers the new weights.
 #
-# Stage 3 gathers weights once: they stay from forward to backward, and a rank holds all weights *and* its slice. Two keys allow it to keep a
-# billion numbers, and we have 33 million. That is why it died.
+# Stage 3 gathers weights once: they stay for backward, and a rank holds all *and* its slice. Two keys allow it to keep a
+# billion numbers each; the network that died has 33 million.
 #
 # </details>
 #
-# Now each sum goes to one rank, and stage 3 keeps nothing gathered. **Vote:** stage 3 now sends (a) 1, (b) 2, (c) 3. And does it survive 420 MiB?
+# Now each sum goes to one rank, buckets shrink, and stage 3 keeps nothing gathered. **Vote:** stage 3 now sends (a) 1, (b) 2, (c) 3. And does it survive 420 MiB?
 
 # %%
 # %%px --timeout 200
@@ -282,7 +282,7 @@ trains(420, stage=3, **cluster["sparing"][0])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (c), and yes: the paper's numbers. DeepSpeed's defaults spend memory to save bytes in stage 3, bytes to save messages in stages 1 and 2. Stages 2 and 3 send for every micro-batch.
+# (c), and yes: the paper's numbers. DeepSpeed's defaults spend memory to save bytes in stage 3, bytes to save messages in stages 1 and 2. Stages 2 and 3 send gradients per micro-batch, 0 and 1 per update.
 #
 # </details>
 
@@ -291,9 +291,9 @@ trains(420, stage=3, **cluster["sparing"][0])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in a Slurm job (lesson 14); the JSON stays, 48 images are too few |
+# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in a Slurm job (lesson 14); the same JSON, but more than 48 images |
 # | buckets | 500 million numbers by default: 1 GB in 16 bits |
-# | `overlap_comm` | from stage 1 on: sends during backward, with a second bucket |
+# | `overlap_comm` | from stage 1 on, default in 3: sends during backward, with a second bucket |
 # | 32-bit copy | from stage 1 on, a copy of each rank's slice, even of 32-bit weights |
 
 # %% tags=["exercise: 12.q4", "subslide"]
@@ -302,7 +302,7 @@ trains(420, stage=3, **cluster["sparing"][0])
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - Every stage trains like one process, up to rounding (and batch norm, dropout).
+# - Every stage should train like one process, up to rounding, batch norm, dropout.
 # - Take the lowest stage that fits, and measure: its number promises neither memory nor bytes sent.
 
 # %% [markdown] tags=["slide"]
@@ -311,7 +311,7 @@ trains(420, stage=3, **cluster["sparing"][0])
 # Your model fits in stage 0 with 2 GB to spare. A colleague wants stage 2 "to be safe for longer texts". What do you try? (a) Stage 2, (b) stage 0 with
 # smaller micro-batches, (c) stage 1.
 #
-# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b), it sends nothing more. At micro-batch 1: (c).</details>
+# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b), it sends nothing more. At micro-batch 1: (c) frees room.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -347,14 +347,14 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# The program `zero_to_fp32.py`, which DeepSpeed puts beside their folder, joins the weights in 32 bits. To resume on another number of ranks,
+# The program `zero_to_fp32.py`, which DeepSpeed puts beside the folder `first`, joins the weights in 32 bits. To resume on another number of ranks,
 # `ds_to_universal` rewrites the files as a **universal checkpoint**: one folder per parameter. All are pickles, which can run any code: load only your own.
 #
 # ### What if no stage fits?
 #
 # **ZeRO-Offload** moves gradients and optimizer state to the host's memory, and updates there, on the CPU: per 16-bit parameter, 2 bytes of gradient go down and 2
-# bytes of weight come back. **ZeRO-Infinity** moves weights and states to a disk (NVMe) as well, a layer at a time. The keys are `offload_optimizer` and
-# `offload_param`. Without a GPU there is nothing to move: host and device are the same memory, and DeepSpeed by default wants its compiled CPU Adam.
+# bytes of weight come back. **ZeRO-Infinity** moves weights too, and all of it to a disk (NVMe) if need be, piece by piece. The keys are `offload_optimizer` and
+# `offload_param`. We run neither: without a GPU, host and device are the same memory, and DeepSpeed's own CPU Adam needs a compiler.
 #
 # ### As others write it
 #

@@ -1,5 +1,7 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +43,11 @@ def grid(schedule: Schedule, backward: int = 2) -> list[str]:
         mark = letter if span.action.kind == "F" else "ABCDEFGHIJ"[span.action.microbatch]
         lanes[span.rank][int(span.start) : int(span.end)] = [mark] * int(span.end - span.start)
     return ["".join(lane) for lane in lanes]
+
+
+def test_naive_is_one_microbatch_at_a_time() -> None:
+    assert drawn(naive(3, 2)) == ["F0 B0 F1 B1"] * 3
+    assert grid(naive(3, 2)) == ["0......AA1......BB", ".0...AA...1...BB..", "..0AA......1BB...."]
 
 
 def test_gpipe_fills_and_drains_once() -> None:
@@ -135,6 +142,10 @@ def test_a_gradient_that_leaves_before_the_weights_are_done_is_not_waited_for() 
     assert makespan(waiting) == 9, "one stage waits for nobody"
 
 
+def test_stages_may_take_different_times() -> None:
+    assert makespan(simulate(gpipe(2, 3), [1, 4], lambda action: 0.0)) == 1 + 3 * 4
+
+
 def test_a_schedule_that_swaps_forward_and_backward_is_named_as_stuck() -> None:
     swapped = one_f_one_b(2, 2)
     swapped[1] = swapped[1][::-1]
@@ -191,6 +202,17 @@ def test_a_message_without_a_sender_or_a_receiver_is_refused(missing: Action, sa
         simulate(schedule, 1, 1)
 
 
+def test_replicas_of_different_depth_are_refused() -> None:
+    shallow = [replace(action, replica=1) for action in gpipe(1, 1)[0]]
+    with pytest.raises(ValueError, match="has F0' of stage 0 and nowhere F0' of stage 1"):
+        simulate([actions + shallow * (rank == 0) for rank, actions in enumerate(gpipe(2, 1))], 1, 1)
+
+
+def test_forwards_alone_are_a_schedule() -> None:
+    forwards = [[action for action in actions if action.kind == "F"] for actions in gpipe(3, 2)]
+    assert makespan(simulate(forwards, 1, 1)) == 4
+
+
 def test_a_micro_batch_that_is_left_out_is_refused() -> None:
     schedule = [[action for action in actions if action.microbatch != 1] for actions in gpipe(2, 3)]
     with pytest.raises(ValueError, match=r"micro-batches \[0, 2\] leaves some out"):
@@ -202,3 +224,21 @@ def test_gems_is_at_most_as_many_times_as_fast_as_its_bound(p: int, pairs: int, 
     b = f + longer
     speedup = 2 * pairs * p * (f + b) / gems_seconds(p, 2 * pairs, f, b)
     assert speedup <= (f + b) / (b + f / p) + 1e-12
+
+
+def test_times_that_do_not_fit_the_stages_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 times, the least 1 s, for 3 stages"):
+        simulate(gpipe(3, 2), [1, 1], 1)
+    with pytest.raises(ValueError, match=r"the least -1 s"):
+        simulate(gpipe(2, 2), 1, -1)
+    with pytest.raises(ValueError, match=r"a transfer of -0.5 s"):
+        simulate(gpipe(2, 2), 1, 1, transfer=-0.5)
+
+
+@pytest.mark.parametrize("schedule", [gpipe(2, 4), one_f_one_b(3, 5)])
+def test_a_micro_batch_that_does_not_go_back_is_refused(schedule: Schedule) -> None:
+    lost = [
+        [action for action in actions if (action.kind, action.microbatch) != ("B", 3)] for actions in schedule
+    ]
+    with pytest.raises(ValueError, match="F3 of stage 0 and nowhere its B3, so the gradient would lack"):
+        simulate(lost, 1, 2)
