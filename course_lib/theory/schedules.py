@@ -265,7 +265,7 @@ def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
 def _check_messages(schedule: Schedule, last: int) -> None:
     """Raise ValueError if an action is missing that computes what another needs, or that receives it.
 
-    Where anything goes backward, everything must: a micro-batch without its B would be missing in the gradient.
+    Where anything goes backward, everything must: else the gradient would lack a micro-batch.
     """
     present = {action for actions in schedule for action in actions}
     trains = any(action.kind == "B" for action in present)
