@@ -146,14 +146,12 @@ def _backward(stage: Stage, plan: Plan) -> Quantity:
     loss = stage.layers[-1].kept if stage.layers[-1].name == "loss" else NOTHING
     kept = loss if plan.recompute else total("bytes", [(layer.name, layer.kept) for layer in stage.layers])
     inside = stage.layers[0].keeps_input and not plan.recompute  # in `kept`
-    copies = (stage.index > 0) + (not inside)
+    copies = int(stage.index > 0 and not inside)
     return derived(
         "in_flight * (copies * received + sent) + (in_flight - 1) * kept + at_the_fullest",
         "bytes",
         in_flight=in_flight,
-        copies=counted(
-            copies, "copies of the input: one to send its gradient back, one that layers may change"
-        ),
+        copies=counted(copies, "the received input, unless the first layer's activations have it"),
         received=stage.received,
         sent=stage.sent,
         kept=kept,
@@ -165,13 +163,11 @@ def _moment(stage: Stage, plan: Plan) -> Quantity:
     """The moment of one micro-batch's backward pass when its activations and buffers are most."""
     kept: list[tuple[str, Quantity]] = []
     moments = []
-    if plan.recompute and plan.pipeline > 1 and not stage.layers[0].keeps_input:
-        kept.append(("inputs", stage.received))
     for index, layer in enumerate(stage.layers):
         before = total("bytes", kept)
         alone = plan.recompute and plan.pipeline == 1 and layer.name == "block"  # recomputed by itself
         kept.append((layer.name, stage.layers[index - 1].output if alone else layer.kept))
-        again = [("recomputed", layer.kept), ("outputs", layer.output)] if alone else []
+        again = [("recomputed", _without_input(stage, index)), ("outputs", layer.output)] if alone else []
         held = _ends(stage, index, plan)
         widest, finished = _buffers(stage.layers, index, plan)
         moments += [
@@ -194,6 +190,14 @@ def _moment(stage: Stage, plan: Plan) -> Quantity:
             ),
         ]
     return max(moments, key=lambda moment: moment.value)
+
+
+def _without_input(stage: Stage, index: int) -> Quantity:
+    """What a recomputed layer keeps beside its input, which was there before."""
+    layer = stage.layers[index]
+    if not (index and layer.keeps_input):
+        return layer.kept
+    return derived("kept - input", "bytes", kept=layer.kept, input=stage.layers[index - 1].output)
 
 
 def _ends(stage: Stage, index: int, plan: Plan) -> Quantity:
