@@ -192,6 +192,7 @@ def run_schedule(
     wait for its message.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
+    simulate(schedule, 1, 1)  # raises if it can never finish, or lacks an action
     neighbours = Neighbours(comm, owners(schedule), recorder)
     return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
 
@@ -217,10 +218,7 @@ def run_actions(
 
 
 def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, microbatches: int) -> None:
-    """Raise ValueError on every rank, before the first message, unless each has what its schedule needs.
-
-    And unless the schedule can finish, and takes every micro-batch back.
-    """
+    """Raise ValueError on every rank, before the first message, unless each has what its schedule needs."""
     if len(schedule) != comm.size:
         raise ValueError(
             f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for {comm.size} ranks"
@@ -242,7 +240,6 @@ def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, mi
             raise ValueError(
                 f"rank {rank} has no module for (replica, stage) {missing[0]}; its schedule needs one"
             )
-    simulate(schedule, 1, 1)  # raises if it can never finish
 
 
 def make_pipeline_step(
@@ -263,6 +260,7 @@ def make_pipeline_step(
         )
 
     check_schedule(comm, schedule, modules, count)
+    simulate(schedule, 1, 1)  # raises if it can never finish, or lacks an action
     actions, rank_of = schedule[comm.rank], owners(schedule)
 
     def step(batch: Batch) -> float:
