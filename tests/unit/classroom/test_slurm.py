@@ -66,7 +66,8 @@ def test_an_allocation_is_found_without_saying_and_its_end_is_told(slurm_lab):
         one_rank_on_each_of(NODES, notebook)
         slurm(slurm_lab, "scancel", job)
         ran = notebook.run(WHERE, within=90)
-        assert re.match(rf"HangError: Slurm job {job} has ended.*; get a new allocation", ran.error), ran.text
+        # Whether Slurm's word or the hosts' silence comes first, the cell says what ended and what to do.
+        assert re.search(rf"Slurm job {job} has ended.*; get a new allocation", ran.error), ran.text
 
 
 def test_a_node_of_the_job_that_dies_is_named_and_the_notebook_goes_on_without_it(slurm_lab):
