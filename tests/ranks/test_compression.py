@@ -303,7 +303,7 @@ def test_settings_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MP
     with pytest.raises(ValueError, match="no trainable parameters"):
         TopK(comm, nn.ReLU(), fraction=0.5)
     if comm.size > 1:
-        with pytest.raises(ValueError, match=r"or in fraction; .* the same settings"):
+        with pytest.raises(ValueError, match=r"or fraction; .* the same settings"):
             TopK(comm, nn.Linear(2, 1), fraction=0.5 + comm.rank / 10)
         with pytest.raises(ValueError, match="the same model"):
             PowerSGD(comm, nn.Linear(2 + comm.rank, 1), matrix_rank=1)

@@ -228,7 +228,7 @@ def test_periods_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MPI
     with pytest.raises(ValueError, match="at least 1"):
         LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=0)
     if comm.size > 1:
-        with pytest.raises(ValueError, match=r"or in period; .* the same settings"):
+        with pytest.raises(ValueError, match=r"or period; .* the same settings"):
             LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1 + comm.rank)
 
 

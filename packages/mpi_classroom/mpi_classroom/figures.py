@@ -78,11 +78,15 @@ class _OwnSettings:
         self.users: Look = {}
 
     def begin(self) -> None:
-        """Put the user's settings aside, until the figures that are begun are finished."""
-        if not self.users:
-            self.users = dict(SETTINGS)
+        """Put the user's settings aside, until the figures that are begun are finished.
+
+        Settings that changed since the last begin are the user's: the figures before it had failed.
+        """
+        if any(SETTINGS[name] != value for name, value in DEFAULTS.items()):
+            begun, self.users = bool(self.users), dict(SETTINGS)
+            self.unfinished.clear()
             SETTINGS.update(DEFAULTS)
-            if (shell := notebook_shell()) is not None:  # where a figure may fail and leave them aside
+            if not begun and (shell := notebook_shell()) is not None:  # a figure may fail and leave them aside
                 shell.events.register("post_execute", self.restore)
 
     def finish(self, figure: Figure) -> None:

@@ -55,6 +55,15 @@ def test_a_figure_depends_on_nothing_that_a_user_has_configured(make, theirs):
     assert make().png() == AS_SHIPPED[make]
 
 
+def test_a_figure_that_failed_leaves_nothing_to_the_next():
+    with matplotlib.rc_context({"lines.linewidth": 8.0}):
+        failed, _ = new_figure("Never finished")
+        with matplotlib.rc_context(THEIRS):  # set after the failure, so not to be overwritten
+            assert one().png() == AS_SHIPPED[one]
+            assert Line2D([0], [0]).get_linewidth() == 9.0
+    assert failed.axes
+
+
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("name", ["lines.linewidth", "hatch.linewidth", "font.size", "text.color"])
 def test_a_figure_made_with_the_users_settings_is_noticed(make, name, monkeypatch):
