@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is that path. The data: handwritten digits.
+# We train on handwritten digits. Cells marked `--save` also fill a program, `code/06_by_hand.py`, and `__file__` is its path.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -63,7 +63,7 @@ draw = np.random.default_rng(0)  # the same on every rank, so all ranks know eve
 batches = [draw.choice(len(images), BATCH, replace=False) for _ in range(STEPS)]
 
 # %% [markdown] tags=["subslide"]
-# Here is the training loop that you know, with five new lines. `team` holds the ranks that train together.
+# Here is the training loop that you know. Five of its lines are new, and numbered. `team` is the communicator of the ranks that train together.
 
 
 # %%
@@ -87,7 +87,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 1 calls `broadcast_weights`. `numbers` shows MPI a tensor's memory as a flat array.
+# Line 1 calls `broadcast_weights`. MPI wants arrays, so `numbers` shows it a tensor's memory as one flat array.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -103,7 +103,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# A test on new images:
+# At the end, we count how many new images the network reads correctly.
 
 
 # %%
@@ -117,8 +117,9 @@ def report(team, rate=1.0):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3's `share_of_loss` is still missing. Let us try the mean loss: first each rank alone (`COMM_SELF`; rank 0 prints) with all 128 images, then
-# four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
+# One function is missing: `share_of_loss`, in line 3. The obvious choice is the mean loss, as in every training loop. Let us run it twice. In
+# `COMM_SELF` a rank is alone and takes all 128 images of a batch; in `comm`, four ranks take 32 each. **Vote:** the four learn (a) as much as the one, (b)
+# less, (c) nothing.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -133,11 +134,11 @@ report(comm, rate=1.0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). They guess: about one image in ten is right. And no error message.
+# (c). The four guess: about one image in ten is right. And nothing warned us.
 #
 # </details>
 #
-# And with a tenth of the rate? **Vote:** the four read (a) fewer images correctly than one, (b) as many, (c) more.
+# Perhaps the rate is too large? We take a tenth. **Vote:** the four now read (a) fewer new images correctly than the one, (b) as many, (c) more.
 
 # %%
 # %%px
@@ -147,12 +148,14 @@ report(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Judged by new images, four ranks look *better*: ship it! The first loss betrays them: 9.32 is four times 2.33.
-# Each rank takes the *mean* over its shard, and lines 4 and 5 *add* four means. So a rate of 0.1 acts like 0.4. (The optimizer Adam nearly hides it.)
+# (c). Judged by new images, four ranks look *better*: ship it! Only the first loss betrays them: 9.32 is four times 2.33.
 #
-# Prove it: one rank at 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
+# Each rank takes the *mean* over its shard, and line 4 *adds* the gradients of four means. So all steps are four times as long, as if the rate were 0.4.
+# Line 5 adds four means, too, so even the printed loss is four times too large.
 #
 # </details>
+#
+# If that explains it, you can **predict** all six decimals of the last loss of *one* rank at a rate of 0.4:
 
 # %%
 # %%px
@@ -168,8 +171,8 @@ report(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# Two lines complete the program. Three ranks: 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
-# or three, (c) all six. Then run both cells.
+# Two lines complete the program. Three ranks share a batch as 43, 43 and 42 images. **Vote:** in how many decimals does their last loss agree with that of
+# one rank? (a) None, (b) two or three, (c) all six.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -184,9 +187,9 @@ if __name__ == "__main__":
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c), all six. Each rank adds the losses of *its* images and divides by the *whole* batch:
-# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding* (coarser in float32).
+# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training, up to rounding.
 #
-# Two layers break this. **Batch norm** normalises over the images at hand: 128 on one rank, 42 or 43 on three. On GPUs,
+# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 128 on one rank, 42 or 43 on three. On GPUs,
 # `SyncBatchNorm` repairs that. **Dropout** draws other units than one process would.
 #
 # </details>
@@ -194,7 +197,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Before every sum, the ranks now sleep for 0, 5, 10 or 20 ms; a secret draw makes one the last, the **straggler**. Each times `sum_gradients`.
+# Training is right now. Is it fast? A sum needs all ranks, and one of ours will be late. Before every sum the ranks sleep for 0, 5, 10 or 20 ms, by a
+# secret draw; who comes last is the **straggler**. Each rank measures how long it spends in `sum_gradients`.
 
 # %%
 # %%px
@@ -215,7 +219,7 @@ row = {"labels": {"rank": f"rank {comm.rank}"}, "value": np.median(seconds)}
 show(cluster["row"], x="rank", y="time in sum_gradients")
 
 # %% [markdown]
-# Accuse one: write its number in place of `None`.
+# Who comes last? Accuse one: write its number in place of `None`.
 
 # %%
 predict("Which rank comes last?", None)
@@ -233,8 +237,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 20 ms late   ···················· sum
 # ```
 #
-# The one with the *shortest* bar: it waits for nobody. The longest is the punctual rank's; a faster network would
-# hardly shorten it. (If *all* were long, it might.)
+# The rank with the *shortest* bar: when it comes, the others are there, and it waits for nobody. The longest bar belongs to the punctual rank. A faster
+# network would hardly shorten it. (If *all* bars were long, it might.)
 #
 # </details>
 
