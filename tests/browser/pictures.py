@@ -53,13 +53,15 @@ comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 left, right = (rank - 1) % size, (rank + 1) % size""",
     "cluster.dashboard()",
-    """%%px --timeout 5
+    """%%px --timeout 3
 for numbers in (10, 100, 125_000):  # from 80 bytes to 1 MB: all ranks send, then receive
     mine, theirs = np.full(numbers, rank), np.empty(numbers, int)
-    time.sleep((rank + 1) / 4)  # stands for computing
+    time.sleep((rank + 1) / 8)  # stands for computing
     comm.Send(mine, dest=right)
     comm.Recv(theirs, source=left)""",
 )
+# It ends after three seconds, when a cell would begin to say what the ranks do, once a second: beside lanes
+# that move ten times a second, that line would be behind them.
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 CIRCLE = "Circle of waiting"
 
