@@ -67,7 +67,7 @@ CIRCLE = "Circle of waiting"
 
 FIRST_SECONDS, STILL_SECONDS, LAST_SECONDS = 1.2, 0.8, 4.0  # the first frame, any other at most, the last
 COLOURS = 255
-LARGEST, FEWEST, SHORTEST, LONGEST = 2_000_000, 20, 8.0, 14.0  # bytes, frames and seconds of the animation
+LARGEST, FEWEST, SHORTEST, LONGEST = 2_000_000, 15, 8.0, 14.0  # bytes, frames and seconds of the animation
 
 
 @dataclass(frozen=True, slots=True)
