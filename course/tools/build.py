@@ -282,8 +282,8 @@ def _says(path: Path, text: str) -> bool:
 def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLINES) -> list[float]:
     """Run all cells in `folder` with a fresh kernel and keep their outputs in `notebook`.
 
-    Returns when each code cell began, and the end, in seconds of one clock. Raises BuildError at the first error, or when a cell or the
-    whole takes too long. No process is left.
+    Returns when each code cell began, and the end, in seconds of one clock. Raises BuildError at the first
+    error, or when a cell or the whole takes too long. No process is left.
     """
     began = list[float]()
     run = NotebookRun(notebook, deadlines, lambda number, cells: began.append(time.monotonic()))
@@ -391,7 +391,7 @@ def build(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
 
 
 def run_times(ran: NotebookNode, clock: Sequence[float], target: Path) -> dict[str, dict[str, int]]:
-    """The seconds of core and More and of the core's sections, none longer than the notebook `target` says."""
+    """The seconds of core and More, and of the core's sections; none is longer than `target` says already."""
     core = [of for cell, of in zip(ran.cells, in_core(ran.cells), strict=True) if is_run(cell)]
     times = {RUN_SECONDS: seconds_by_part(core, clock), SECTION_SECONDS: seconds_by_section(ran.cells, clock)}
     if not run_seconds(target) or drift(target) is not None:

@@ -8,7 +8,7 @@ predictions, the solution of the core's exercise. In the README such a part is a
 walk through a track, the clock is computed: the times of the headings from the track's schedule, those of the
 rows from the sections that they name. An exercise has its six minutes, a question one, each **vote** of a row
 one and each **guess** half a minute. The core's two minutes of runs go to the sections that run, as the build
-measured them. What is left of the slot is divided by what there is to read. All other words are written by hand.
+measured them. What is left of the slot is divided by what there is to read. Other words are written by hand.
 """
 
 import re
@@ -162,7 +162,7 @@ def list_of_lessons(course: Sequence[LessonSource]) -> str:
 
 
 def core_parts(lesson: LessonSource) -> Iterator[tuple[str, float, float]]:
-    """The heading, the minutes of a reader, and those of an exercise or a question, for each piece of the core.
+    """For each piece of the core its heading, a reader's minutes, and those of an exercise or a question.
 
     Runs and the discussion are not among them.
     """
@@ -180,7 +180,7 @@ def core_parts(lesson: LessonSource) -> Iterator[tuple[str, float, float]]:
 
 
 def section_minutes(lesson: LessonSource) -> dict[str, tuple[float, float]]:
-    """Reading, and exercises and questions, of each section of the core; what comes before the first is Setup's.
+    """Minutes of reading and of exercises and questions, by section; what comes before the first is Setup's.
 
     The warm-up is left out.
     """
@@ -200,7 +200,7 @@ def run_minutes(lesson: LessonSource) -> dict[str, float]:
 
 
 def vote_minutes(words: str) -> float:
-    """What the votes and guesses of a row take; a vote on the question that is on the screen has its minute."""
+    """What votes and guesses of a row take; a vote on the question that is on the screen has its minute."""
     found = [kind.lower() for kind in BOLD.findall(words)]
     votes = found.count("vote") - len(QUESTION.findall(words.partition("|")[0]))
     return MINUTES_PER_VOTE * max(0, votes) + MINUTES_PER_GUESS * found.count("guess")

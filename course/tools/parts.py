@@ -37,7 +37,7 @@ def seconds_by_part(core: Sequence[bool], clock: Sequence[float]) -> dict[str, i
 
 
 def seconds_by_section(cells: Sequence[NotebookNode], clock: Sequence[float]) -> dict[str, int]:
-    """The whole seconds that the core's cells ran, by the heading above them; sections without cells have none.
+    """The whole seconds that the core's cells ran, by the heading above them; no cells, no entry.
 
     `clock` is when each of the code cells that are not empty began, and the end.
     """

@@ -113,7 +113,7 @@ def shares(slots: Sequence[Slot], count: int) -> list[list[Slot]]:
 def with_breaks(slots: Sequence[Slot], length: int) -> list[Slot]:
     """`slots` with the breaks of a session of `length` minutes, where they make the longest stretch short.
 
-    The last break may come after the last of them if there is much time left, which learners use as they like.
+    The last break may come after the last of them if much time is left, which learners use as they like.
     """
     count = (length > WITHOUT_BREAK) + (length > WITH_ONE_BREAK)
     after = length - sum(slot.minutes for slot in slots) - count * BREAK

@@ -3,8 +3,9 @@
     minutes = words / 180  +  5 s per line of code  +  6 per exercise  +  1 per question
               +  in a core 2 for runs and predictions, and 3 for the discussion;  in More the run time
 
-A question of the warm-up takes 2 min; a prediction is part of reading. Docstrings and comments are words. Imports are not read, nor is a line of code
-that was there before. The run time is what the build measured and wrote into the notebook.
+A question of the warm-up takes 2 min; a prediction is part of reading. Docstrings and comments are words.
+Imports are not read, nor is a line of code that was there before. The run time is what the build measured
+and wrote into the notebook.
 
 Arrival, breaks, votes and questions take a third of a workshop: cores fill two thirds of a track's hours.
 A workshop that runs lessons one after the other skips the warm-ups.
