@@ -40,11 +40,6 @@ def one_sentence() -> Iterator[None]:
 
     try:
         yield
-        sys.stdout.flush()
-    except (
-        BrokenPipeError
-    ):  # who reads has read enough, as `head` has; Python must not flush the rest at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (CourseError, OSError) as error:
         typer.echo(f"course: {error}", err=True)
         raise typer.Exit(1) from None
