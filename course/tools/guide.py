@@ -13,7 +13,7 @@ measured them. What is left of the slot is divided by what there is to read. Oth
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -247,17 +247,13 @@ def class_minutes(lesson: LessonSource, rows: Sequence[tuple[str, str]], length:
     """What each section takes in a class that has `length` minutes for all of them, without the discussion.
 
     `rows` are those of the walk: a section, and what the instructor does. Raises ValueError if they name
-    another section or have them in another order, or if too little time is left for reading.
+    another section or have them in another order, if no run times of the sections are known, or if too
+    little time is left for reading.
     """
-    sections = section_minutes(lesson)
+    sections, runs = section_minutes(lesson), run_minutes(lesson)
     sections.pop("Discuss", None)
-    order = [*sections, "Discuss"]
-    if strangers := [name for name, _ in rows if name not in order]:
-        raise ValueError(f"lesson {lesson.number} has no section {strangers[0]!r}")
-    places = [order.index(name) for name, _ in rows]
-    if places != sorted(places):
-        raise ValueError(f"the sections of lesson {lesson.number} stand in the order {', '.join(order)}")
-    runs = run_minutes(lesson)
+    if wrong := misfit(lesson.number, [name for name, _ in rows], list(sections), runs):
+        raise ValueError(wrong)
     fixed = {name: doing + runs.get(name, 0.0) for name, (_, doing) in sections.items()}
     for name, words in rows:
         if name in fixed:
@@ -268,6 +264,19 @@ def class_minutes(lesson: LessonSource, rows: Sequence[tuple[str, str]], length:
             f"lesson {lesson.number} leaves {scale:.0%} of a reader's minutes; leave out a vote of its rows"
         )
     return {name: fixed[name] + scale * reading for name, (reading, _) in sections.items()}
+
+
+def misfit(number: str, named: Sequence[str], sections: Sequence[str], runs: Collection[str]) -> str:
+    """Why rows of a walk, or sections with run times, are not those of the lesson; empty if they are."""
+    order = [*sections, "Discuss"]
+    if strangers := [name for name in named if name not in order]:
+        return f"lesson {number} has no section {strangers[0]!r}"
+    if sorted(named, key=order.index) != list(named):
+        return f"the sections of lesson {number} stand in the order {', '.join(order)}"
+    if not runs or not set(runs) <= set(sections):
+        remedy = f"run python -m course.tools.build --times {number}"
+        return f"lesson {number} does not say how long its sections run; {remedy}"
+    return ""
 
 
 def slots_of(track: str, cores: Mapping[str, int], start: str = "09:00") -> list[tuple[str, int, str]]:

@@ -254,9 +254,14 @@ def test_the_minutes_of_runs_go_to_the_sections_that_run(course: dict[str, Lesso
     assert takes["6 · Do ranks cost accuracy?"] > doing + runs["6 · Do ranks cost accuracy?"] + reading / 2
 
 
-def test_every_lesson_of_a_walk_says_how_long_its_sections_run(course: dict[str, LessonSource]) -> None:
-    numbers = {number for page, track in guide.WALKS.items() for number in walked(page, track)}
-    assert [number for number in sorted(numbers) if not guide.run_minutes(course[number])] == []
+def test_a_lesson_that_does_not_say_how_long_its_sections_run_is_refused(
+    course: dict[str, LessonSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide, "run_seconds", lambda *_: {})
+    with pytest.raises(
+        ValueError, match=r"lesson 07 does not .* run python -m course.tools.build --times 07"
+    ):
+        guide.class_minutes(course["07"], [], 19)
 
 
 @pytest.mark.parametrize(
