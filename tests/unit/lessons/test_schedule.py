@@ -61,10 +61,10 @@ def test_a_session_that_cannot_be_held_is_noticed(real: dict[str, list[list[Slot
     assert "0 minutes of slack" in impossible(hurried)
 
 
-def test_a_break_comes_before_a_long_time_of_own_choice_and_not_after_one_lesson(
-    real: dict[str, list[list[Slot]]],
-) -> None:
-    whats = [slot.what for slot in real["two days"][0]]
+def test_a_break_comes_before_a_long_time_of_own_choice_and_not_after_one_lesson() -> None:
+    lessons = [Slot(minutes, f"Lesson {minutes}", lesson=True) for minutes in (22, 24, 23, 25)]
+    session = schedule.filled([Slot(10, "Arrive"), *lessons], 180, None, "a track")
+    whats = [slot.what for slot in session]
     assert whats[-2:] == [PAUSE, schedule.CHOICE] and whats.index(PAUSE) > 3
 
 
