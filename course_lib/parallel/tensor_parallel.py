@@ -59,7 +59,7 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 def mlp_backward(
     comm: MPI.Comm, x: np.ndarray, hidden: np.ndarray, up: np.ndarray, down: np.ndarray, d_y: np.ndarray
 ) -> list[np.ndarray]:
-    """Gradients, from that of y: of x (full), and of this rank's columns of `up` and rows of `down`."""
+    """Gradients, from that of y: of x, and of this rank's columns of `up` and rows of `down`."""
     d_hidden = (d_y @ down.T) * (hidden > 0)
     d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
     d_x = d_hidden @ up.T

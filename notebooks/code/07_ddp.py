@@ -25,23 +25,17 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 # %%
-def join():
-    """Make all processes one process group, whichever launcher started them."""
-    if "RANK" not in os.environ:  # not torchrun
-        from mpi4py import MPI
+if "RANK" not in os.environ:  # not torchrun
+    from mpi4py import MPI
 
-        comm = MPI.COMM_WORLD
-        with socket.create_server(("", 0)) as free:  # 0: any port that nobody uses
-            port = comm.bcast(free.getsockname()[1])
-        hosts = comm.allgather(socket.gethostname())
-        os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
-        os.environ["MASTER_ADDR"] = hosts[0] if len(set(hosts)) > 1 else "localhost"
+    comm, host = MPI.COMM_WORLD, socket.gethostname()
+    with socket.create_server(("", 0)) as free:  # 0: any port that nobody uses
+        address, port = comm.bcast((host, free.getsockname()[1]))
+    os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
+    os.environ["MASTER_ADDR"] = "localhost" if address == host else address
+if not dist.is_initialized():
     dist.init_process_group("gloo")
     atexit.register(dist.destroy_process_group)
-
-
-if not dist.is_initialized():
-    join()
 rank, size = dist.get_rank(), dist.get_world_size()
 
 
@@ -62,17 +56,17 @@ def network():
 
 # %%
 # The course's solution of exercise 07.1: yours takes its place when it is right.
-def train(model, images, batch_size, epochs):
+def train(model, dataset, batch_size, epochs):
     """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = DistributedDataParallel(model)
-    sampler = DistributedSampler(images, shuffle=True)
-    loader = DataLoader(images, batch_size=batch_size // size, sampler=sampler)
+    sampler = DistributedSampler(dataset, shuffle=True)
+    loader = DataLoader(dataset, batch_size=batch_size // size, sampler=sampler)
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
-        for inputs, labels in loader:
+        for inputs, targets in loader:
             optimizer.zero_grad()
-            F.cross_entropy(replica(inputs), labels).backward()
+            F.cross_entropy(replica(inputs), targets).backward()
             optimizer.step()
 
 

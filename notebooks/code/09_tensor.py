@@ -81,7 +81,7 @@ def collected(comm, weights):
 # %%
 # The course's solution of exercise 09.4: yours takes its place when it is right.
 def mlp_backward(comm, x, hidden, up, down, d_y):
-    """Gradients, from that of y: of x (full), and of this rank's columns of `up` and rows of `down`."""
+    """Gradients, from that of y: of x, and of this rank's columns of `up` and rows of `down`."""
     d_hidden = (d_y @ down.T) * (hidden > 0)
     d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
     d_x = d_hidden @ up.T

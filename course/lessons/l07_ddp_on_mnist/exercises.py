@@ -160,17 +160,17 @@ def _one_process(start: list[float], everyone: Sequence[Trained]) -> list[float]
 
 
 _TRAIN = '''\
-def train(model, images, batch_size, epochs):
+def train(model, dataset, batch_size, epochs):
     """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = DistributedDataParallel(model)
-    sampler = DistributedSampler(images, shuffle=True)
-    loader = DataLoader(images, batch_size=batch_size // size, sampler=sampler)
+    sampler = DistributedSampler(dataset, shuffle=True)
+    loader = DataLoader(dataset, batch_size=batch_size // size, sampler=sampler)
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
-        for inputs, labels in loader:
+        for inputs, targets in loader:
             optimizer.zero_grad()
-            F.cross_entropy(replica(inputs), labels).backward()
+            F.cross_entropy(replica(inputs), targets).backward()
             optimizer.step()
 '''
 
@@ -181,24 +181,24 @@ TRAIN = Exercise(
     objectives=(1, 2),
     targets=("loader-knows-its-rank",),
     stub='''\
-def train(model, images, batch_size, epochs):
+def train(model, dataset, batch_size, epochs):
     """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = model  # 1: wrap it
     sampler = None  # 2: this rank's shard of the images
-    loader = DataLoader(images, batch_size=batch_size, sampler=sampler)  # 3: how many on each rank?
+    loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler)  # 3: how many on each rank?
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
     for epoch in range(epochs):
         pass  # 4: a different order in every epoch
-        for inputs, labels in loader:
+        for inputs, targets in loader:
             optimizer.zero_grad()
-            F.cross_entropy(replica(inputs), labels).backward()
+            F.cross_entropy(replica(inputs), targets).backward()
             optimizer.step()
 ''',
     hints=(
         "Sections 2 and 3 have a line for each place. For the third, `size` is the number of ranks.",
-        "images ─ sampler ─> this rank's shard ─ loader ─> batches of batch_size ÷ ranks ─ replica ─> loss\n"
-        "                ^ a different order in every epoch                         averages gradients ┘",
-        "replica = Distributed…(model)   sampler = Distributed…(images)   batch_size // …   sampler.set_…(…)",
+        "dataset ─ sampler ─> this rank's shard ─ loader ─> batches of batch_size ÷ ranks ─ replica ─> loss\n"
+        "                 ^ a different order in every epoch                         averages gradients ┘",
+        "replica = Distributed…(model)  sampler = Distributed…(dataset)   batch_size // …   sampler.set_…(…)",
     ),
     solution=_TRAIN,
     check=_check_train,
@@ -215,7 +215,7 @@ def train(model, images, batch_size, epochs):
         WrongAnswer(
             changed(
                 _TRAIN,
-                ("DistributedSampler(images, shuffle=True)", "None"),
+                ("DistributedSampler(dataset, shuffle=True)", "None"),
                 ("        sampler.set_epoch(epoch)\n", ""),
             ),
             "who gives each rank its shard",

@@ -27,8 +27,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group** (MPI's communicator). PyTorch's launcher `torchrun`
-# puts what they need into the environment: rank, number of ranks, rank 0's address and port. Under `mpiexec`, `join` asks MPI. The **backend** moves the bytes: here Gloo, for CPUs.
+# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**. PyTorch's launcher `torchrun`
+# puts rank, number of ranks and a meeting place into the environment; under `mpiexec`, we ask MPI. The **backend**, here Gloo, moves the bytes.
 
 # %%
 # %%px --save 07_ddp.py
@@ -56,26 +56,19 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-
 # %%
 # %%px --save 07_ddp.py
-def join():
-    """Make all processes one process group, whichever launcher started them."""
-    if "RANK" not in os.environ:  # not torchrun
-        from mpi4py import MPI
+if "RANK" not in os.environ:  # not torchrun
+    from mpi4py import MPI
 
-        comm = MPI.COMM_WORLD
-        with socket.create_server(("", 0)) as free:  # 0: any port that nobody uses
-            port = comm.bcast(free.getsockname()[1])
-        hosts = comm.allgather(socket.gethostname())
-        os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
-        os.environ["MASTER_ADDR"] = hosts[0] if len(set(hosts)) > 1 else "localhost"
+    comm, host = MPI.COMM_WORLD, socket.gethostname()
+    with socket.create_server(("", 0)) as free:  # 0: any port that nobody uses
+        address, port = comm.bcast((host, free.getsockname()[1]))
+    os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
+    os.environ["MASTER_ADDR"] = "localhost" if address == host else address
+if not dist.is_initialized():
     dist.init_process_group("gloo")
     atexit.register(dist.destroy_process_group)
-
-
-if not dist.is_initialized():
-    join()
 rank, size = dist.get_rank(), dist.get_world_size()
 
 # %% [markdown] tags=["slide"]
@@ -92,8 +85,8 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. Weight times
-# input is the output, so its slope, each rank's own gradient, is the input. Which gradient does rank 2 hold after `backward`?
+# Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. As output is weight times
+# input, each rank's own gradient is its input. Which does rank 2 hold after `backward`?
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -101,20 +94,20 @@ predict("Gradient on rank 2 after backward?", None)
 # %%
 # %%px
 replica.zero_grad()  # in case you run this cell again
-replica(torch.tensor([[4 * 10.0**rank]])).backward()
+replica(torch.full_like(line.weight, 4 * 10.0**rank)).backward()
 gradient = line.weight.grad.item()
 
 # %%
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` all-reduces, and DDP **averages**. If each loss is a mean over equal shards, this is the global batch's gradient.
+# So `backward` all-reduces, and DDP **averages**: with equal shards, this is the gradient of the global batch's mean loss.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP never looks at the images. A **DistributedSampler** gives each rank its shard. Four ranks, ten images, two epochs: who gets an
-# image that another rank has, too?
+# DDP never looks at the images. A **DistributedSampler** lists each rank's shard. Four ranks share ten images.
+# **Vote:** they get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out.
 
 # %%
 # %%px
@@ -126,9 +119,8 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Ranks 2 and 3 end with the first images of ranks 0 and 1. All ranks shuffle alike, from one seed plus the epoch, so nobody sends a message. Each takes every fourth image.
-# Four does not divide ten, so two come again, or a rank with one batch more would wait in vain. Without `set_epoch`,
-# all epochs have one order.
+# (b). Ranks 2 and 3 end with images of ranks 0 and 1: a rank with a step more would wait in vain.
+# All shuffle alike, from one seed plus the epoch. Without `set_epoch`, all epochs have one order.
 #
 # </details>
 
@@ -160,7 +152,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`: the wrapper might wait for the others.
+# All ranks end with the same weights: rank 0 tests and saves. It calls `model`, as the wrapper may wait for the others.
 
 
 # %%
@@ -184,28 +176,28 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# **Batch norm** rescales inputs by their batch's mean and spread, and keeps running averages for testing, in **buffers**. **Vote:** after an epoch, a running mean is (a) the same on all
-# ranks, (b) different on each, (c) on rank 0 only.
+# **Batch norm** rescales inputs by their mean and spread in the batch. For testing, it keeps running means in **buffers**.
+# **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
 # %%px
 model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
 train(model, TensorDataset(images, labels), 120, epochs=1)
-print(f"running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0, 20]:.6f}")
+print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0, 20]:.6f}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): one weight, four running means. DDP copies rank 0's buffers to all before each forward pass in training, then each rank rescales by its shard alone, badly if small. Rank 0 saves what a quarter of the
-# images left. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` rescales by all shards together.
+# (b): one weight, four running means. Before each forward pass, DDP copies rank 0's buffers to all; then each rank updates its own, from its shard. Rank 0 saves
+# what a quarter of the images left. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` rescales by all shards.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Do ranks cost accuracy?
 #
-# Jakovac and Pichler (2025) trained a CNN on MNIST: 99.1 % right on one rank, 98.88 % on four, 98.7 % on eight.
-# Ranks cost accuracy, they conclude. **Vote:** do they? Our program takes 120 images per step, all ranks together:
+# Jakovac and Pichler (2025) trained a CNN on MNIST: 99.1 % right on one rank, 98.7 % on eight.
+# Ranks cost accuracy, they conclude. Our program takes 120 images per step, all ranks together. **Vote:** on more ranks, is its loss (a) higher, (b) lower, (c) the same?
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -215,26 +207,28 @@ print(f"running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0,
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Not here: the same images in every step, the same averages, up to rounding.
+# (c): the same images per step, the same averages.
 #
 # </details>
 #
-# Perhaps each of their ranks took a full batch; they do not say. Let each of ours take 120. **Predict** the per cent right.
+# Perhaps each of *their* ranks took a full batch; they do not say. Let each of ours take 120.
 
 # %%
 # %%px
 main(batch_size=120 * size)
 
 # %% [markdown]
-# Was it the ranks, or the 480? **Which run would tell?** Choose before you read on.
+# Now we lose accuracy, too. Who is guilty: four ranks, or 480 images? Here is that run again. **Change one number** to find out.
 
 # %%
-# !IMAGES=480 mpiexec -n 1 python code/07_ddp.py
+RANKS, IMAGES = 4, 480
+# !IMAGES={IMAGES} mpiexec -n {RANKS} python code/07_ddp.py
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One process, 480 images: the same loss, without a message. The ranks are innocent. Five epochs of 1,500 images are 65 steps of 120, but 20 of 480: too few at this rate.
+# `RANKS = 1`: the loss is 1.714463 again, without a message. The ranks are innocent. Five epochs of 1,500 images are
+# 65 steps of at most 120, but 20 of 480: too few.
 #
 # </details>
 
@@ -244,26 +238,24 @@ main(batch_size=120 * size)
 # | | with 64 GPUs |
 # |---|---|
 # | start | `torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE`, on each machine |
-# | backend | `"nccl"`; first `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, model and images on that GPU |
-# | batch | 120 per GPU make 7,680: they want another rate, reached slowly (warm-up) |
+# | backend | `"nccl"`; first `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, all tensors on that GPU |
+# | batch | 120 per GPU make 7,680: use a higher rate, reached slowly (warm-up) |
 
 # %% tags=["exercise: 07.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - DDP broadcasts weights when it wraps, and averages gradients in every `backward`.
+# - DDP broadcasts weights when it wraps, and averages gradients in `backward`.
 # - Yours are shards, `set_epoch`, rate, batch norm, testing, saving.
 # - Compare numbers of ranks at one global batch.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Eight GPUs for one night: (a) the old batch, epochs twice as fast; (b) eight times the batch, epochs seven times as fast; (c) first an
-# hour for each?
+# Eight GPUs for one night: (a) the old batch, epochs twice as fast; (b) eight times the batch, epochs seven times as fast?
 #
-# <details><summary>What to listen for</summary>Time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs; with its
-# own rate it often wins. (c) finds out.</details>
+# <details><summary>What to listen for</summary>Time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs. An hour for each finds out.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -271,8 +263,7 @@ main(batch_size=120 * size)
 # %% [markdown] tags=["more"]
 # ## More
 #
-# *What does a step send?* asks how many bytes a step needs, and for whom it waits. *What did the study measure?* asks what lowers accuracy, and whether ranks beat
-# threads. Before these, three exercises on section 3, where accuracy can be lost silently.
+# Three exercises on section 3, where mistakes raise no error. Then two stories: *What does a step send?* and *What did the study measure?*
 
 # %% tags=["exercise: 07.q1"]
 
@@ -287,7 +278,7 @@ main(batch_size=120 * size)
 # nothing. **Vote:** `no_sync` belongs around (a) all four, (b) all but the last, (c) all but the first. And without it, how many bytes in all
 # does each rank hand to all-reduces, if one set of gradients has 76,880?
 #
-# A **communication hook** counts them: DDP calls it with each **bucket**, gradients that are sent together, in place of its own all-reduce.
+# A **communication hook** counts them. DDP calls this function in place of its own all-reduce, once per **bucket**: gradients that are sent together.
 
 # %%
 # %%px
@@ -328,11 +319,11 @@ for name, silent in SILENT.items():
 # <details><summary>Open after you have run the cell</summary>
 #
 # Without it, 4 × 76,880: every `backward` all-reduces. (b) sends a quarter, for the same gradient. In (a) and (c) ranks hold different
-# gradients: the replicas drift apart, and nothing raises an error. Time is another matter: where sending hides behind computing, `no_sync` saves little.
+# gradients: the replicas drift apart, and nothing raises an error.
 #
 # </details>
 #
-# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when forward, backward and the sums (all-reduces) run. **Predict:** in which of rank 0's three lines do the 200 ms appear?
+# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when forward, the computing of backward, and the sums (all-reduces) run. **Predict:** in which of rank 0's three lines do the 200 ms appear?
 
 # %%
 # %%px
@@ -425,7 +416,7 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With the same global batch, four ranks err as often as one. With 128 images per rank, errors rise; the published points rise with them, though less at eight ranks. A larger global batch would do that; a
+# With the same global batch, four ranks err as often as one. With 128 images per rank, errors rise; the published points rise with them, though less at eight ranks. A larger global batch would explain that; a
 # message would not.
 #
 # </details>
@@ -445,8 +436,8 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): two *threads* win. So "ranks beat threads" is no law. Threads split each operator. Two of them share the work well; eight may find too little
-# in a step of 128 images. Ranks split the batch and pay for messages. The site's page *The study* has all models, learning curves, and what eight ranks would do; `.venv/bin/course study --quick`
+# (c): two *threads* win. So "ranks beat threads" is no law. Threads split each operator: two share the work well, eight may find too little of it
+# in 128 images. Ranks split the batch, and pay for messages. The site's page *The study* has all models, learning curves, and what eight ranks would do; `.venv/bin/course study --quick`
 # measures a small study on *your* machine.
 #
 # </details>
@@ -457,7 +448,7 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # ### Where to go from here
 #
 # `code/train_mnist_ddp.py` is the long form of your program: real MNIST, checkpoints that survive a failure, GPUs, `spawn`. Lesson 14 starts it on several machines.
-# [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what is not in this lesson: four ways to meet, messages and groups, other
+# [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what is not in this lesson: four ways for processes to meet, messages and groups, other
 # backends, `DataParallel`, the synthetic benchmark, and mistakes that we found in published scripts.
 #
 # ## References

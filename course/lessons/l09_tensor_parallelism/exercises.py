@@ -58,7 +58,7 @@ def _gradients(x: Any, up: Any, down: Any, d_y: Any) -> list[Any]:
 
 _BACKWARD = '''\
 def mlp_backward(comm, x, hidden, up, down, d_y):
-    """Gradients, from that of y: of x (full), and of this rank's columns of `up` and rows of `down`."""
+    """Gradients, from that of y: of x, and of this rank's columns of `up` and rows of `down`."""
     d_hidden = (d_y @ down.T) * (hidden > 0)
     d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
     d_x = d_hidden @ up.T
@@ -174,24 +174,24 @@ A_SENTENCE = Exercise(
 
 WHOSE_BYTES = Question(
     id="09.q4",
-    question="A language model's pair has a width of 4,096 and 16,384 hidden numbers. On eight GPUs, a step "
+    question="A language model's pair has a width of 4,096 and 12,288 hidden numbers. On eight GPUs, a step "
     "takes 8 texts of 4,096 tokens each. Which way adds up fewer bytes for this pair, in equal precision?",
     options=(
         Option(
-            "tensor parallelism, since 8 is far below 16,384",
+            "tensor parallelism, since 8 is far below 12,288",
             reply="B counts the rows of `x`. A language model has one per *token*: 32,768.",
             belief="batch-is-texts",
         ),
         Option(
-            "data parallelism, since 32,768 exceeds 16,384",
-            reply="8 · 4,096 = 32,768 rows of `x`, twice the hidden numbers: tensor parallelism adds up "
-            "twice as many bytes, and they are harder to hide.",
+            "data parallelism, since 32,768 exceeds 12,288",
+            reply="8 · 4,096 = 32,768 rows of `x`, 2.7 times the hidden numbers: tensor parallelism adds up "
+            "2.7 times as many bytes, and they are harder to hide.",
             right=True,
         ),
         Option(
             "neither, since the same width is in both ways",
             reply="The width cancels when you compare, and B stands against the hidden numbers: 32,768 rows "
-            "against 16,384.",
+            "against 12,288.",
             belief="width-decides-the-bytes",
         ),
     ),
@@ -217,8 +217,8 @@ ROW_FIRST = Question(
         ),
         Option(
             "3, where one process computes 0",
-            reply="ReLU(3) + ReLU(−3) is 3, and ReLU(3 − 3) is 0. After a row-parallel layer the sum comes "
-            "before ReLU. After a column-parallel layer ReLU needs none.",
+            reply="ReLU(3) + ReLU(−3) is 3, and ReLU(3 − 3) is 0. With rows cut, the sum comes "
+            "before ReLU. With columns cut, ReLU needs none.",
             right=True,
         ),
     ),

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# Take a pair of layers. The matrix `up` makes many *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
+# In a pair of layers, the matrix `up` makes *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
 # **tensor parallelism**, each rank keeps some *columns* of `up` and the matching *rows* of `down`. All ranks work on the same images.
 #
 # ```
@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# A hidden number needs only its own column: rank 0's 51 (of 202) are complete. Their product with its rows of `down` is a *part of a sum*: so `mlp_forward` adds up.
+# A hidden number needs only its own column: rank 0's 51 (of 202) are complete. But each rank's product with `down` is a *part of a sum*: `mlp_forward` adds the parts up.
 
 # %%
 # %%px --save 09_tensor.py
@@ -53,7 +53,7 @@ targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. A first try: each rank computes the gradients of its own columns and rows, and of `x`.
+# Backward starts with `d_y`, the gradient of `y`. A first try: each rank computes the gradients of its columns, its rows, and `x`.
 
 
 # %%
@@ -66,7 +66,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# The network reads digits. A matrix `first`, complete on every rank, makes `x`; the pair makes ten outputs per image.
+# The network reads digits (64 pixels). A matrix `first`, complete on every rank, makes `x`. The pair makes ten outputs.
 
 
 # %%
@@ -115,7 +115,7 @@ def train(comm):
 
 
 # %% [markdown]
-# How many images are read correctly? We also collect the pieces, as for saving the model; of `first`, our copy should do.
+# We test, and collect the pieces, as for saving the model. Of `first` any rank's copy should do.
 
 
 # %%
@@ -131,8 +131,8 @@ def collected(comm, weights):
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then a team of four ranks. Each team reads 297 new images; then *one* process does, with the collected matrices. **Vote:** compared with one process,
-# the four get (a) about as many right, in the team and collected; (b) far fewer in both; (c) far fewer only when collected.
+# One process trains, then a team of four. Each team reads 297 new images; then *one* process does, with the collected matrices. **Vote:** compared with one process, the team
+# gets (a) about as many right, before and after collecting; (b) far fewer in both; (c) far fewer only when collected.
 
 # %%
 # %%px
@@ -145,16 +145,23 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nothing looked wrong on four ranks. The saved model would be much worse.
+# (c). Nothing looked wrong in the team. The saved model is much worse.
 #
 # </details>
 #
-# All ranks began with the same `first`. Do they still have the same?
+# That was collected with rank 0's `first`. **Vote:** with those of ranks 1, 2 and 3, (a) all get the same number right, (b) they differ, and one is as good as the team, (c) they differ, and none is.
 
 # %%
 # %%px
 drift = abs(weights[0] - comm.bcast(weights[0])).max()
-print(f"up to {drift:.2f} from rank 0's `first`, whose weights are about ±{weights[0].std():.2f}")
+print(f"with this rank's `first`: {in_one} right; it is up to {drift:.2f} from rank 0's")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (c). All began with one `first`, and ended with four.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is missing?
@@ -165,8 +172,7 @@ print(f"up to {drift:.2f} from rank 0's `first`, whose weights are about ±{weig
 # Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Three ranks have 68, 67 and 67 hidden numbers. **Vote:** with the right `mlp_backward`, of a weight's nine decimals, how many are as on one process: (a) all, (b) two or
-# three, (c) none?
+# Now four ranks train, then one, then three. **Vote:** how many of a weight's nine decimals agree: (a) all, (b) two or three, (c) none?
 
 # %%
 # %%px --save 09_tensor.py
@@ -182,27 +188,27 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a), in double precision. A rank's columns of `up` give only a part of `d_x`. Without the sum, each rank trained a `first` for its own piece: no copy fits all.
-# `d_up` and `d_down` are complete pieces. So a pair costs *two all-reduces*: one forward, one backward.
+# (a), in double precision. A rank's columns of `up` give only a part of `d_x`. Without the sum, each rank trained a `first` for its own piece.
+# `d_up` and `d_down` are complete. So a pair costs *two all-reduces*: one forward, one backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers per step. How many does tensor parallelism add
-# up, for B images? In place of `None`, write the B (or an expression) at which both are equal.
+# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers per step, at any batch. How many does tensor parallelism add
+# up, for B images in all? In place of `None`, write the B at which both are equal.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# We count, while the batch doubles.
+# The batch doubles, and we count the sums of tensor parallelism.
 
 
 # %%
 # %%px
-from course_lib.rows import count
+from course_lib.rows import count, predicted
 
 
 class Counting(MPI.Intracomm):
@@ -220,8 +226,8 @@ grad_bytes = sum(weight.nbytes for weight in new_weights(MPI.COMM_SELF))  # as l
 for batch in 32, 64, 128, 256, 512, 1024:
     tensor = Counting(comm)
     gradients(tensor, new_weights(tensor), images[:batch], targets[:batch])
-    for way, nbytes in ("tensor", tensor.nbytes), ("data", grad_bytes):
-        rows.append(count(nbytes, unit="bytes", batch=batch, parallelism=way))
+    rows.append(count(tensor.nbytes, unit="bytes", batch=batch, parallelism="tensor"))
+    rows.append(predicted(grad_bytes, unit="bytes", batch=batch, parallelism="data"))
 met = [one["batch"] for one, other in zip(rows[::2], rows[1::2]) if one.value == other.value]
 
 # %% tags=["nbval-ignore-output"]
@@ -233,8 +239,7 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Tensor parallelism adds up `y` and `d_x`: B · (10 + 54) numbers. Data parallelism adds up 16,384 at any batch, and 16,384 / 64 = 256.
-# For the pair alone, B · (54 + 10) = 202 · (54 + 10): they meet where B is the number of *hidden numbers*.
+# Tensor parallelism adds up `y` and `d_x`: B · (10 + 54) numbers. Data parallelism adds up 16,384, and 16,384 / 64 = 256.
 #
 # </details>
 
@@ -244,9 +249,8 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # | | with 64 GPUs |
 # |---|---|
 # | batch | in a language model, B counts *tokens* (pieces of words), not texts |
-# | ring | multiplies both by 2(n−1)/n: in equal precision, the crossing stays |
-# | overlap | gradients of weights travel during backward (lesson 06); the next layer waits for the sum of `y` |
-# | links | so tensor parallelism usually stays on a machine's fast links: two to eight GPUs |
+# | overlap | gradients of weights travel during backward (lesson 06); the next layer usually waits for the sum of `y` |
+# | links | so tensor parallelism usually stays on the fastest links: often two to eight GPUs |
 
 # %% tags=["exercise: 09.q4", "subslide"]
 
@@ -254,17 +258,17 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # ## Key points
 #
 # - Columns, then rows: one all-reduce forward (`y`) and one backward (`d_x`).
-# - Ask of each array: complete, a piece, or a part of a sum? A sum forgotten in backward raises no error.
+# - Complete, a piece, or a part of a sum? A sum forgotten in backward raises no error.
 # - Tensor parallelism sends `y` and `d_x`, which grow with the batch; data parallelism sends gradients of weights.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model just fits on a machine with eight GPUs, cut eight ways. You get a second machine, over an ordinary
-# network. (a) Cut sixteen ways, or (b) cut eight ways on each machine, half the batch each?
+# A model, cut eight ways, just fits on a machine's eight GPUs. You get a second machine, over an ordinary
+# network: (a) cut sixteen ways, or (b) eight ways on each machine, half the batch each?
 #
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair sends its sums over the
-# slow network while GPUs wait. In (b), that network carries gradients only, once per step, during backward.</details>
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair's sums cross the
+# slow network while GPUs wait. In (b), only gradients do, during backward.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -272,14 +276,16 @@ outcome("At which batch do both send equally many bytes?", cluster["met"][0][0],
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First, a program that cuts two matrices.
+# First, two exercises on cutting matrices. Then: does it pay, does attention cut as well, and must you write it yourself?
+
+# %% tags=["exercise: 09.q3"]
 
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
 # ### Does it pay, on two cores?
 #
-# One rank runs a pair, forward and backward; then two ranks do, a core each. **Vote**, at a width of 32, and at 1,024: are two ranks slower, a bit faster, or nearly twice as fast?
+# One rank runs a pair on one core, forward and backward; then two ranks do, a core each. **Vote**, at a width of 32, and at 1,024: are two ranks slower, a bit faster, or nearly twice as fast?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -302,7 +308,7 @@ for width in 32, 1024:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Products grow with the square of the width, sums only with the width, and each sum has a latency: wide pairs gain most, narrow ones may lose.
+# Nearly twice as fast at 1,024, if each rank has a core to itself. Products grow with the square of the width, sums only with the width. At 32, the latency of the sums decides: two ranks may be a bit faster, or slower.
 #
 # </details>
 
@@ -310,11 +316,11 @@ for width in 32, 1024:
 # ### Does attention cut as well?
 #
 # Most language models are **Transformers**. Each block is *attention*, which mixes the positions of a text, then a pair as in the core, here with **GeLU**, a smooth ReLU.
-# Attention has several *heads* side by side, and none needs another. So each rank gets complete heads: the matrix that leads into the heads is
+# Attention has several *heads* side by side, and none needs another's numbers. So each rank gets complete heads: the matrix that leads into the heads is
 # **column-parallel**, the one that leads out is **row-parallel**.
 #
-# In PyTorch, autograd derives the backward pass, but it does not know MPI. So both sums become functions with a backward of their own. Megatron-LM, where these cuts come from, calls them **f** and
-# **g**. f copies `x` forward and adds up gradients backward; g adds up forward and copies backward:
+# In PyTorch, autograd derives the backward pass, but it does not know MPI. So the sum of forward and the sum of backward each become a function with a backward of its own. Megatron-LM, where these cuts come from, calls them **f** and
+# **g**. f hands `x` on unchanged in forward and adds up its gradients in backward; g adds up in forward and hands the gradient on unchanged in backward:
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -348,8 +354,8 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair too, and each pair has one all-reduce per direction. (Six heads do not divide by four: real models choose numbers that do.) Weights are not all that fills memory: forward keeps **activations** for backward. **Vote:** of one
-# process's activations, the fullest of four ranks keeps (a) a quarter, (b) about half, (c) all.
+# Attention is a pair too, and each pair has one all-reduce per direction. (Six heads do not divide by four: real models choose numbers that do.) Weights are not all that fills memory: forward keeps **activations**, the numbers between layers, for backward. **Vote:** how much of what one
+# process keeps does the fullest of four ranks keep: (a) a quarter, (b) about half, (c) all?
 
 # %%
 # %%px
@@ -376,18 +382,16 @@ for way, kept in most.items():
 # <details><summary>Open after you have run the cells</summary>
 #
 # (b), in this model: inside a pair, activations are cut; between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
-# some *positions* of the text there. That is **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
-# all-reduce (lesson 04). So forward sends no more bytes, for about half the memory; backward gathers `x` once more.
+# some *positions* of the text there. That is Megatron-LM's **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
+# all-reduce (lesson 04). So forward sends as many bytes as before and keeps about half as much; backward gathers `x` once more.
 #
 # </details>
-
-# %% tags=["exercise: 09.q3"]
 
 # %% [markdown]
 # ### Do I have to write this myself?
 #
-# PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)`, `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
-# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, does it call (a) as many collectives as we do, or (b) more?
+# PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)` (cut along its first dimension), `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
+# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, does it call (a) two collectives, as we do, or (b) more?
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
