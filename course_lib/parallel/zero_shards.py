@@ -307,7 +307,7 @@ class FullGradients(BucketedOptimizer):
         """Clear the full gradients, and make them views of the buffers again."""
         for bucket in self.buckets:
             bucket.gradients.clear()
-        super().zero_grad()
+        self.cleared = True
 
 
 # ------------------------------------------------------------------ with any stage: clipping
