@@ -4,8 +4,11 @@
     doubling     log2(n) messages of all of it          with the ranks 1, 2, 4 … away
     halving      log2(n) messages there, as many back   of a half, a quarter …; with the ranks 1, 2, 4 … away
 
-Arrays have one dimension and are contiguous; a `tag` is that of the messages. `comm/collectives.py` takes any
-shape and checks what it is given. `theory/cost_model.py` predicts what each costs.
+If n is not 1, 2, 4, 8 …, `doubling` needs two messages more, and `halving` cannot be used.
+
+Arrays have one dimension and are contiguous; all ranks pass the same length and dtype. Messages have the
+`tag`; those of `halving` have 0. Nothing is checked here: `comm/collectives.py` takes any shape and checks
+what it is given. `theory/cost_model.py` predicts what each costs.
 
 Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009);
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).
@@ -21,11 +24,12 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
     incoming = np.empty_like(chunks[0])  # the first chunk is the longest
-    for step in range(n - 1):  # add what comes in; at the end, chunk rank+1 is complete here
+    for step in range(n - 1):  # reduce-scatter: `out` is the sum of step + 1 ranks
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         comm.Sendrecv(out, right, tag, incoming[: into.size], left, tag)
         into += incoming[: into.size]
-    for step in range(n - 1):  # copy what comes in
+    # Now chunk (rank + 1) % n is complete: the sum of all n ranks.
+    for step in range(n - 1):  # all-gather: pass the complete chunks on
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
         comm.Sendrecv(out, right, tag, into, left, tag)
 
@@ -33,20 +37,21 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
     """Sum `array` over `comm`, in place: exchange all of it with the ranks 1, 2, 4 … away.
 
-    That needs 2, 4, 8 … ranks. Each rank beyond gives its array to another before, and gets the sum after.
+    That needs 1, 2, 4, 8 … ranks: the first `power`. Each rank beyond sends its array to rank - power
+    first, and receives the sum last.
     """
     n, rank = comm.size, comm.rank
     power = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
-    incoming = np.empty_like(array)
     if rank >= power:
         comm.Send(array, rank - power, tag)
         comm.Recv(array, rank - power, tag)
         return
+    incoming = np.empty_like(array)
     if rank + power < n:
         comm.Recv(incoming, rank + power, tag)
         array += incoming
     distance = 1
-    while distance < power:
+    while distance < power:  # array is the sum of a block of `distance` ranks by now
         partner = rank ^ distance  # the two numbers differ in one bit
         comm.Sendrecv(array, partner, tag, incoming, partner, tag)
         array += incoming
@@ -56,7 +61,11 @@ def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 
 
 def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
-    """Sum `array` over 2, 4, 8 … ranks, in place. Ranks `near` apart are partners."""
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place; with another number, MPI refuses a partner beyond n.
+
+    Leave `near` at 1. A call with `near` sums a segment over the ranks that are equal modulo `near`; ranks
+    `near` apart are partners.
+    """
     if near >= comm.size:
         return
     partner = comm.rank ^ near  # the two numbers differ in one bit
@@ -65,5 +74,5 @@ def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
     incoming = np.empty_like(keep)
     comm.Sendrecv(give, partner, 0, incoming, partner, 0)
     keep += incoming
-    halving(comm, keep, 2 * near)  # my half, with ranks farther away
+    halving(comm, keep, 2 * near)  # my half, with ranks farther away that sum it, too
     comm.Sendrecv(keep, partner, 0, give, partner, 0)

@@ -1,13 +1,13 @@
 """The halo exchange: a tile receives the pixels around it from its neighbours, and returns their gradients.
 
-    forward    rank 0  [ · · · a ]  ── a ──→  rank 1  a [ · · · · ]        a ghost is a copy of a
-    backward   rank 0  [ · · · + ]  ←─ ∂a ──  rank 1  ∂a[ · · · · ]        … so its gradient is a's, too
+    forward    rank 0  [ · · · p ]  ── p ──→  rank 1  p [ · · · · ]        the ghost is a copy of p
+    backward   rank 0  [ · · · + ]  ←─ ∂p ──  rank 1  ∂p[ · · · · ]        … so its gradient belongs to p
 
 A tile is the part of an image that one rank owns; a ghost is a copy of a pixel that another rank owns; the
 ghosts around a tile are its halo. Over all ranks together the exchange only copies pixels, so it is a linear
-map H (and adds constants, unless `fill` is 0), and gradients go through its adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩.
-Every copy becomes an addition: the gradient of each ghost returns to the rank that owns the pixel, and is
-*added* there. Without that, the gradients of the layers before are silently wrong.
+map H, plus a constant (the `fill`), which has no gradient. Gradients go through its adjoint Hᵀ, for which
+⟨Hx, y⟩ = ⟨x, Hᵀy⟩. Every copy becomes an addition: the gradient of each ghost returns to the rank that owns
+the pixel, and is *added* there. Without that, the gradients of the layers before are silently wrong.
 
 For two dimensions call it once per dimension, each with a communicator of the ranks in one row or column of
 tiles (`comm/grid.py`): the second call sends the ghosts of the first, and so the corners.
@@ -29,15 +29,14 @@ from mpi4py import MPI
 from course_lib.theory.tiles import Halo, halo_of
 from course_lib.training.flat import as_bytes
 
-# halo_of(owned, needed, rank) is this rank's Halo. owned, needed: its ranges of pixels, counted in the image;
-# kept: the pixels in both. sends, receives: (peer, range), at most one per peer and none empty: what this
-# rank owns and the peer needs, what it needs and the peer owns; so what one rank sends is what its peer
-# receives. in_tile and in_needed turn a range into (start, length) in x and in the result. changes_nothing:
-# owned is needed, and nothing is sent.
+# A `Halo` (`theory/tiles.py`) has the pixels that this rank owns and those that it needs, as ranges counted
+# in the image; `kept` is what is in both. `sends` are pairs (peer, what this rank owns and the peer needs),
+# `receives` (peer, what this rank needs and the peer owns): so what one rank sends is what its peer receives.
+# `in_tile` and `in_needed` turn a range into (start, length) in this rank's tile and in what it needs.
 
 # ---------------------------------------------------------------- rows, the same number everywhere
 
-# All strips have at least `width` rows; nothing checks it.
+# mpi4py takes a contiguous tensor in the CPU's memory as it is; the general form below sends its bytes.
 
 
 def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,8 +55,10 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
     """The strip `x` (N, C, h, W) with `width` rows of each neighbour, above and below.
 
     At the edges of the image they are zero, like a convolution's padding; so convolve without padding
-    in this dimension.
+    in this dimension. Raises ValueError on a rank whose strip has fewer than `width` rows to send.
     """
+    if x.shape[2] < width:
+        raise ValueError(f"a strip of {x.shape[2]} rows has no {width} ghost rows to send; use fewer ranks")
     top, bottom = swap(comm, x[:, :, :width], x[:, :, x.shape[2] - width :])
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 
@@ -89,7 +90,8 @@ class _GhostRows(torch.autograd.Function):
 
 # ---------------------------------------------------------------- any dimension, any pixels
 
-# MPI keeps the order of messages; if ranks differ in the order of their calls, a gradient still is no pixel.
+# Messages with one tag arrive in the order in which they were sent. There are two tags, so that a gradient is
+# never received as pixels, whatever the order of the ranks' calls.
 HALO_TAG, RETURN_TAG = 5201, 5202
 
 Parts = list[tuple[int, torch.Tensor]]  # a rank, and the view of a tensor that is sent to or received from it
@@ -104,13 +106,15 @@ def halo_exchange(
     owned: Sequence[range] | None = None,
     fill: float = 0.0,
 ) -> torch.Tensor:
-    """This rank's `needed[comm.rank]`: a range of positions along `dim` ("pixels") of the whole image.
+    """The pixels `needed[comm.rank]` of the whole image, of which `x` is this rank's tile.
 
-    `x` is this rank's tile of it. `owned[r]` are the pixels of rank r's tile, consecutive from rank to rank;
-    by default the ranks ask each other. What is needed outside the image is `fill`. Halos may be wider than
-    tiles, tiles may be empty, and a tile may need only a part of what it has. The result is `x` itself if
-    nothing changes, so do not write to it. Gradients flow back to the ranks that own the pixels. All ranks
-    call it with the same `needed` and `owned`, and `x` requires gradients on all of them or on none.
+    "Pixels" are positions along `dim`. `owned[r]` are those of rank r's tile, consecutive from rank to rank;
+    without it the ranks all-gather the lengths of their tiles. What is needed outside the image is `fill`.
+
+    Halos may be wider than tiles, tiles may be empty, and a tile may need only a part of what it has. The
+    result is `x` itself if nothing changes, so do not write to it. Gradients flow back to the ranks that own
+    the pixels. All ranks call it with the same `needed` and `owned`, and `x` requires gradients on all of
+    them or on none.
 
     Raises ValueError when `owned` and `needed` differ in length; and when `owned` and the length of `x`
     differ, but on that rank alone: the others wait.
@@ -119,6 +123,7 @@ def halo_exchange(
     halo = halo_of(owned, needed, comm.rank)
     if x.shape[dim] != len(halo.owned):
         raise ValueError(f"this tile has {x.shape[dim]} pixels, but `owned` says {len(halo.owned)}")
+    # It is enough that nothing changes here: then this rank has no peer that waits for it, backward neither.
     return x if halo.changes_nothing else _HaloExchange.apply(comm, x, dim, halo, fill)
 
 

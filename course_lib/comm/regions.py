@@ -52,7 +52,8 @@ def shard_of(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
 def all_gathered(comm: MPI.Intracomm, shard: torch.Tensor, dim: int, *, even: bool = False) -> torch.Tensor:
     """All ranks' shards, concatenated along `dim`; they may differ in length there, and nowhere else.
 
-    With `even`, raises ValueError on all ranks unless the lengths are those of `even_ranges`.
+    With `even`, raises ValueError on all ranks unless the lengths are those of `even_ranges`: there
+    `reduce_scattered` cuts, the backward of `all_gather`. That of `gather_from` cuts at the shards' lengths.
     """
     rows = shard.detach().movedim(dim, 0).contiguous()
     lengths = comm.allgather(len(rows))

@@ -35,7 +35,7 @@ from course_lib.data.storage import (
     could_not_write,
     download_folder,
     machine_lock,
-    sync_folder,
+    sync,
     writable_folder,
 )
 
@@ -186,7 +186,7 @@ def fetch(download: Download, folder: Path, timeout: float) -> None:
             fetch_file(file, mirrors, partial, deadline)
         for file in missing:
             os.replace(partial / file.name, folder / file.name)
-        sync_folder(folder)
+        sync(folder)
     except TimeoutError:
         raise DownloadError(f"downloading {download.title} takes longer than {timeout:.0f} s") from None
     except OSError as error:

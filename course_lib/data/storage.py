@@ -175,9 +175,9 @@ def replace_file(path: Path, text: str) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Return when the names of the files in `folder` are on disk; their contents are synced one by one."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Return when a file's contents, or the names in a folder, are on disk: they stay after a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

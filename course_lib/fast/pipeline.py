@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
 from course_lib.parallel.pipeline import Modules, Neighbours, StepResult, check_schedule, run_actions
-from course_lib.theory.schedules import Action, Schedule, owners, simulate
+from course_lib.theory.schedules import Action, Schedule, check_finishes, owners
 from course_lib.training.loop import Batch, SummedLoss
 
 Products = list[Callable[[], None]]
@@ -50,7 +50,7 @@ def run_schedule(
     The results agree to rounding. `recorder` also notes the deferred products, inside their backward's span.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
-    simulate(schedule, 1, 1)  # raises if it can never finish
+    check_finishes(schedule)
     neighbours = DeferringNeighbours(comm, owners(schedule), recorder)
     inside = {key: InPlace(module, neighbours.deferred) for key, module in modules.items()}
     return run_actions(neighbours, schedule[comm.rank], inside, loss_fn, microbatches)

@@ -9,7 +9,8 @@ layers are gathered at once. Without `prefetch` only the all-gather differs: non
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from mpi4py import MPI
 from torch import nn
@@ -18,7 +19,7 @@ from torch.optim import AdamW
 from course_lib.comm.polling import wait_for
 from course_lib.parallel import zero3
 from course_lib.parallel.zero3 import in_backward
-from course_lib.parallel.zero_shards import LossScaler, MakeOptimizer, gather_spec
+from course_lib.parallel.zero_shards import MakeOptimizer, gather_spec
 
 TIMEOUT_SECONDS = 60.0
 
@@ -52,7 +53,7 @@ class LayerBucket(zero3.LayerBucket):
 
 
 class Zero3(zero3.Zero3):
-    """Stage 3; with `prefetch`, the next layer is gathered while this one runs."""
+    """Stage 3, with the settings of the plain one; with `prefetch`, the next layer is gathered early."""
 
     layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]]
     layer_bucket = LayerBucket
@@ -63,13 +64,11 @@ class Zero3(zero3.Zero3):
         model: nn.Module,
         make_optimizer: MakeOptimizer = AdamW,
         *,
-        layers: Iterable[nn.Module] = (),
-        max_norm: float | None = None,
-        scaler: LossScaler | None = None,
         prefetch: bool = False,
+        **settings: Any,
     ) -> None:
         self.prefetch = prefetch
-        super().__init__(comm, model, make_optimizer, layers=layers, max_norm=max_norm, scaler=scaler)
+        super().__init__(comm, model, make_optimizer, **settings)
 
     def gather(self, index: int) -> None:
         """Gather layer `index`, which runs now, and start to gather the one that runs next."""

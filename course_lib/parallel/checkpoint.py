@@ -33,8 +33,7 @@ from course_lib.parallel.checkpoint_folder import (
     together,
     write_tensors,
 )
-from course_lib.parallel.zero import Zero1, Zero2
-from course_lib.parallel.zero_shards import Bucket, ReplicatedBucket, ShardedOptimizer, all_gather
+from course_lib.parallel.zero_shards import Bucket, ReplicatedBucket, ShardedOptimizer
 from course_lib.theory.partition import even_range
 
 WEIGHTS = "weights"
@@ -55,7 +54,8 @@ def save_training(
     """Save a new checkpoint of the training, of which every rank writes its part; returns its path.
 
     Call it between two steps, when gradients are clear. `optimizer` is a stage of our ZeRO, or PyTorch's own,
-    which then is the same on all ranks; `comm` is the communicator that `optimizer` shards over. `progress`:
+    which then is the same on all ranks; `comm` is the communicator that `optimizer` shards over. Use a folder
+    per communicator: with tensor parallelism, each data-parallel group has its own parameters. `progress`:
     the position in the data, as JSON. Of the checkpoints in `folder` the last `keep` stay; one that is
     plainly damaged does not count.
 
@@ -102,7 +102,10 @@ def load_training(
     together(comm, "the other ranks' weights", lambda: checked.append(read(comm, found, model, optimizer)))
     # All of it is good, on all ranks.
     together(comm, "the other ranks' restart", lambda: restore(checked[0], model, inner_optimizer(optimizer)))
-    gather_weights(optimizer)
+    if isinstance(optimizer, ShardedOptimizer):
+        for bucket in optimizer.buckets:
+            bucket.round_master()
+        optimizer.gather_weights()  # without a timeout, as in every training step
     return found
 
 
@@ -121,15 +124,15 @@ def load_training(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Elements [start : start + count] of a parameter are [offset : offset + count] of the tensor with them.
+    """`count` elements of a parameter that a tensor holds; both are flat.
 
-    Both are flat.
+    parameter[in_parameter : in_parameter + count]  =  tensor[in_tensor : in_tensor + count]
     """
 
     name: str
-    start: int
+    in_parameter: int
     count: int
-    offset: int
+    in_tensor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def owned_by(model: nn.Module, optimizer: AnyOptimizer) -> list[Owned]:
     tensors that are no parameters, whose state would be lost.
     """
     names = {parameter: name for name, parameter in model.named_parameters()}
-    buckets = buckets_of(optimizer)
+    buckets = zero_buckets(optimizer)
     in_buckets = {parameter for bucket in buckets for parameter in bucket.parameters}
     foreign = f"{type(optimizer).__name__} updates tensors that are no parameters of the model"
     if in_buckets - names.keys():
@@ -180,7 +183,7 @@ def owned_of(bucket: Bucket, names: Mapping[nn.Parameter, str]) -> Owned:
     return Owned(bucket.master, tuple(parts), replicated)
 
 
-def buckets_of(optimizer: AnyOptimizer) -> Sequence[Bucket]:
+def zero_buckets(optimizer: AnyOptimizer) -> Sequence[Bucket]:
     """The flat buffers of our ZeRO; none of PyTorch's optimizers."""
     return optimizer.buckets if isinstance(optimizer, ShardedOptimizer) else []
 
@@ -193,7 +196,7 @@ def inner_optimizer(optimizer: AnyOptimizer) -> Optimizer:
 def shapes_of(model: nn.Module, optimizer: AnyOptimizer) -> dict[str, tuple[int, ...]]:
     """The full shape of every parameter, also of those that stage 3 has freed."""
     shapes = {parameter: tuple(parameter.shape) for parameter in model.parameters()}
-    for bucket in buckets_of(optimizer):
+    for bucket in zero_buckets(optimizer):
         views = zip(bucket.parameters, bucket.weights.views, strict=True)
         shapes |= {parameter: tuple(view.shape) for parameter, view in views}
     return {name: shapes[parameter] for name, parameter in model.named_parameters()}
@@ -213,7 +216,7 @@ def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer
     inner = inner_optimizer(optimizer)
     for owned in owned_by(model, optimizer):
         for kind, value in {WEIGHTS: owned.tensor, **inner.state.get(owned.tensor, {})}.items():
-            # A 0-dim parameter's count of steps has its shape, too.
+            # `step` is 0-dim, as a parameter may be: it is never a value per element.
             if kind != "step" and torch.is_tensor(value) and value.shape == owned.tensor.shape:
                 tensors.setdefault(kind, []).extend(pieces_of(comm, owned, value))
             else:
@@ -234,12 +237,12 @@ def pieces_of(comm: MPI.Intracomm, owned: Owned, values: torch.Tensor) -> Pieces
     share = even_range(len(flat), comm.size, comm.rank) if owned.replicated else range(len(flat))
     pieces = []
     for part in owned.parts:
-        first, stop = max(part.offset, share.start), min(part.offset + part.count, share.stop)
+        first, stop = max(part.in_tensor, share.start), min(part.in_tensor + part.count, share.stop)
         if not part.count:  # an empty piece: a parameter without elements is there, too
             pieces.append((part.name, 0, flat[:0].clone()))
         elif first < stop:
             share_values = flat[first:stop].clone()  # torch.save writes all the memory behind a view
-            pieces.append((part.name, part.start + first - part.offset, share_values))
+            pieces.append((part.name, part.in_parameter + first - part.in_tensor, share_values))
     return pieces
 
 
@@ -268,9 +271,10 @@ class Restored:
 
 
 def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOptimizer) -> Restored:
-    """This rank's part of the checkpoint, from the files of all ranks that saved it; CheckpointError.
+    """This rank's part of the checkpoint, from the files of all ranks that saved it.
 
-    The files are memory-mapped: only the parts that are used are read.
+    The files are memory-mapped: only the parts that are used are read. Raises CheckpointError when a file is
+    damaged, or does not fit `model` or `optimizer`.
     """
     paths = [found.path / file_of(rank) for rank in range(found.ranks)]
     files = [read_rank_file(path) for path in paths]
@@ -282,14 +286,14 @@ def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOpti
     buffers = dict(model.named_buffers())
     check_shapes("buffer", shapes_and_types(buffers), shapes_and_types(own["buffers"]))
     check_random_state(own["random"])
-    kinds = sorted({kind for file in files for kind in file["tensors"]})
-    pieces_by_kind = {kind: covered(kind, files, shapes) for kind in kinds}
+    tensor_kinds = sorted({kind for file in files for kind in file["tensors"]})
+    pieces_by_kind = {kind: covered(kind, files, shapes) for kind in tensor_kinds}
     for name in shapes.keys() - pieces_by_kind.get(WEIGHTS, {}).keys():
         raise CheckpointError(f"{found.path} has no weights of {name}")
     owned = owned_by(model, optimizer)
     check_dtypes(owned, pieces_by_kind.get(WEIGHTS, {}))
-    kinds = sorted({kind for file in files for kind in file["numbers"]})
-    per_parameter = {kind: agreed(kind, files) for kind in kinds}
+    number_kinds = sorted({kind for file in files for kind in file["numbers"]})
+    per_parameter = {kind: agreed(kind, files) for kind in number_kinds}
     updated = {parameter for group in inner.param_groups for parameter in group["params"]}
     return Restored(
         weights=[(each.tensor, assemble(each, pieces_by_kind[WEIGHTS])) for each in owned],
@@ -305,7 +309,7 @@ def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOpti
 
 
 def read_rank_file(path: Path) -> dict[str, Any]:
-    """What a rank saved; CheckpointError unless it has the form that `state_of_rank` gives it."""
+    """What a rank saved. Raises CheckpointError unless it has the form that `state_of_rank` gives it."""
     content = read_tensors(path)
     try:
         good = content.keys() == {"shapes", "tensors", "numbers", "settings", "buffers", "random"} and all(
@@ -341,7 +345,7 @@ def is_cpu_tensor(values: object, ndim: int | None = None) -> bool:
 def covered(
     kind: str, files: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Pieces]:
-    """All pieces of one kind, by parameter; CheckpointError unless each element is there exactly once."""
+    """All pieces of one kind, by parameter. Raises CheckpointError unless each element is there once."""
     found: dict[str, Pieces] = {}
     for name, start, values in (piece for file in files for piece in file["tensors"].get(kind, [])):
         found.setdefault(name, []).append((name, start, values))
@@ -352,7 +356,8 @@ def covered(
             raise CheckpointError(f"{kind} of {name} are of several dtypes in the checkpoint")
         pieces.sort(key=lambda piece: piece[1])
         stop, total = 0, int(np.prod(shapes[name], dtype=np.int64))
-        for _, start, values in [*pieces, (name, total, torch.empty(0))]:
+        end = (name, total, torch.empty(0))  # as one more piece: so a gap before it is found like others
+        for _, start, values in [*pieces, end]:
             if start != stop:
                 first, last = sorted((start, stop))
                 problem = "are missing" if start > stop else "are there twice, or too many"
@@ -368,15 +373,16 @@ def assemble(owned: Owned, pieces: Mapping[str, Pieces], dtype: torch.dtype | No
     flat = torch.empty(owned.tensor.numel(), dtype=dtype or owned.tensor.dtype)
     for part in owned.parts:
         for _, start, values in pieces[part.name]:
-            first, stop = max(start, part.start), min(start + len(values), part.start + part.count)
+            end = part.in_parameter + part.count
+            first, stop = max(start, part.in_parameter), min(start + len(values), end)
             if first < stop:
-                where = part.offset + first - part.start
+                where = part.in_tensor + first - part.in_parameter
                 flat[where : where + stop - first] = values[first - start : stop - start]
     return flat.view(owned.tensor.shape)
 
 
 def agreed(kind: str, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The numbers of one kind, by parameter; CheckpointError when two ranks saved different ones."""
+    """The numbers of one kind, by parameter. Raises CheckpointError when two ranks saved different ones."""
     found: dict[str, Any] = {}
     for name, value in (each for file in files for each in file["numbers"].get(kind, {}).items()):
         if not same(found.setdefault(name, value), value):
@@ -396,7 +402,10 @@ def state_of(
     pieces_by_kind: Mapping[str, Mapping[str, Pieces]],
     per_parameter: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The optimizer's state of one tensor, empty without any; CheckpointError when only a part has it."""
+    """The optimizer's state of one tensor; empty if none was saved.
+
+    Raises CheckpointError when only some of the tensor's parameters have it, or it differs between them.
+    """
     names = [part.name for part in owned.parts]
     state: dict[str, Any] = {}
     for kind, by_name in [*pieces_by_kind.items(), *per_parameter.items()]:
@@ -509,15 +518,3 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
     random.setstate(python_state(state))
     np.random.set_state(numpy_state(state))
     torch.set_rng_state(state["torch"].clone())  # not a view of the file
-
-
-def gather_weights(optimizer: AnyOptimizer) -> None:
-    """Round each bucket's float32 `master` into this rank's shard of the weights; gather the full weights.
-
-    Only stages 1 and 2 gather them here: stage 0 has restored them all, stage 3 gathers a layer when it runs.
-    The all-gather blocks without a timeout, as those of every training step do.
-    """
-    for bucket in buckets_of(optimizer):
-        bucket.round_master()
-        if isinstance(optimizer, Zero1 | Zero2):
-            all_gather(bucket.comm, bucket.weights.flat)

@@ -21,7 +21,6 @@ its folder, rename); Mohan and others, CheckFreq, FAST 2021.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -42,6 +41,7 @@ import torch
 from mpi4py import MPI
 
 from course_lib.comm.polling import wait_for
+from course_lib.data.storage import NO_SPACE, sync
 
 LATEST, MANIFEST, LOCK, SAVING, REMOVING = "latest", "manifest.json", ".lock", ".saving", ".removing"
 LEFTOVERS = (SAVING, REMOVING, f".{LATEST}.")
@@ -50,7 +50,6 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 MANIFEST_BYTES = 16 * 2**20  # a larger one is not read
 LOCK_SECONDS = 2.0  # as long as the killed processes of a training may take to end
 TIMEOUT_SECONDS = 600.0  # for the slowest rank's disk
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNSAFE = re.compile(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL|Unsupported class) (\S+)")
 
 Result = TypeVar("Result")
@@ -62,7 +61,7 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A whole checkpoint. `refused`: a sentence on each newer one that is damaged."""
+    """A whole checkpoint. `refused`: a sentence on each damaged one that was tried before it."""
 
     path: Path
     step: int
@@ -174,9 +173,10 @@ def prune(folder: Path, keep: int) -> None:
     """Remove what is older than the newest `keep` that look whole; the next save tries again what fails."""
     with suppress(OSError):  # the new checkpoint is saved, whatever becomes of the old ones
         names = names_in(folder)
-        oldest = [name for name in names if is_complete(folder / name)][-keep:][:1]
-        for name in names[: names.index(oldest[0])] if oldest else []:
-            if name != latest(folder):
+        whole = [name for name in names if is_complete(folder / name)]
+        kept = {latest(folder), *(names[names.index(whole[-keep:][0]) :] if whole else names)}
+        for name in names:
+            if name not in kept:
                 with suppress(OSError):  # one that stays does not keep the others
                     remove(folder / name)
 
@@ -455,9 +455,10 @@ def write_tensors(path: Path, content: Any) -> None:
 
 
 def read_tensors(path: Path) -> Any:
-    """What `write_tensors` wrote: tensors, numbers and strings; CheckpointError.
+    """What `write_tensors` wrote: tensors, numbers and strings.
 
-    Nothing else is read, for a pickle may run any code.
+    Nothing else is read, for a pickle may run any code. Raises CheckpointError for such a file, and for one
+    that is damaged or missing.
     """
     try:
         check_regular(path)
@@ -481,15 +482,6 @@ def write_text(path: Path, text: str) -> None:
             scratch.unlink(missing_ok=True)
         raise
     sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """A file's contents, or the names in a folder, are on disk: they stay after a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def digest(path: Path) -> str:

@@ -18,6 +18,7 @@ dropout draws on each rank for itself: with these it is not the training of one 
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -49,6 +50,9 @@ Labels = NDArray[np.integer]
 
 # ---------------------------------------------------------------- phase 1
 
+# `numbers` is for tensors without gaps in their memory, in any layout, such as channels-last: the array has
+# the numbers in the order of the memory. NumPy has no bfloat16.
+
 
 def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
     """The memory of a dense tensor as a flat array for MPI: no copy. All ranks must use one layout."""
@@ -64,7 +68,8 @@ def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
 def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
     """Give every rank the buffers of rank 0, such as batch-norm's running statistics, in place.
 
-    Each rank's buffers have seen its own shards. A model without buffers sends nothing.
+    Each rank's have seen its own shards only, so they differ; those of rank 0 are as good as any. A model
+    without buffers sends nothing.
     """
     for buffer in model.buffers():
         comm.Bcast(numbers(buffer), root=0)
@@ -82,13 +87,14 @@ def broadcast_optimizer(comm: MPI.Intracomm, optimizer: Optimizer) -> None:
             f"optimizers with groups of {everyone} parameters, by rank; make the same on all ranks"
         )
     state = optimizer.state_dict()
-    described = {
+    # First shapes and dtypes, as tensors on "meta", which have no numbers; the numbers follow by Bcast.
+    without_numbers = {
         parameter: {
             key: value.to("meta") if torch.is_tensor(value) else value for key, value in entries.items()
         }
         for parameter, entries in state["state"].items()
     }
-    groups, received = comm.bcast((state["param_groups"], described), root=0)  # small: meta tensors are empty
+    groups, received = comm.bcast((state["param_groups"], without_numbers), root=0)
     for parameter, entries in received.items():
         for key, value in entries.items():
             if torch.is_tensor(value):
@@ -119,6 +125,8 @@ def shard_batches(
 
 
 # ---------------------------------------------------------------- phase 5
+
+# `sum_gradients` is the simple way, with one Allreduce per parameter; `GradientBucket` does the same in one.
 
 
 def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
@@ -168,7 +176,7 @@ def gather_metrics(comm: MPI.Intracomm, epoch: Epoch, score: Score) -> Report | 
 def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels: Labels) -> Score:
     """The score of `model` on this rank's part of a test set: all parts add up to the whole."""
     mine = shard(comm, np.arange(len(labels)))
-    batches = np.array_split(mine, -(-len(mine) // EVALUATION_BATCH) or 1)
+    batches = np.array_split(mine, max(1, math.ceil(len(mine) / EVALUATION_BATCH)))
     return evaluate(model, summed_cross_entropy, image_batches(images, labels, batches))
 
 
@@ -177,12 +185,12 @@ def train_epoch(
 ) -> Report | None:
     """Train for one epoch of global batches of `batch_size` on all ranks of `comm`: a report on rank 0."""
     broadcast_weights(comm, model)  # 1
-    order = shuffled_batches(len(data.train_labels), batch_size, seed=seed)
+    order = shuffled_batches(len(data.train_labels), batch_size, seed=seed)  # one seed: no rank sends indices
     batches = shard_batches(comm, data.train_images, data.train_labels, order)  # 2
     bucket = GradientBucket(model)
     step = make_step(model, summed_cross_entropy, optimizer, lambda: bucket.sum(comm))
     epoch = fit(step, batches)  # 3 to 6, for every batch
-    comm.Barrier()  # 7
+    comm.Barrier()  # 7, to show the phase: the collectives that follow wait anyway
     broadcast_buffers(comm, model)  # if it has any: the replicas are to agree on them, too
     score = evaluate_shard(comm, model, data.test_images, data.test_labels)
     return gather_metrics(comm, epoch, score)  # 8
@@ -208,6 +216,7 @@ def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
 def equal_trainable_parameters(comm: MPI.Intracomm, model: nn.Module, **settings: object) -> list[Parameter]:
     """Check that all ranks have the same trainable parameters and `settings`; return those parameters.
 
+    For trainers that send many of them in one buffer, such as `GradientBuckets` and `LocalSGD`.
     ValueError on all ranks if ranks differ in a setting, or in the name, shape, memory layout or dtype of a
     parameter; if there is no parameter; and unless all are float32 or all float64, which MPI can sum.
     """

@@ -1,5 +1,7 @@
 """Pipeline parallelism: each rank runs some of a model's layers, and sends activations and gradients on.
 
+1F1B on 3 ranks, one stage each:
+
     rank 0   F0 F1 F2 ·  ·  B0 …         F1 of stage 0 ── activations ─→ F1 of stage 1
     rank 1   ·  F0 F1 ·  B0 F2 …         B1 of stage 0 ←── gradients ─── B1 of stage 1
     rank 2   ·  ·  F0 B0 F1 B1 …         time goes from left to right; · is idle
@@ -9,8 +11,8 @@ output of the previous stage, computes, and sends its own output to the next sta
 receives the gradient of what it sent, goes backward, and sends the gradient of what it received
 (`stage_backward`). A schedule, a list of actions per rank from `theory/schedules.py`, says in which order.
 `run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS. Until its actions are done a rank blocks
-only in receives, and `simulate`, which `run_schedule` asks first, shows that what each receive waits for is
-sent. The final wait for the sends ends because each has its receive in the schedule.
+only in receives, and `check_finishes`, which comes first, shows that what each receive waits for is sent. The
+final wait for the sends ends because `owners` refuses a schedule in which a message has no receiver.
 
 The gradients of the micro-batches add up in the parameters. Every micro-batch's loss is a sum over its
 samples, divided by the size of the global batch, so the total is the gradient of the whole batch. Batch norm
@@ -36,7 +38,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from course_lib.comm.trace import Recorder, SpanKind
 from course_lib.theory.partition import balanced_ranges
-from course_lib.theory.schedules import Action, Actions, Schedule, microbatch_count, owners, simulate
+from course_lib.theory.schedules import Action, Actions, Schedule, check_finishes, microbatch_count, owners
 from course_lib.training import loop
 from course_lib.training.flat import as_bytes
 from course_lib.training.loop import Batch, SummedLoss
@@ -73,10 +75,10 @@ def split_layers(
                     f"stages {owner[parameter]} and {stage} would share the parameter {name} of stage "
                     f"{stage}; give each layer its own, or use fewer than {stages} stages"
                 )
-        first = next(module for module in part.modules() if not list(module.children()))
-        if stage > 0 and getattr(first, "inplace", False):
+        first_leaf = next(module for module in part.modules() if not list(module.children()))
+        if stage > 0 and getattr(first_leaf, "inplace", False):  # it touches the input, however deeply nested
             raise ValueError(
-                f"stage {stage} would begin with {first}, which overwrites its input; use inplace=False"
+                f"stage {stage} would begin with {first_leaf}, which overwrites its input; use inplace=False"
             )
     return parts
 
@@ -88,7 +90,8 @@ def layer_flops(layers: nn.Sequential, inputs: torch.Tensor) -> list[int]:
     layers' buffers, `inputs` and the random-number state stay as they are.
     """
     inputs = inputs.clone()  # the first layer may work in place
-    costs, state = [], {name: buffer.clone() for name, buffer in layers.named_buffers()}
+    costs = []
+    state = {name: buffer.clone() for name, buffer in layers.named_buffers()}  # to be put back
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for layer in layers:
             with FlopCounterMode(display=False) as counter:
@@ -182,8 +185,8 @@ def run_schedule(
     sum them with `sum_replicas` (`parallel/gems.py`).
 
     A send does not wait for its receiver: MPI goes on with it, at the latest while the sender is in its next
-    receive or the final wait. So a schedule that `simulate` can finish does not deadlock here: `owners` has
-    found a receive for every send.
+    receive or the final wait. So a schedule that passes `check_finishes` does not deadlock here.
+
     `recorder` notes every action, and inside it every wait for a message. Pass a communicator of its own
     (`comm.Dup()`) if other messages are under way on `comm`: they could have the same tags.
 
@@ -192,7 +195,7 @@ def run_schedule(
     wait for its message.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
-    simulate(schedule, 1, 1)  # raises if it can never finish, or lacks an action
+    check_finishes(schedule)
     neighbours = Neighbours(comm, owners(schedule), recorder)
     return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
 
@@ -200,7 +203,10 @@ def run_schedule(
 def run_actions(
     neighbours: "Neighbours", actions: Actions, modules: Modules, loss_fn: SummedLoss, batches: list[Batch]
 ) -> StepResult:
-    """Execute `actions`, one rank's schedule; `batches` are the micro-batches."""
+    """Execute `actions`, one rank's schedule; `batches` are the micro-batches.
+
+    `neighbours` has the recorder, as it notes the waits for messages, too.
+    """
     held: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # forward, not yet backward
     loss, peak = 0.0, 0
     for action in actions:
@@ -208,8 +214,10 @@ def run_actions(
         key = action.replica, action.stage, action.microbatch
         with neighbours.span(repr(action)):
             if action.kind == "F":
-                held[key] = stage_forward(neighbours, action, module, batch, loss_fn)
-                loss += held[key][1].item() if action.stage == neighbours.last_stage else 0.0
+                inputs, result = stage_forward(neighbours, action, module, batch, loss_fn)
+                held[key] = inputs, result
+                if action.stage == neighbours.last_stage:
+                    loss += result.item()
                 peak = max(peak, len(held))
             else:
                 stage_backward(neighbours, action, *held.pop(key))
@@ -260,14 +268,14 @@ def make_pipeline_step(
         )
 
     check_schedule(comm, schedule, modules, count)
-    simulate(schedule, 1, 1)  # raises if it can never finish, or lacks an action
+    check_finishes(schedule)
     actions, rank_of = schedule[comm.rank], owners(schedule)
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad()
         result = run_actions(Neighbours(comm, rank_of), actions, modules, loss_fn, split_batch(batch, count))
         optimizer.step()
-        return comm.allreduce(result.loss)
+        return comm.allreduce(result.loss)  # 0 on all ranks but those of a last stage
 
     return step
 
@@ -282,14 +290,15 @@ class Neighbours:
         self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int], recorder: Recorder | None = None
     ) -> None:
         self.comm, self.rank_of, self.recorder = comm, rank_of, recorder
-        replicas, stages = zip(*rank_of, strict=True)
+        replicas, stages = zip(*rank_of, strict=True)  # rank_of has keys (replica, stage)
         self.replicas, self.last_stage = 1 + max(replicas), max(stages)
         self.requests: list[MPI.Request] = []  # sends under way; each holds a reference to its buffer
 
     def send(self, action: Action, other_stage: int, tensor: torch.Tensor, rank: int | None = None) -> None:
         """Start to send the result of `action` to `other_stage`: its shape and dtype, then its numbers.
 
-        Nobody may write to `tensor` before `wait`. It goes to `rank`, else to the one that runs the stage.
+        Nobody may write to `tensor` before `wait`. It goes to the rank that runs `other_stage`. Where several
+        ranks run it (`TileNeighbours` of `parallel/hybrid.py`), the caller says to which `rank`.
         """
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(
@@ -304,7 +313,7 @@ class Neighbours:
         self.requests.append(self.comm.Isend(as_bytes(tensor), rank, tag))
 
     def receive(self, action: Action, other_stage: int, rank: int | None = None) -> torch.Tensor:
-        """Receive what `action` needs from `other_stage`; `rank` as in `send`."""
+        """Receive what `action` needs from the rank that runs `other_stage`; `rank` as in `send`."""
         rank = self.rank_of[action.replica, other_stage] if rank is None else rank
         tag = self.tag(action, other_stage)
         with self.span(f"wait {action!r}", kind="wait"):

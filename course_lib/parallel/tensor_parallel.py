@@ -6,17 +6,19 @@
 nn.Linear stores A transposed, so its columns are dimension 0 of the weight. The column layer's output is a
 shard, and the row layer's input is that shard: so a pair needs one all-reduce forward and one backward.
 
-Between such pairs (norms, residuals) all ranks compute the same. Sequence parallelism cuts that along the
-sequence, with an all-gather in place of `copy_to` and a reduce-scatter in place of `reduce_from`:
+Between such pairs (norms, residuals) all ranks compute the same. Sequence parallelism distributes that
+repeated work, too: each rank has some of the tokens, so an all-gather takes the place of `copy_to`, and a
+reduce-scatter that of `reduce_from`:
 
     x_r ─ all-gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       less memory
 
 An all-reduce is a reduce-scatter and an all-gather, so the same bytes are sent; one all-gather more comes in
-backward. Only the shard x_r is kept for it, and A's gradient needs the gathered x again.
+backward: A's gradient needs the gathered x, of which forward keeps only the shard x_r.
 
 Every shard is cut from a whole layer, so that any number of ranks starts from the same weights: all ranks
 must pass equal whole layers (same seed, or a Bcast). Results and gradients equal those of the whole layer in
-one process up to the order of addition. Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al. (2022),
+one process up to the order of addition. No layer here has dropout: on what is replicated, all ranks would
+need one mask. Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al. (2022),
 "Reducing Activation Recomputation in Large Transformer Models", for the sequence.
 """
 
@@ -87,22 +89,17 @@ def cut(comm: MPI.Intracomm, whole: torch.Tensor, dim: int, *, unit: int = 1) ->
 
 
 class ColumnLinear(nn.Module):
-    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / comm.size).
+    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / comm.size)."""
 
-    `enter` is applied to the input: with `copy_to` the input's gradient is summed over the ranks.
-    """
-
-    def __init__(
-        self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1, enter: Collective = copy_to
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1) -> None:
         super().__init__()
-        self.comm, self.enter = comm, enter
+        self.comm = comm
         self.weight = cut(comm, whole.weight, 0, unit=unit)  # (out / size, in)
         self.bias = None if whole.bias is None else cut(comm, whole.bias, 0, unit=unit)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """This rank's columns of the result."""
-        return F.linear(self.enter(self.comm, x), self.weight, self.bias)
+        """This rank's columns of the result; `copy_to` sums the gradient of x over the ranks."""
+        return F.linear(copy_to(self.comm, x), self.weight, self.bias)
 
 
 class _GatheredLinear(torch.autograd.Function):
@@ -119,16 +116,18 @@ class _GatheredLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         shard, weight = ctx.saved_tensors
+        *_, bias_trains = ctx.needs_input_grad  # of comm, shard, weight, bias
         full = all_gathered(ctx.comm, shard, SEQUENCE).flatten(0, 1)  # (B · T, in)
         of_shard = reduce_scattered(ctx.comm, gradient @ weight, SEQUENCE)
         gradients = gradient.flatten(0, 1)  # (B · T, out / size)
-        return None, of_shard, gradients.T @ full, gradients.sum(0) if ctx.needs_input_grad[3] else None
+        return None, of_shard, gradients.T @ full, gradients.sum(0) if bias_trains else None
 
 
 class GatheredColumnLinear(ColumnLinear):
     """A column layer of a sequence that is cut: this rank's (B, T / size, in) to (B, T, out / size).
 
-    It makes no use of `enter`: `_GatheredLinear` does what is needed in both directions.
+    `all_gather` (`comm/regions.py`) in place of `copy_to` would do the same, but autograd would keep the
+    gathered x for backward: `_GatheredLinear` keeps the shard.
     """
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
@@ -147,7 +146,8 @@ class RowLinear(nn.Module):
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """The result on every rank. The bias is added after the sum, so it counts once."""
-        y = reduce_from(self.comm, F.linear(shard, self.weight))  # replicated: so is the bias's gradient
+        y = reduce_from(self.comm, F.linear(shard, self.weight))
+        # y is equal on all ranks, so the bias's gradient is, too: there is nothing to sum
         return y if self.bias is None else y + self.bias
 
 
@@ -237,8 +237,9 @@ def must_be_tokens(tokens: torch.Tensor, vocabulary: int) -> None:
 def vocabulary_cross_entropy(
     comm: MPI.Intracomm, logits: torch.Tensor, targets: torch.Tensor, vocabulary: int
 ) -> torch.Tensor:
-    """The cross entropy of each token, from this rank's shard of the logits: three all-reduces of (B, T).
+    """The cross entropy of each token, from this rank's shard of the logits.
 
+    It takes an all-gather of the shards' widths and three all-reduces of (B, T).
     `logits` (B, T, vocabulary / size), `targets` (B, T), the same on all ranks; the result (B, T), the same
     on every rank. The full logits, often the largest tensor of a language model, are never gathered. Raises,
     on all ranks, ValueError for logits that are not the shards of the vocabulary and IndexError for a target
@@ -344,7 +345,7 @@ class ParallelBlock(Block):
 
     def __init__(self, comm: MPI.Intracomm, whole: Block, *, sequence: bool) -> None:
         nn.Module.__init__(self)  # not Block's: it would allocate the full layers
-        column, row, norm = _layers(comm, sequence)
+        column, row, norm = _makers(comm, sequence)
         self.norm1, self.norm2 = norm(whole.norm1), norm(whole.norm2)  # type: ignore[assignment]
         self.attention = ParallelAttention(comm, whole.attention, column, row)
         self.mlp = parallel_feed_forward(comm, whole.mlp, column, row)  # type: ignore[assignment]
@@ -360,7 +361,7 @@ class ParallelTransformer(nn.Module):
         super().__init__()
         if whole.head.weight is whole.embedding.token.weight:
             raise ValueError("the embedding and the head share a weight; give the head a copy of it")
-        column, _, norm = _layers(comm, sequence)
+        column, _, norm = _makers(comm, sequence)
         self.comm, self.sequence = comm, sequence
         add = partial(reduce_scatter, dim=SEQUENCE) if sequence else reduce_from
         self.token = VocabularyEmbedding(comm, whole.embedding.token, add=add)
@@ -383,10 +384,10 @@ class ParallelTransformer(nn.Module):
         return shard_of(self.comm, copy_to(self.comm, self.position)[:length], dim=0)
 
 
-def _layers(
+def _makers(
     comm: MPI.Intracomm, sequence: bool
 ) -> tuple[Callable[..., ColumnLinear], Callable[..., RowLinear], Callable[..., nn.Module]]:
     """How to make the first and the second layer of a pair, and a norm."""
     if sequence:
         return GatheredColumnLinear, ScatteredRowLinear, partial(SequenceNorm, comm)
-    return ColumnLinear, RowLinear, copy.deepcopy
+    return ColumnLinear, RowLinear, copy.deepcopy  # a norm is replicated: a copy of the whole one

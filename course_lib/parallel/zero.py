@@ -16,9 +16,10 @@ gradient, up to rounding.
     zero = Zero2(comm, model, lambda shards: AdamW(shards, lr=1e-3))
     loss.backward(); zero.step(); zero.zero_grad()
 
-Call `zero_grad` between every `step` and the next backward: `step` leaves sums over ranks, to which backward
-would add one rank's gradients. A parameter without a gradient has one of zeros, so momentum and weight decay
-act on it all the same. Convert, freeze and add parameters before: `step` raises ValueError after a change.
+Call `zero_grad` between every `step` and the next backward: the shards of stages 2 and 3 hold the sums of the
+last step, and their `step` raises ValueError if these were not cleared. A parameter without a gradient has
+one of zeros, so momentum and weight decay act on it all the same. Convert, freeze and add parameters before
+you construct the stage: `step` raises ValueError after a change.
 
 This file is stages 0, 1 and 2. `zero_shards.py` has what they are made of: `reduce_scatter`, `all_gather`,
 buckets, and `update`, which steps the optimizer of this rank's shards. `zero3.py` is stage 3.
@@ -39,8 +40,8 @@ from torch.optim import Adam, AdamW, Optimizer
 from course_lib.parallel.zero_shards import (
     Bucket,
     BucketedOptimizer,
+    FullGradients,
     ReplicatedBucket,
-    ShardedOptimizer,
     all_gather,
     reduce_scatter,
 )
@@ -49,7 +50,7 @@ from course_lib.training.flat import flatten
 # ------------------------------------------------------------------ stage 0: data parallelism
 
 
-class Zero0(BucketedOptimizer):
+class Zero0(FullGradients):
     """Stage 0, to compare with: every rank keeps everything, and makes the same update."""
 
     bucket_type = ReplicatedBucket
@@ -69,7 +70,7 @@ class Zero0(BucketedOptimizer):
 # ------------------------------------------------------------------ stage 1: the optimizer's state is sharded
 
 
-class Zero1(BucketedOptimizer):
+class Zero1(FullGradients):
     """Stage 1: every rank keeps all weights and gradients, and the optimizer state of its own shards."""
 
     def step(self) -> float | None:
@@ -81,8 +82,7 @@ class Zero1(BucketedOptimizer):
             bucket.gradients.collect()
             reduce_scatter(self.comm, bucket.gradients.flat)
         norm = self.update(self.comm)
-        for bucket in self.buckets:
-            all_gather(self.comm, bucket.weights.flat)
+        self.gather_weights()
         return norm
 
 
@@ -95,11 +95,12 @@ class Zero2(BucketedOptimizer):
     A bucket's gradients are summed, and the full ones freed, as soon as backward has filled it. For several
     backward passes per step, the shards add up. Parameters that backward did not reach have a gradient of
     zero. Buckets are summed in list order on every rank. All ranks must make the same backward passes, which
-    reach the same parameters; only in a single pass before `step` may a rank reach fewer, or none.
+    reach the same parameters. Only with exactly one pass per `step` may a rank reach fewer than others, or
+    none: `step` sums the rest.
     """
 
     def prepare_gradients(self) -> None:
-        """Allocate this rank's shards of them; a hook per parameter reports its gradient."""
+        """Allocate this rank's shards of the gradients; a hook per parameter reports that it has one."""
         for bucket in self.buckets:
             bucket.gradient_shard = torch.zeros_like(bucket.shard)
             for parameter in bucket.parameters:
@@ -132,6 +133,7 @@ class Zero2(BucketedOptimizer):
     @torch.no_grad()
     def reduce(self, bucket: Bucket) -> None:
         """Add the sum of the bucket's gradients to this rank's shard, and free them."""
+        # in the order of weights.flat, which `flatten` has made, too
         flat = flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in bucket.parameters])
         for parameter in bucket.parameters:
             parameter.grad = None
@@ -145,15 +147,17 @@ class Zero2(BucketedOptimizer):
         self.check_cleared()
         self.finish_pass()
         norm = self.update(self.comm)
-        for bucket in self.buckets:
-            all_gather(self.comm, bucket.weights.flat)
+        self.gather_weights()
         return norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet."""
-        if sum(map(len, self.missing)) < sum(len(bucket.parameters) for bucket in self.buckets):
+        """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet.
+
+        Without a `step` before, it is collective: another rank may be in the middle of a pass.
+        """
+        if self.cleared:  # no step since the last zero_grad
             self.finish_pass()
-        ShardedOptimizer.zero_grad(self)
+        super().zero_grad()
 
 
 # ------------------------------------------------------------------ with any stage: optimizer state in files

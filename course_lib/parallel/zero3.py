@@ -5,8 +5,8 @@
 
 PyTorch calls this a hook before and a hook after each layer's forward; backward has no such moments, so they
 are found by gradients: it begins with the gradient of the layer's outputs (`before_backward`), and has ended
-when all trained weights have theirs (`reached`). `Zero3.watch` registers the four hooks, and each of them
-gathers, frees or sums a `LayerBucket`.
+when all trained weights have theirs (`reached`). `Zero3.watch` registers these four hooks, and `mark_inputs`
+one more for frozen layers; each of them gathers, frees or sums a `LayerBucket`.
 
 `zero.py` has stages 0 to 2, `zero_shards.py` what all stages share; `fast/zero.py` gathers ahead.
 
@@ -34,7 +34,6 @@ from course_lib.parallel.zero_shards import (
     alike,
     all_gather,
     broadcast,
-    master_of,
     reduce_scatter,
 )
 from course_lib.theory.partition import even_ranges
@@ -52,8 +51,6 @@ class LayerBucket(Bucket):
 
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__(comm, parameters)
-        self.shard = self.shard.clone()  # memory of its own: the flat buffer will be freed
-        self.master = master_of(self.shard, trains=self.trains)
         self.nbytes = self.weights.flat.nbytes
         if self.trains:
             self.gradient_shard = torch.zeros_like(self.shard)
@@ -62,6 +59,10 @@ class LayerBucket(Bucket):
         self.backward_pass = -1  # the last one that reached the layer
         self.gathered, self.pinned = True, False  # pinned: not to be freed
         self.free()
+
+    def own_shard(self) -> torch.Tensor:
+        """A copy of the shard of the weights that this rank owns: the flat buffer will be freed."""
+        return super().own_shard().clone()
 
     def gather(self) -> None:
         """Gather the full weights."""
@@ -89,7 +90,7 @@ class LayerBucket(Bucket):
 
         A frozen bucket expects those of `inputs` instead, marks of one call of the layer.
         """
-        if self.backward_pass != backward_pass():  # else this pass came from another output of the layer
+        if self.backward_pass != backward_pass():  # else it has reached the layer, by another output
             self.backward_pass = backward_pass()
             # Anew, also if the pass before left some without a gradient.
             self.missing = set(self.parameters) if self.trains else set()
@@ -147,7 +148,7 @@ class Zero3(ShardedOptimizer):
         max_norm: float | None = None,
         scaler: LossScaler | None = None,
     ) -> None:
-        # modules as they run, each with its buckets
+        # `model` first, then `layers` as they were given, each with its buckets
         self.layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]] = [
             (module, [self.layer_bucket(comm, each) for each in alike(parameters)])
             for module, parameters in layers_with_parameters(model, list(layers))
@@ -166,7 +167,7 @@ class Zero3(ShardedOptimizer):
         return [bucket for bucket in self.buckets if bucket.trains]
 
     def gather(self, index: int) -> None:
-        """Gather the weights of layer `index`, which runs now."""
+        """Gather the weights of layer `index`, which runs now; `fast/zero.py` adds the next one."""
         for bucket in self.layers[index][1]:
             bucket.gather()
 
@@ -227,7 +228,7 @@ class Zero3(ShardedOptimizer):
         try:
             yield
         finally:
-            for bucket in (bucket for _, in_layer in self.layers for bucket in in_layer):
+            for bucket in self.buckets:
                 bucket.keep_written()
                 bucket.pinned = False
                 bucket.free()

@@ -10,6 +10,7 @@ rank owns, and what is used with any stage: clipping and loss scaling.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -94,8 +95,9 @@ def broadcast(comm: MPI.Intracomm, tensors: Iterable[torch.Tensor]) -> None:
 class Bucket:
     """Parameters whose weights are one flat buffer, and the shard of it that this rank owns and updates.
 
-    `shard` is a view of the weights; `master` is what the optimizer updates: the shard itself, or for 16-bit
-    weights that train a float32 copy of it. `gradient_shard`: this rank's shard of the summed gradients.
+    `shard` is a view of the weights, in stage 3 a copy; `master` is what the optimizer updates: the shard
+    itself, or for 16-bit weights that train a float32 copy of it. `gradient_shard`: this rank's shard of the
+    summed gradients.
     """
 
     gradient_shard: torch.Tensor
@@ -105,13 +107,17 @@ class Bucket:
         self.weights = FlatWeights(self.parameters)
         broadcast(comm, [self.weights.flat])  # all replicas start equal
         self.weights.attach()
-        self.shard = self.owned(self.weights.flat)
-        self.trains = self.parameters[0].requires_grad
+        self.shard = self.own_shard()
+        self.trains = self.parameters[0].requires_grad  # all of them or none: see `alike`
         self.master = master_of(self.shard, trains=self.trains)
 
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """The part of a flat buffer that this rank owns, as a view."""
         return shards_of(flat, self.comm.size)[self.comm.rank]
+
+    def own_shard(self) -> torch.Tensor:
+        """The shard of the weights that this rank owns: a view of them."""
+        return self.owned(self.weights.flat)
 
     def attach_full_gradients(self) -> None:
         """Keep the full gradients in a flat buffer, to which backward adds: stages 0 and 1."""
@@ -201,6 +207,7 @@ class ShardedOptimizer:
         """
         self.check_parameters()
         norm, self.cleared = None, False
+        # In float32 `to` makes no copy: what is scaled or clipped then is gradient_shard itself.
         gradients = [bucket.gradient_shard.to(bucket.master.dtype) for bucket in self.trained]
         for master, gradient in zip(self.masters, gradients, strict=True):
             master.grad = gradient
@@ -236,8 +243,11 @@ class ShardedOptimizer:
             bucket.gradient_shard.zero_()
         self.cleared = True
 
+    def gather_weights(self) -> None:
+        """Gather the full weights from the shards; nothing to do in stage 3, which does it layer by layer."""
 
-class BucketedOptimizer(ShardedOptimizer):
+
+class BucketedOptimizer(ShardedOptimizer, ABC):
     """What stages 0 to 2 share: buckets of neighbouring parameters, of up to `bucket_bytes`.
 
     All ranks of `comm` construct it and step together. `max_norm` clips by the norm of all gradients;
@@ -268,15 +278,36 @@ class BucketedOptimizer(ShardedOptimizer):
         for bucket in self.buckets:
             bucket.weights.check()
 
+    @abstractmethod
     def prepare_gradients(self) -> None:
-        """Keep the full gradients, to which backward adds."""
+        """Make room for what this rank keeps of the gradients."""
+
+    def gather_weights(self) -> None:
+        """Gather the full weights from the shards of all ranks."""
+        for bucket in self.buckets:
+            all_gather(self.comm, bucket.weights.flat)
+
+
+class FullGradients(BucketedOptimizer):
+    """What stages 0 and 1 share: every rank keeps the full gradients, to which backward adds."""
+
+    def prepare_gradients(self) -> None:
+        """Make every gradient a view of its bucket's buffer."""
         for bucket in self.buckets:
             bucket.attach_full_gradients()
 
+    def update(self, owners: MPI.Intracomm) -> float | None:
+        """As above; the parameters then have no gradient, so that no later one is added to these sums."""
+        norm = super().update(owners)
+        for parameter in (parameter for bucket in self.buckets for parameter in bucket.parameters):
+            parameter.grad = None
+        return norm
+
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the full gradients, where they are."""
+        """Clear the full gradients, and make them views of the buffers again."""
         for bucket in self.buckets:
             bucket.gradients.clear()
+        self.cleared = True
 
 
 # ------------------------------------------------------------------ with any stage: clipping

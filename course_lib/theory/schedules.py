@@ -74,8 +74,7 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
         warmup = min(stages - 1 - stage, microbatches)
         forwards = [Action("F", stage, i) for i in range(microbatches)]
         backwards = [Action("B", stage, i) for i in range(microbatches)]
-        steady = [action for pair in zip(forwards[warmup:], backwards, strict=False) for action in pair]
-        schedule.append(forwards[:warmup] + steady + backwards[microbatches - warmup :])
+        schedule.append(_in_turn(forwards, backwards, warmup))
     return schedule
 
 
@@ -97,17 +96,26 @@ def interleaved_one_f_one_b(ranks: int, microbatches: int, *, chunks: int) -> Sc
     total = microbatches * chunks
     schedule = []
     for rank in range(ranks):
-        forwards = [_virtual("F", k, rank, ranks, chunks) for k in range(total)]
-        backwards = [_virtual("B", k, rank, ranks, chunks) for k in range(total)]
+        forwards = [_interleaved_action("F", k, rank, ranks, chunks) for k in range(total)]
+        backwards = [_interleaved_action("B", k, rank, ranks, chunks) for k in range(total)]
         # Micro-batch 0 reaches this rank's last chunk after (chunks - 1) · p forwards. Its gradient comes
-        # back after 2 for every later rank: one on the way there, one on the way back.
+        # back after 2 more actions per later rank: a forward on the way there, a backward on the way back.
         warmup = min(2 * (ranks - 1 - rank) + (chunks - 1) * ranks, total)
-        steady = [action for pair in zip(forwards[warmup:], backwards, strict=False) for action in pair]
-        schedule.append(forwards[:warmup] + steady + backwards[total - warmup :])
+        schedule.append(_in_turn(forwards, backwards, warmup))
     return schedule
 
 
-def _virtual(kind: Kind, k: int, rank: int, ranks: int, chunks: int) -> Action:
+def _in_turn(forwards: Actions, backwards: Actions, warmup: int) -> Actions:
+    """`warmup` forwards, then a forward and a backward in turn, then the backwards that are left."""
+    pairs = zip(forwards[warmup:], backwards, strict=False)  # ends with the forwards
+    return [
+        *forwards[:warmup],
+        *(action for pair in pairs for action in pair),
+        *backwards[len(forwards) - warmup :],
+    ]
+
+
+def _interleaved_action(kind: Kind, k: int, rank: int, ranks: int, chunks: int) -> Action:
     """The k-th forward or backward of `rank`: p micro-batches through one chunk, then through the next."""
     group, rest = divmod(k, ranks * chunks)
     chunk, microbatch = divmod(rest, ranks)
@@ -226,6 +234,11 @@ def simulate(
             done[rank] += 1
             timed.append(TimedAction(rank, action, start, free[rank]))
     return sorted(timed, key=lambda one: (one.start, one.rank))
+
+
+def check_finishes(schedule: Schedule) -> None:
+    """Raise ValueError if the schedule can never finish, and for what `owners` refuses."""
+    simulate(schedule, 1, 1)
 
 
 def _can_run(following: Actions, last: int, ended: dict[Action, float]) -> bool:

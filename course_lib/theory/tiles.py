@@ -44,7 +44,10 @@ class Window:
     def needs(self, outputs: range) -> range:
         """The inputs of `outputs`, which may lie outside the image; none for no outputs."""
         first = outputs.start * self.stride - self.before
-        return range(first, first + (len(outputs) - 1) * self.stride + self.reach if outputs else first)
+        if not outputs:
+            return range(first, first)
+        last = first + (len(outputs) - 1) * self.stride  # the first pixel that the last output sees
+        return range(first, last + self.reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Halo:
     @property
     def kept(self) -> range:
         """What this tile needs of its own."""
+        # `overlap`, but inside `needed` also when it is empty: then before + after are all that is needed
         start = min(max(self.owned.start, self.needed.start), self.needed.stop)
         return range(start, max(start, min(self.owned.stop, self.needed.stop)))
 
@@ -139,10 +143,12 @@ def extra_pixels(windows: Sequence[Window], tile: tuple[int, int]) -> float:
 
     `tile` is (h, w) after the last layer, with neighbours on all sides.
     """
-    needs = [fused_needs(windows, range(side)) for side in tile]
-    computed = sum(len(rows) * len(columns) for rows, columns in list(zip(*needs, strict=True))[1:])
-    scale, own = 1, 0
+    rows, columns = (
+        fused_needs(windows, range(side))[1:] for side in tile
+    )  # [0] is what the first one reads
+    computed = sum(len(high) * len(wide) for high, wide in zip(rows, columns, strict=True))
+    stride_after, own = 1, 0  # of all later windows together
     for window in reversed(windows):
-        own += tile[0] * tile[1] * scale**2
-        scale *= window.stride
+        own += tile[0] * tile[1] * stride_after**2
+        stride_after *= window.stride
     return computed / own - 1

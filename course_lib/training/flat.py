@@ -4,8 +4,9 @@ weight (2, 3)   bias (3)              flat (9)
 ┌ a b c ┐       g h i       ⇄        a b c d e f g h i
 └ d e f ┘
 
-`flatten` and `copy_back` copy between the two. In `FlatWeights` and `FlatGradients` nothing is copied:
-weights, or gradients, are views of the buffer, and what MPI writes to the buffer is in the model.
+`flatten` and `copy_back` copy between the two. In `FlatWeights` and `FlatGradients` weights, or gradients,
+are views of the buffer: what MPI writes to the buffer is in the model, and nothing is copied as long as they
+stay views. `check` raises if weights have left; `collect` copies gradients that have.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,8 +38,8 @@ def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
 class FlatBuffer:
     """A flat buffer with one view per parameter.
 
-    `flat` has shape (n,); `views[i]` is the part of it that belongs to `parameters[i]`, with its shape. All
-    parameters have one dtype.
+    `flat` has shape (n,); `views[i]` is the part of it that belongs to `parameters[i]`, with its shape and
+    `strides[i]`. All parameters have one dtype.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class FlatWeights(FlatBuffer):
     """The values of the parameters, one after the other in the order of their elements."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        # "meta" allocates nothing
+        # the strides of contiguous tensors of these shapes; on "meta", they have no memory
         strides = [torch.empty(parameter.size(), device="meta").stride() for parameter in parameters]
         super().__init__(parameters, flatten(parameters), strides)
 
@@ -103,7 +104,7 @@ class FlatGradients(FlatBuffer):
         """Make every gradient a view of the buffer: backward adds to it."""
         self.check_dtype()
         for parameter, view in zip(self.parameters, self.views, strict=True):
-            # a tensor of its own, because model.to(...) may give it other memory
+            # detach() makes a tensor of its own: model.to(...) gives .grad other memory, but not the view
             parameter.grad = view.detach() if parameter.requires_grad else None
 
     def clear(self) -> None:
@@ -116,8 +117,8 @@ class FlatGradients(FlatBuffer):
         """Bring every gradient back to its place in the buffer, whatever has become of it since.
 
         `optimizer.zero_grad()` removes gradients, and backward makes new ones: these are copied. A parameter
-        that has none counts as zeros. A parameter that was frozen meanwhile gets no
-        new one.
+        that has none counts as zeros. A parameter that was frozen meanwhile keeps the gradient it has until
+        `zero_grad()`, and gets no new one.
         """
         self.check_dtype()
         for parameter, view in zip(self.parameters, self.views, strict=True):
@@ -127,7 +128,7 @@ class FlatGradients(FlatBuffer):
             elif in_place(gradient, view):
                 continue
             else:
-                view.copy_(gradient.to_dense())  # of a sparse embedding; else the gradient itself
+                view.copy_(gradient.to_dense())  # to_dense() changes only that of a sparse embedding
             if parameter.requires_grad:
                 parameter.grad = view.detach()
 

@@ -166,6 +166,11 @@ def test_ghost_rows_of_any_layout_and_dtype(comm: MPI.Intracomm, kind: str) -> N
     assert torch.equal(strip.grad, expected.view(1, 1, 3, 1).expand(2, 3, 3, 4).to(strip.dtype))
 
 
+def test_a_strip_that_is_thinner_than_its_ghosts_is_refused(comm: MPI.Intracomm) -> None:
+    with pytest.raises(ValueError, match="a strip of 1 rows has no 2 ghost rows to send"):
+        with_ghost_rows(comm, torch.zeros(1, 1, 1, 4), 2)
+
+
 def test_return_ghost_rows_is_the_transpose_of_with_ghost_rows(comm: MPI.Intracomm) -> None:
     x = numbers(1, 2, 4, 3, seed=comm.rank)
     y = numbers(1, 2, 8, 3, seed=10 + comm.rank)

@@ -204,6 +204,38 @@ def test_zero_grad_without_a_step_forgets_the_gradients(comm: MPI.Intracomm, sta
     check_weights(zero, model, expected)
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_step_without_zero_grad_before_is_refused_or_adds_nothing(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = Unreached().double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()])
+    zero = stage(comm, model, sgd)
+    for _ in range(2):
+        (model(x).square().sum() / comm.size).backward()
+        if stage in (Zero2, Zero3) and not zero.cleared:
+            with pytest.raises(ValueError, match="still hold the gradients of the last step"):
+                zero.step()
+            return
+        zero.step()
+    check_weights(zero, model, expected)
+
+
+@pytest.mark.deadline(20)
+def test_a_rank_that_reached_nothing_joins_in_when_the_step_is_skipped(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    model = Unreached().double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = Zero2(comm, model, sgd, bucket_bytes=250)
+    if comm.rank == 0:
+        model(x).sin().sum().backward()
+    zero.zero_grad()  # the step is skipped
+    (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    check_weights(zero, model, expected)
+
+
 @pytest.mark.deadline(20)
 @pytest.mark.parametrize("stage", STAGES[:3])
 def test_a_rank_whose_backward_reaches_nothing(comm: MPI.Intracomm, stage: Any) -> None:
