@@ -1,7 +1,8 @@
 """Fine-tune SmolLM2 with DeepSpeed on all ranks, or its first steps in one process without DeepSpeed.
 
-Every rank computes the losses of its articles of the batch, one by one: sums over tokens, divided by the tokens
-of all ranks. Every so often the loss of validation articles is logged, and all that a later run needs is kept.
+Every rank computes the losses of its articles of the batch, one by one: sums over tokens, divided by the
+tokens of all ranks. Every so often the loss of validation articles is logged, and what a later run needs is
+kept.
 """
 
 from __future__ import annotations
