@@ -60,11 +60,14 @@ def write(system: str, decoder: str, part: str, number: int, end: float) -> dict
 
 
 def choose(end: float) -> dict[str, Any]:
-    """For each system, the decoder with the best mean of the three metrics on validation articles."""
+    """For each system, the decoder with the best mean of the three metrics on validation articles.
+
+    Without a rule the trained model repeats a sentence until the end, so that is not tried.
+    """
     articles, means = read_parts().choosing[:CHOOSING], dict[str, dict[str, float]]()
     for system in SYSTEMS:
         means[system] = {}
-        for decoder in DECODERS:
+        for decoder in DECODERS[1:]:
             texts = write(system, decoder, "choosing", CHOOSING, end)
             found = scores([texts[name_of(each)] for each in articles], articles)
             means[system][decoder] = round(float(found[:, :3].mean()), 2)

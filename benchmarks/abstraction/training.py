@@ -43,8 +43,15 @@ def train_together(comm: MPI.Intracomm, seconds: float, steps: int) -> dict[str,
     from course_lib.parallel.deepspeed_engine import deepspeed_world, start_engine
 
     end, parts, (tokenizer, model) = time.monotonic() + seconds, read_parts(), load(smollm2_folder())
-    shape = {"micro_batch": 1, "accumulation": BATCH // comm.size, "bucket": 20_000_000}
-    config = stage_config(STAGE, comm.size, learning_rate=RATE, clip=CLIP, **shape)
+    config = stage_config(
+        STAGE,
+        comm.size,
+        micro_batch=1,
+        accumulation=BATCH // comm.size,
+        learning_rate=RATE,
+        clip=CLIP,
+        bucket=20_000_000,
+    )
     with deepspeed_world(comm):
         engine = start_engine(model, config)
         log = Log(comm, resume(engine))

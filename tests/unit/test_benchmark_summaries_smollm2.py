@@ -18,7 +18,9 @@ SMALL = NOTEBOOKS / "code" / "data" / "small_model"
 NEWS = make_news(6, seed=0)
 
 
-def test_the_order_of_the_files_does_not_decide_which_articles_are_tested(monkeypatch) -> None:
+def test_the_order_of_the_files_does_not_decide_which_articles_are_tested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(articles, "load_news", lambda: None)
     monkeypatch.setattr(articles, "TESTED", 3)
     found = []
@@ -39,10 +41,10 @@ def prompts(tokenizer: Any) -> list[list[int]]:
     return [articles.prompt(tokenizer, each) for each in NEWS[:3]]
 
 
-def test_an_article_that_is_padded_gets_the_summary_that_it_gets_alone(small) -> None:
-    together = writing.decode(*small, prompts(small[0]), "greedy")
+def test_an_article_that_is_padded_gets_the_summary_that_it_gets_alone(small: tuple[Any, Any]) -> None:
+    together = writing.decode(small[0], small[1], prompts(small[0]), "greedy")
     assert len({len(each) for each in prompts(small[0])}) > 1
-    assert together == [writing.decode(*small, [each], "greedy")[0] for each in prompts(small[0])]
+    assert together == [writing.decode(small[0], small[1], [each], "greedy")[0] for each in prompts(small[0])]
 
 
 def repeats(text: str) -> bool:
@@ -51,17 +53,19 @@ def repeats(text: str) -> bool:
     return len(set(trigrams)) < len(trigrams)
 
 
-def test_a_summary_may_repeat_the_article_and_not_itself(small, monkeypatch) -> None:
+def test_a_summary_may_repeat_the_article_and_not_itself(
+    small: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writing, "WRITTEN", 200)
     read = prompts(small[0])
     small[1].generation_config.eos_token_id, before = None, small[1].generation_config.eos_token_id
-    greedy, never, own = (writing.decode(*small, read, decoder) for decoder in writing.DECODERS)
+    greedy, never, own = (writing.decode(small[0], small[1], read, decoder) for decoder in writing.DECODERS)
     small[1].generation_config.eos_token_id = before
     assert any(map(repeats, greedy)) and not any(map(repeats, own))
     assert own != never
 
 
-def test_the_loss_of_a_reference_is_that_of_the_model_itself(small) -> None:
+def test_the_loss_of_a_reference_is_that_of_the_model_itself(small: tuple[Any, Any]) -> None:
     import torch
 
     tokenizer, model = small
@@ -86,7 +90,9 @@ def test_summaries_of_equal_length_are_scored_by_their_first_words() -> None:
     assert cut[0, :3] == pytest.approx([100, 100, 100]) and (whole[0] < cut[0]).all()
 
 
-def test_a_run_that_goes_on_forgets_what_its_checkpoint_has_not_seen(tmp_path: Path, monkeypatch) -> None:
+def test_a_run_that_goes_on_forgets_what_its_checkpoint_has_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mpi4py import MPI
 
     monkeypatch.setattr(articles, "RUN", tmp_path)
