@@ -17,6 +17,7 @@ notebook is up to date without running it. A build that fails leaves the old not
     python -m course.tools.build              all lessons
     python -m course.tools.build 02 06        these
     python -m course.tools.build --text 06    a text has changed, no code: keep the outputs, run nothing
+    python -m course.tools.build --times 06   only measure again how long it runs: keep the outputs
 """
 
 import argparse
@@ -38,7 +39,17 @@ from nbformat import NotebookNode
 from course.paths import LESSONS, ROOT
 from course.tools.failures import raised_while_shown
 from course.tools.frame import FrameError, framed, stem
-from course.tools.parts import MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
+from course.tools.parts import (
+    MORE,
+    RUN_SECONDS,
+    SECTION_SECONDS,
+    in_core,
+    is_run,
+    least,
+    run_seconds,
+    seconds_by_part,
+    seconds_by_section,
+)
 from course.tools.runner import Deadlines, NotebookRun
 from course.tools.shown import ShowError, shown
 from mpi_classroom import take_home
@@ -268,11 +279,11 @@ def _says(path: Path, text: str) -> bool:
 # -------------------------------------------------------------------- running
 
 
-def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLINES) -> dict[str, int]:
+def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLINES) -> list[float]:
     """Run all cells in `folder` with a fresh kernel and keep their outputs in `notebook`.
 
-    Returns the seconds that core and More ran. Raises BuildError at the first error, or when a cell or the
-    whole takes too long. No process is left.
+    Returns when each code cell began, and the end, in seconds of one clock. Raises BuildError at the first
+    error, or when a cell or the whole takes too long. No process is left.
     """
     began = list[float]()
     run = NotebookRun(notebook, deadlines, lambda number, cells: began.append(time.monotonic()))
@@ -282,8 +293,7 @@ def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLIN
     for index, cell in run.code:
         if "raises-exception" in tags(cell) and not any(out.output_type == "error" for out in cell.outputs):
             raise _cell_error(index, cell, "is tagged raises-exception and did not raise")
-    core = in_core(notebook.cells)
-    return seconds_by_part([core[index] for index, _ in run.code], [*began, time.monotonic()])
+    return [*began, time.monotonic()]
 
 
 def _problem(run: NotebookRun, error: Exception) -> str:
@@ -373,13 +383,28 @@ def build(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
     target = notebook_of(source)
     notebook = compose(source)
     write_take_home(source, notebook)
-    before = run_seconds(target)
-    if before and drift(target) is not None:
-        before = {}  # another lesson's time
-    seconds = execute(notebook, target.parent, deadlines)
+    times = run_times(notebook, execute(notebook, target.parent, deadlines), target)
     clean(notebook)
-    notebook.metadata["course"] = {RUN_SECONDS: least(seconds, before)}
+    notebook.metadata["course"] = times
     write(notebook, target)
+    return target
+
+
+def run_times(ran: NotebookNode, clock: Sequence[float], target: Path) -> dict[str, dict[str, int]]:
+    """The seconds of core and More, and of the core's sections; none is longer than `target` says already."""
+    core = [of for cell, of in zip(ran.cells, in_core(ran.cells), strict=True) if is_run(cell)]
+    times = {RUN_SECONDS: seconds_by_part(core, clock), SECTION_SECONDS: seconds_by_section(ran.cells, clock)}
+    if not run_seconds(target) or drift(target) is not None:
+        return times  # nothing known, or another lesson's time
+    return {name: least(seconds, run_seconds(target, name)) for name, seconds in times.items()}
+
+
+def retime(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
+    """Run a built lesson for its run times alone: they may become shorter, and all outputs stay."""
+    target = notebook_of(source)
+    built, ran = nbformat.read(target, as_version=4), compose(source)
+    built.metadata["course"] = run_times(ran, execute(ran, target.parent, deadlines), target)
+    write(built, target)
     return target
 
 
@@ -413,7 +438,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build the lessons named on the command line, or all; 1 at the first that fails."""
     parser = argparse.ArgumentParser(prog="python -m course.tools.build", description="Build the lessons.")
     parser.add_argument("lesson", nargs="*", help="number (02) or stem; none means all")
-    parser.add_argument("--text", action="store_true", help="only texts have changed: run nothing")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--text", action="store_true", help="only texts have changed: run nothing")
+    how.add_argument("--times", action="store_true", help="measure run times again, and keep all outputs")
     parser.add_argument("--cell-seconds", type=float, default=DEADLINES.cell)
     parser.add_argument("--lesson-seconds", type=float, default=DEADLINES.lesson)
     options = parser.parse_args(arguments)
@@ -422,7 +449,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for source in lesson_sources(options.lesson):
             began = time.monotonic()
             print(f"{stem(source)} … ", end="", flush=True)
-            target = refresh(source) if options.text else build(source, deadlines)
+            again = retime if options.times else build
+            target = refresh(source) if options.text else again(source, deadlines)
             print(f"{time.monotonic() - began:.1f} s, {target.stat().st_size / 1000:.0f} kB")
     except BuildError as error:
         print(f"\nnot built: {error}", file=sys.stderr)

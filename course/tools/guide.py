@@ -6,13 +6,14 @@ Each lesson has a page. What stands in it between `<!-- computed: NAME -->` and 
 minutes and run times, the discussion with its answer, the letters of the right options, what came out of the
 predictions, the solution of the core's exercise. In the README such a part is a list of the lessons. In the
 walk through a track, the clock is computed: the times of the headings from the track's schedule, those of the
-rows from the sections that they name. An exercise has its six minutes and each **vote** or **guess** of a row
-one; what is left of the slot is divided by what there is to read. All other words are written by hand.
+rows from the sections that they name. An exercise has its six minutes, a question one, each **vote** of a row
+one and each **guess** half a minute. The core's two minutes of runs go to the sections that run, as the build
+measured them. What is left of the slot is divided by what there is to read. Other words are written by hand.
 """
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -25,12 +26,12 @@ from course.tools.catalogue import find_lessons
 from course.tools.coverage import MAGIC, asked, items
 from course.tools.frame import label, stem
 from course.tools.lesson import LessonSource
-from course.tools.parts import MORE, in_core, run_seconds
+from course.tools.parts import MORE, SECTION_SECONDS, in_core, run_seconds
 from course.tools.schedule import DISCUSSION, NEXT, clock, find_track, lesson_slot, sessions
 from course.tools.times import (
     ALIKE,
     DISCUSS,
-    MINUTES_PER_EXERCISE,
+    RUNS,
     TRACKS,
     WORDS_PER_MINUTE,
     cell_minutes,
@@ -55,8 +56,9 @@ MAX_WORDS = 1100  # two printed pages
 BLOCK = re.compile(r"(<!-- computed: (\S+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 SLOT = re.compile(r"^## \d\d:\d\d · (.+)$", re.MULTILINE)
 ROW = re.compile(r"^\| (?:\d\d:\d\d )?\| (.+?) \|(.*)$", re.MULTILINE)
-VOTE, MINUTES_PER_VOTE = re.compile(r"\*\*[^*]*(?:vote|guess)[^*]*\*\*", re.IGNORECASE), 1
-HURRY = 0.8  # of a reader's minutes: a section is not run through in less
+BOLD, QUESTION = re.compile(r"\*\*[^*]*?(vote|guess)[^*]*\*\*", re.IGNORECASE), re.compile(r"\d\d\.q\d")
+MINUTES_PER_VOTE, MINUTES_PER_GUESS = 1.0, 0.5
+HURRY = 0.75  # of a reader's minutes (240 words in one): a section is not run through in less
 ENDS_CORE = re.compile(r"^## Discuss\n+(.*?)\s*<details><summary>[^<]*</summary>(.*?)</details>", re.M | re.S)
 
 # -------------------------------------------------------------------- a lesson's page
@@ -159,31 +161,49 @@ def list_of_lessons(course: Sequence[LessonSource]) -> str:
 # -------------------------------------------------------------------- a walk through a track
 
 
-def core_parts(lesson: LessonSource) -> Iterator[tuple[str, float, bool]]:
-    """The heading, the minutes of a reader, and whether it is an exercise, for each piece of the core.
+def core_parts(lesson: LessonSource) -> Iterator[tuple[str, float, float]]:
+    """For each piece of the core its heading, a reader's minutes, and those of an exercise or a question.
 
-    The warm-up is left out, and so are runs and the discussion: only those of the whole core are known.
+    Runs and the discussion are not among them.
     """
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
     here = "Setup"
     for cell in core_cells(lesson):
         if cell.cell_type != "markdown":
-            magic = MAGIC.match(cell.source)
-            yield here, cell_minutes(cell, read), magic is not None and ".q" not in magic[1]
+            asks, takes = MAGIC.match(cell.source) is not None, cell_minutes(cell, read)
+            yield here, 0.0 if asks else takes, takes if asks else 0.0
             continue
         for piece in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
             if heading := re.match(r"## (.+)", piece):
                 here = heading[1].strip()
-            yield here, count_words(piece) / WORDS_PER_MINUTE, False
+            yield here, count_words(piece) / WORDS_PER_MINUTE, 0.0
 
 
-def section_minutes(lesson: LessonSource) -> dict[str, float]:
-    """What each section of the core takes, by its heading; what comes before the first is Setup's."""
-    takes = {"Setup": 0.0}
-    for heading, length, _ in core_parts(lesson):
-        takes[heading] = takes.get(heading, 0.0) + length
+def section_minutes(lesson: LessonSource) -> dict[str, tuple[float, float]]:
+    """Minutes of reading and of exercises and questions, by section; what comes before the first is Setup's.
+
+    The warm-up is left out.
+    """
+    takes = {"Setup": (0.0, 0.0)}
+    for heading, reading, doing in core_parts(lesson):
+        before = takes.get(heading, (0.0, 0.0))
+        takes[heading] = before[0] + reading, before[1] + doing
     takes.pop("Warm-up", None)
     return takes
+
+
+def run_minutes(lesson: LessonSource) -> dict[str, float]:
+    """The core's minutes of runs, divided among its sections by their measured seconds."""
+    ran = run_seconds(notebook_of(lesson.source), SECTION_SECONDS)
+    ran.pop("Setup", None)  # the class waits for the ranks while it changes lessons
+    return {heading: RUNS * seconds / sum(ran.values()) for heading, seconds in ran.items() if seconds}
+
+
+def vote_minutes(words: str) -> float:
+    """What votes and guesses of a row take; a vote on the question that is on the screen has its minute."""
+    found = [kind.lower() for kind in BOLD.findall(words)]
+    votes = found.count("vote") - len(QUESTION.findall(words.partition("|")[0]))
+    return MINUTES_PER_VOTE * max(0, votes) + MINUTES_PER_GUESS * found.count("guess")
 
 
 def timed(text: str, slots: Sequence[tuple[str, int, str]], course: Mapping[str, LessonSource]) -> str:
@@ -227,30 +247,36 @@ def class_minutes(lesson: LessonSource, rows: Sequence[tuple[str, str]], length:
     """What each section takes in a class that has `length` minutes for all of them, without the discussion.
 
     `rows` are those of the walk: a section, and what the instructor does. Raises ValueError if they name
-    another section or have them in another order, or if too little time is left for reading.
+    another section or have them in another order, if no run times of the sections are known, or if too
+    little time is left for reading.
     """
-    reading = section_minutes(lesson)
-    reading.pop("Discuss", None)
-    order = [*reading, "Discuss"]
-    if strangers := [name for name, _ in rows if name not in order]:
-        raise ValueError(f"lesson {lesson.number} has no section {strangers[0]!r}")
-    places = [order.index(name) for name, _ in rows]
-    if places != sorted(places):
-        raise ValueError(f"the sections of lesson {lesson.number} stand in the order {', '.join(order)}")
-    doing = dict.fromkeys(reading, 0.0)
-    for heading, _, exercise in core_parts(lesson):
-        if exercise:
-            doing[heading] += MINUTES_PER_EXERCISE
-            reading[heading] -= MINUTES_PER_EXERCISE
+    sections, runs = section_minutes(lesson), run_minutes(lesson)
+    sections.pop("Discuss", None)
+    if wrong := misfit(lesson.number, [name for name, _ in rows], list(sections), runs):
+        raise ValueError(wrong)
+    fixed = {name: doing + runs.get(name, 0.0) for name, (_, doing) in sections.items()}
     for name, words in rows:
-        if name in doing:
-            doing[name] += MINUTES_PER_VOTE * len(VOTE.findall(words))
-    scale = (length - sum(doing.values())) / sum(reading.values())
+        if name in fixed:
+            fixed[name] += vote_minutes(words)
+    scale = (length - sum(fixed.values())) / sum(reading for reading, _ in sections.values())
     if scale < HURRY:
         raise ValueError(
             f"lesson {lesson.number} leaves {scale:.0%} of a reader's minutes; leave out a vote of its rows"
         )
-    return {name: doing[name] + scale * reading[name] for name in reading}
+    return {name: fixed[name] + scale * reading for name, (reading, _) in sections.items()}
+
+
+def misfit(number: str, named: Sequence[str], sections: Sequence[str], runs: Collection[str]) -> str:
+    """Why rows of a walk, or sections with run times, are not those of the lesson; empty if they are."""
+    order = [*sections, "Discuss"]
+    if strangers := [name for name in named if name not in order]:
+        return f"lesson {number} has no section {strangers[0]!r}"
+    if sorted(named, key=order.index) != list(named):
+        return f"the sections of lesson {number} stand in the order {', '.join(order)}"
+    if not runs or not set(runs) <= set(sections):
+        remedy = f"run python -m course.tools.build --times {number}"
+        return f"lesson {number} does not say how long its sections run; {remedy}"
+    return ""
 
 
 def slots_of(track: str, cores: Mapping[str, int], start: str = "09:00") -> list[tuple[str, int, str]]:

@@ -35,6 +35,7 @@ from nbclient.util import ensure_async
 from nbformat import NotebookNode
 
 from course.tools.failures import file_words, one_line
+from course.tools.parts import is_run
 from mpi_classroom import leftovers, processes
 from mpi_classroom.commands import search_path
 from mpi_classroom.folders import JOB, MARKS, scratch_folder
@@ -83,11 +84,7 @@ class NotebookRun:
         kernel_name: str = "",
     ) -> None:
         self.notebook = notebook
-        self.code = [
-            (index, cell)
-            for index, cell in enumerate(notebook.cells)
-            if cell.cell_type == "code" and cell.source.strip()
-        ]
+        self.code = [(index, cell) for index, cell in enumerate(notebook.cells) if is_run(cell)]
         self.done = 0
         self.deadlines = deadlines
         self.ends = time.monotonic() + deadlines.lesson

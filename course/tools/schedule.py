@@ -26,7 +26,7 @@ SESSION = 210  # minutes without a meal, at most
 ARRIVAL, DISCUSSION, CHANGE, LEAST_SLACK = 10, 5, 3, 5
 WITHOUT_BREAK, WITH_ONE_BREAK = 90, 150  # minutes of a session, at most
 BREAK, MEAL = 10, 60
-PART_OF_MORE = 20  # so many minutes are enough for one
+PART_OF_MORE, LONG_CHOICE = 20, 45  # minutes that are enough for a part of one; for a break before it
 CHOICE = "Exercises and More, of your own choice"
 SLACK = "Slack: questions, late laptops"
 
@@ -41,7 +41,7 @@ class Slot:
 
 
 PAUSE, NEXT = "Break", "Change lessons"
-CLOSE = Slot(10, "Close: `course progress`, the survey, where to go on")
+CLOSE = Slot(10, "Close: the post-test with the survey, `course progress`, where to go on")
 
 
 def sessions(track: Track, cores: Mapping[str, int], titles: Mapping[str, str]) -> list[list[Slot]]:
@@ -111,18 +111,23 @@ def shares(slots: Sequence[Slot], count: int) -> list[list[Slot]]:
 
 
 def with_breaks(slots: Sequence[Slot], length: int) -> list[Slot]:
-    """`slots` with the breaks of a session of `length` minutes, where they make the longest stretch short."""
+    """`slots` with the breaks of a session of `length` minutes, where they make the longest stretch short.
+
+    The last break may come after the last of them if much time is left, which learners use as they like.
+    """
     count = (length > WITHOUT_BREAK) + (length > WITH_ONE_BREAK)
-    after = length - sum(slot.minutes for slot in slots)
+    after = length - sum(slot.minutes for slot in slots) - count * BREAK
+    places = range(1, len(slots) + (after >= LONG_CHOICE))
 
     def stretches(places: tuple[int, ...]) -> list[int]:
         cuts = zip((0, *places), (*places, len(slots)), strict=True)
         *earlier, last = (sum(slot.minutes for slot in slots[begin:end]) for begin, end in cuts)
         return sorted([*earlier, last + after], reverse=True)
 
-    chosen = min(combinations(range(1, len(slots)), min(count, len(slots) - 1)), key=stretches)
-    pause = Slot(BREAK, PAUSE)
-    return [each for n, slot in enumerate(slots) for each in ([pause, slot] if n in chosen else [slot])]
+    chosen = min(combinations(places, min(count, len(places))), key=stretches)
+    cuts = (0, *chosen, len(slots))
+    parts = [list(slots[begin:end]) for begin, end in pairwise(cuts)]
+    return [*parts[0], *(each for part in parts[1:] for each in (Slot(BREAK, PAUSE), *part))]
 
 
 def clock(slots: Sequence[Slot], start: str) -> Iterator[tuple[str, Slot]]:

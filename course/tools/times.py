@@ -1,11 +1,11 @@
 """How long a lesson takes, and whether what its header says, and what the tracks claim, is so.
 
-    minutes = words / 180  +  8 s per line of code  +  6 per exercise  +  2 per question  +  run time
+    minutes = words / 180  +  5 s per line of code  +  6 per exercise  +  1 per question
+              +  in a core 2 for runs and predictions, and 3 for the discussion;  in More the run time
 
-In a lesson of the laboratory a line takes 5 s and a question 1 min; the core has 2 min for runs and
-predictions and 3 for its discussion, in place of the run time. A question of the warm-up takes 2 min; a
-prediction is part of reading. Docstrings and comments are words. Imports are not read, nor is a line of code
-that was there before. The run time is what the build measured and wrote into the notebook.
+A question of the warm-up takes 2 min; a prediction is part of reading. Docstrings and comments are words.
+Imports are not read, nor is a line of code that was there before. The run time is what the build measured
+and wrote into the notebook.
 
 Arrival, breaks, votes and questions take a third of a workshop: cores fill two thirds of a track's hours.
 A workshop that runs lessons one after the other skips the warm-ups.

@@ -30,7 +30,7 @@ IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an im
 
 # %%
 def cut(team):
-    """This rank's stage. Each rank draws all layers, for equal weights; of a large network, its own."""
+    """This rank's stage. Every rank draws all layers, so the weights do not depend on the cut."""
     torch.manual_seed(0)
     layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.Linear(*size), nn.ReLU())]
     mine = np.array_split(range(15), team.size)[team.rank]  # 15 layers: no ReLU at the end

@@ -97,17 +97,17 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
     noisy = clean + 0.4 * torch.randn_like(clean)
-    first, second = (nn.Conv2d(*maps, 5, dtype=dtype).weight for maps in ((1, 8), (8, 1)))
-    optimizer = torch.optim.Adam([first, second], lr=0.01)
+    kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
+    optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles
     team = comm.Split(replica)
-    x, wanted = strip(team, noisy[replica::replicas]), strip(team, clean[replica::replicas])
+    x, wanted = (strip(team, every[replica::replicas]) for every in (noisy, clean))
     for _ in range(steps):
-        cleaned = x - convolve(team, convolve(team, x, first).relu(), second)
+        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])
         loss = (cleaned - wanted).square().sum() / clean.numel()  # divided by all pixels of all ranks
         optimizer.zero_grad()
         loss.backward()
-        for kernel in (first, second):
+        for kernel in kernels:
             comm.Allreduce(MPI.IN_PLACE, kernel.grad)
         optimizer.step()
     loss = comm.allreduce(loss.item())

@@ -41,8 +41,8 @@ def atomic_save(path: Path, data: bytes) -> None:
 
 
 # %%
-signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 asked = []  # filled when a signal asks this rank to stop
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %%

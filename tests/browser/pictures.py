@@ -53,19 +53,21 @@ comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 left, right = (rank - 1) % size, (rank + 1) % size""",
     "cluster.dashboard()",
-    """%%px --timeout 5
+    """%%px --timeout 3
 for numbers in (10, 100, 125_000):  # from 80 bytes to 1 MB: all ranks send, then receive
     mine, theirs = np.full(numbers, rank), np.empty(numbers, int)
-    time.sleep((rank + 1) / 4)  # stands for computing
+    time.sleep((rank + 1) / 8)  # stands for computing
     comm.Send(mine, dest=right)
     comm.Recv(theirs, source=left)""",
 )
+# It ends after three seconds, when a cell would begin to say what the ranks do, once a second: beside lanes
+# that move ten times a second, that line would be behind them.
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 CIRCLE = "Circle of waiting"
 
 FIRST_SECONDS, STILL_SECONDS, LAST_SECONDS = 1.2, 0.8, 4.0  # the first frame, any other at most, the last
 COLOURS = 255
-LARGEST, FEWEST, SHORTEST, LONGEST = 2_000_000, 20, 8.0, 14.0  # bytes, frames and seconds of the animation
+LARGEST, FEWEST, SHORTEST, LONGEST = 2_000_000, 15, 8.0, 14.0  # bytes, frames and seconds of the animation
 
 
 @dataclass(frozen=True, slots=True)

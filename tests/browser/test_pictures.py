@@ -53,7 +53,7 @@ def test_the_animation_is_small_and_takes_ten_seconds() -> None:
 
 def test_an_animation_of_three_frames_or_of_a_minute_has_faults(tmp_path: Path) -> None:
     animate([Shot(moment, of(shade)) for moment, shade in enumerate((0, 80, 160))], tmp_path / "short.gif")
-    assert faults(tmp_path / "short.gif") == ["has 3 frames, fewer than 20", "takes 6.0 s, not 8 to 14"]
+    assert faults(tmp_path / "short.gif") == ["has 3 frames, fewer than 15", "takes 6.0 s, not 8 to 14"]
     animate([Shot(moment, of(255 * (moment % 2))) for moment in range(100)], tmp_path / "long.gif")
     assert faults(tmp_path / "long.gif") == ["takes 83.6 s, not 8 to 14"]
 

@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells marked `--save` also fill a program, `code/06_by_hand.py`; `__file__` is that path. The data: handwritten digits.
+# We train on handwritten digits. Cells marked `--save` also fill a program, `code/06_by_hand.py`, and `__file__` is its path.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -63,7 +63,7 @@ draw = np.random.default_rng(0)  # the same on every rank, so all ranks know eve
 batches = [draw.choice(len(images), BATCH, replace=False) for _ in range(STEPS)]
 
 # %% [markdown] tags=["subslide"]
-# Here is the training loop that you know, with five new lines. `team` holds the ranks that train together.
+# Here is the training loop that you know. Five of its lines are new, and numbered. `team` is the communicator of the ranks that train together.
 
 
 # %%
@@ -87,7 +87,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 1 calls `broadcast_weights`. `numbers` shows MPI a tensor's memory as a flat array.
+# Line 1 calls `broadcast_weights`. MPI wants arrays, so `numbers` shows it a tensor's memory as one flat array.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -103,7 +103,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# A test on new images:
+# At the end, we count how many new images the network reads correctly.
 
 
 # %%
@@ -117,8 +117,9 @@ def report(team, rate=1.0):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3's `share_of_loss` is still missing. Let us try the mean loss: first each rank alone (`COMM_SELF`; rank 0 prints) with all 128 images, then
-# four with 32 each. **Vote:** the four learn (a) as much as one, (b) less, (c) nothing.
+# One function is missing: `share_of_loss`, in line 3. The obvious choice is the mean loss, as in every training loop. Let us run it twice. In
+# `COMM_SELF` a rank is alone and takes all 128 images of a batch; in `comm`, four ranks take 32 each. **Vote:** the four learn (a) as much as the one, (b)
+# less, (c) nothing.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -133,11 +134,11 @@ report(comm, rate=1.0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). They guess: about one image in ten is right. And no error message.
+# (c). The four guess: about one image in ten is right. And nothing warned us.
 #
 # </details>
 #
-# And with a tenth of the rate? **Vote:** the four read (a) fewer images correctly than one, (b) as many, (c) more.
+# Perhaps the rate is too large? We take a tenth. **Vote:** the four now read (a) fewer new images correctly than the one, (b) as many, (c) more.
 
 # %%
 # %%px
@@ -147,12 +148,14 @@ report(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Judged by new images, four ranks look *better*: ship it! The first loss betrays them: 9.32 is four times 2.33.
-# Each rank takes the *mean* over its shard, and lines 4 and 5 *add* four means. So a rate of 0.1 acts like 0.4. (The optimizer Adam nearly hides it.)
+# (c). Judged by new images, four ranks look *better*: ship it! Only the first loss betrays them: 9.32 is four times 2.33.
 #
-# Prove it: one rank at 0.4 must end at a quarter of 1.603732. **Predict** six decimals, then run:
+# Each rank takes the *mean* over its shard, and line 4 *adds* the gradients of four means. So all steps are four times as long, as if the rate were 0.4.
+# Line 5 adds four means, too, so even the printed loss is four times too large.
 #
 # </details>
+#
+# If that explains it, you can **predict** all six decimals of the last loss of *one* rank at a rate of 0.4:
 
 # %%
 # %%px
@@ -168,8 +171,8 @@ report(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# Two lines complete the program. Three ranks: 43, 43 and 42 images. **Vote:** their last loss agrees with one rank's in (a) no decimal, (b) two
-# or three, (c) all six. Then run both cells.
+# Two lines complete the program. Three ranks share a batch as 43, 43 and 42 images. **Vote:** in how many decimals does their last loss agree with that of
+# one rank? (a) None, (b) two or three, (c) all six.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -184,9 +187,9 @@ if __name__ == "__main__":
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c), all six. Each rank adds the losses of *its* images and divides by the *whole* batch:
-# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training *up to rounding* (coarser in float32).
+# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training, up to rounding.
 #
-# Two layers break this. **Batch norm** normalises over the images at hand: 128 on one rank, 42 or 43 on three. On GPUs,
+# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 128 on one rank, 42 or 43 on three. On GPUs,
 # `SyncBatchNorm` repairs that. **Dropout** draws other units than one process would.
 #
 # </details>
@@ -194,19 +197,20 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Before every sum, the ranks now sleep for 0, 5, 10 or 20 ms; a secret draw makes one the last, the **straggler**. Each times `sum_gradients`.
+# Training is right now. Is it fast? A sum needs all ranks, and one of ours will be late. Before every sum the ranks sleep for 0, 5, 10 or 20 ms, by a
+# secret draw; who comes last is the **straggler**. Each rank measures how long it spends in `sum_gradients`.
 
 # %%
 # %%px
 import time
 
-draw = np.random.default_rng().permutation([0, 5, 10, 20])  # ms
-delays = comm.bcast(draw)  # rank 0's draw counts
-model, seconds = nn.Linear(64, 128), []  # the sums are of zeros; we look at the time alone
+secret = np.random.default_rng().permutation([0, 5, 10, 20])  # ms
+delays = comm.bcast(secret)  # rank 0's draw counts
+layer, seconds = nn.Linear(64, 128), []  # the sums are of zeros; we look at the time alone
 for _ in range(20):
     time.sleep(delays[comm.rank] / 1000)
     began = MPI.Wtime()
-    sum_gradients(comm, model)
+    sum_gradients(comm, layer)
     seconds.append(MPI.Wtime() - began)
 
 row = {"labels": {"rank": f"rank {comm.rank}"}, "value": np.median(seconds)}
@@ -215,7 +219,7 @@ row = {"labels": {"rank": f"rank {comm.rank}"}, "value": np.median(seconds)}
 show(cluster["row"], x="rank", y="time in sum_gradients")
 
 # %% [markdown]
-# Accuse one: write its number in place of `None`.
+# Who comes last? Accuse one: write its number in place of `None`.
 
 # %%
 predict("Which rank comes last?", None)
@@ -233,8 +237,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 20 ms late   ···················· sum
 # ```
 #
-# The one with the *shortest* bar: it waits for nobody. The longest is the punctual rank's; a faster network would
-# hardly shorten it. (If *all* were long, it might.)
+# The rank with the *shortest* bar: when it comes, the others are there, and it waits for nobody. The longest bar belongs to the punctual rank. A faster
+# network would hardly shorten it. (If *all* bars were long, it might.)
 #
 # </details>
 
@@ -243,18 +247,18 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | line 4 | NCCL, the GPUs' library, adds gradients during backward (More); clip them after the sum |
+# | line 4 | NCCL, NVIDIA's library, adds gradients during backward (More); clip only after the sum |
 # | batch | 32 images per GPU make 2,048; a rate for 128 is then usually too small (lesson 05) |
-# | language model | divide by the loss's token count over all ranks |
+# | language model | divide by the number of target tokens on all ranks |
 
 # %% tags=["exercise: 06.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Add gradients, and divide the *sum* of a shard's losses by the *whole* batch. The training stays the same on any number of ranks, unless
+# - Add gradients, and divide the *sum* of a shard's losses by the *whole* batch. Then any number of ranks trains alike, unless
 #   layers mix images or draw at random.
-# - Who waits longest in an all-reduce is a victim. Who hardly waits is late.
+# - Who waits longest in an all-reduce is a victim. Who hardly waits while others do is late.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -279,7 +283,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # ### When do messages cost no time?
 #
 # Our loop sends when backward is done. But backward begins with the last layer, so that layer's gradient is complete early. PyTorch can call a **hook**, a function
-# of ours, as soon as a gradient is complete. In it, `Iallreduce` starts a sum and returns at once:
+# of ours, as soon as a gradient is complete. In it, `Iallreduce` starts a sum and returns at once; the function that we get back waits for all sums:
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
@@ -332,12 +336,12 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Between the two: overlap hides more than half of the messages' time here. Why not all of it? The gradients of the *first* layer come last, and then nothing is left to hide their messages behind.
-# During forward there is nothing to send. And overlap needs somebody who moves messages while you compute. With NCCL the GPU does, and takes a little of
+# Nor can anything travel during forward. And somebody has to move messages while you compute. With NCCL the GPU does, and takes some of
 # backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
 #
 # </details>
 #
-# **How many messages should a step send?** On the next link, each message costs a twentieth of forward and backward, and all bytes of a step together cost as much as forward and backward.
+# **How many messages should a step send?** On the next link, forward and backward take 1, each message takes 1/8, and all bytes of a step (64 bits per number) together take 1.
 # `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**. A bucket's sum starts when its last gradient is there. Numbers travel with all
 # 64 bits, or rounded to 16. **Predict** the fastest of six: 12, 4 or 1 messages, each with 64 or 16 bits.
 
@@ -350,7 +354,7 @@ NUMBERS = {"64 bits": None, "16 bits": torch.bfloat16}
 
 once = timed(pair, lambda: compute(plain))
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(pair, seconds=once / 20, gbit_per_s=8e-9 * nbytes / once)
+slow = slow_messages(pair, seconds=once / 8, gbit_per_s=8e-9 * nbytes / once)
 
 
 def bucketed(threshold, dtype):
@@ -377,17 +381,17 @@ show(cluster[0]["bucket_rows"], x="messages per step, and bits per number", y="t
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages pay twelve times. One pays once, but starts when backward is over: nothing is left to hide it. Four pay four times, but three of them can travel while backward computes. Which
-# number wins is a matter of the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB for the first.
+# Twelve messages pay twelve times, and lose. One pays once, but starts when backward is over: nothing is left to hide it. Four pay four times, but three of them can travel while backward computes. Which
+# of these two wins is a matter of the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB for the first.
 #
 # Going from 64 bits to 16 is the larger gain here. (From float32 it would save half of the bytes, not three quarters.) The price: numbers are rounded to 8 significant bits, so it is no longer the
 # training of one process. In a bfloat16, 256 + 1 is 256.
 #
 # </details>
 #
-# Hooks, fusion and 16 bits are what **Horovod** made popular, over MPI and NCCL. It also broadcasts weights, as line 1 does, *and the optimizer's state*. Why that? Say rank 0
+# Hooks, fusion and 16 bits are what **Horovod** made popular, over MPI and NCCL. It also broadcasts weights, as line 1 does, *and the optimizer's state*. Why? Say rank 0
 # alone reads a checkpoint after a restart, and line 1 sends its weights. **Predict:** are the replicas equal one step later,
-# without the optimizer's broadcast, and with it? (All ranks take the same images here, so there is nothing to sum.)
+# without the optimizer's broadcast, and with it? (All ranks take the same images here, so no sum is needed.)
 
 # %%
 # %%px
@@ -448,11 +452,11 @@ if comm.rank == 0:
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker, then updates once. That gives the numbers of an all-reduce, but with n workers the server
+# A *synchronous* server waits for one gradient from every worker, then updates once. That gives an all-reduce's numbers (up to rounding), but with n workers the server
 # receives n gradients and sends n copies of the weights per step. In a ring all-reduce each rank sends less than the bytes of two gradients, for any n (lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But the straggler's gradient is **stale**: since it
-# fetched the weights, the others have moved them. **Staleness** counts those updates.
+# fetched the weights, others have updated them. **Staleness** counts those updates.
 #
 # Three equal workers train. Then, in a second run, worker 3 takes 100 ms longer for each batch. **Vote:** in the second run, the largest staleness of its gradients is (a) 2,
 # one update by each of the others, (b) about 5, (c) more than 10.
@@ -498,7 +502,7 @@ show(gradients, x="staleness", y="number", by="workers")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). While worker 3 computes one gradient, the other two update many times. Among n equal workers, staleness is about n − 1 on average, here 2 (one that the system pauses can exceed it by far); a worker that
+# (c). While worker 3 is at one gradient, the other two update many times (and mostly see each other: staleness 0 to 1). Among n equal workers, staleness is about n − 1 on average, here 2 (one that the system pauses can exceed it by far); a worker that
 # is k times slower has about k · (n − 1). And its gradient belongs to weights that are long gone. No run can be repeated exactly, because the order of arrival decides
 # the numbers. Large networks are almost always trained synchronously today. Servers live on where tables of embeddings are too large for one machine, as in recommenders.
 #

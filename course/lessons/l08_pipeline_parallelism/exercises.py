@@ -53,8 +53,8 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m): that long no "
-    "gradient can arrive. Then forwards and backwards take turns, and `warmup` backwards are left over. The "
+    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m), as no gradient can "
+    "arrive before. Then forwards and backwards take turns, and `warmup` backwards are left over. The "
     "code does something else, in two places.",
     objectives=(3,),
     stub='''\
@@ -94,7 +94,7 @@ def one_f_one_b(stage, stages, m):
 
 OUT_OF_MEMORY = Question(
     id="08.q4",
-    question="A pipeline of four stages runs GPipe, without recomputing, with 8 micro-batches. Rank 0 runs "
+    question="A pipeline of four stages runs GPipe with 8 micro-batches. Rank 0 runs "
     "out of memory in its sixth forward. Which is the only change that can let it train the same batch?",
     options=(
         Option(

@@ -25,9 +25,9 @@
 # ---
 
 # %% [markdown] tags=["slide"]
-# ## 1 · Half of the layers each
+# ## 1 · Each rank a part of the layers
 #
-# Some networks fit into no rank's memory. In **pipeline parallelism** each rank trains some consecutive layers, a **pipeline stage**.
+# Some networks are too large for the memory of any rank. In **pipeline parallelism** each rank keeps and trains some consecutive layers, a **pipeline stage**.
 
 # %%
 # %%px --save 08_pipeline.py
@@ -56,7 +56,7 @@ IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an im
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    """This rank's stage. Each rank draws all layers, for equal weights; of a large network, its own."""
+    """This rank's stage. Every rank draws all layers, so the weights do not depend on the cut."""
     torch.manual_seed(0)
     layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.Linear(*size), nn.ReLU())]
     mine = np.array_split(range(15), team.size)[team.rank]  # 15 layers: no ReLU at the end
@@ -64,9 +64,9 @@ def cut(team):
 
 
 # %% [markdown] tags=["subslide"]
-# A rank keeps what its layers compute, their **activations**, for backward. It sends the last ones to the next rank, and their gradient comes back.
+# What layers compute, their **activations**, a rank keeps for backward. It sends the last layer's to the next rank, and later gets back their gradient.
 #
-# A batch is cut into **micro-batches**, whose gradients add up (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
+# A batch is cut into **micro-batches**, whose gradients add up (lesson 05). A **schedule** is the list of what a rank does, one after the other: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it backward.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -75,10 +75,10 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# `requires_grad_()` makes autograd compute a gradient for what was received. From that gradient the previous rank goes on with `y.backward(gradient)`, as if
-# it had the loss. `Isend`, because neighbours may send to each other at once.
+# Only the last rank has a loss. For all others, `requires_grad_()` is the trick: it makes autograd compute a gradient for what was *received*. That gradient goes to the
+# rank before, which continues from it with `y.backward(gradient)`. (`Isend`, because two neighbours may send to each other at the same time.)
 #
-# **GPipe**, the simplest schedule: all forwards, then all backwards.
+# The simplest schedule is that of **GPipe**: all forwards, then all backwards.
 
 
 # %%
@@ -116,13 +116,13 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# **Guess:** which of these six decimals change on one rank?
+# Now one rank with all layers, in one process. **Guess:** which of the six decimals change?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
 
 # %% [markdown]
-# None: the same sums, in the same order. Now the time. Ranks 0 and 1 (`pair`) hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they? (Of each, the shortest of ten runs counts.)
+# None: the same sums, in the same order. And how long does it take? Ranks 0 and 1 (`pair`) hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they? (`measure` runs both ways ten times; the shortest counts.)
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -131,9 +131,11 @@ predict("One micro-batch: how many times as fast are two ranks?", None)
 # %%px --targets 0:2
 from course_lib.measure import measure
 
-alone, pair = MPI.COMM_SELF, comm.Create_group(comm.group.Incl([0, 1]))
+alone = MPI.COMM_SELF
+pair = comm.Create_group(comm.group.Incl([0, 1]))  # ranks 0 and 1
 full, half = cut(alone), cut(pair)
-ways = {"one": lambda: comm.rank or step(alone, full, gpipe, 1), "two": lambda: step(pair, half, gpipe, 1)}
+ways = {"one": lambda: comm.rank or step(alone, full, gpipe, 1)}  # on rank 0 only
+ways["two"] = lambda: step(pair, half, gpipe, 1)
 one, two = measure(pair, ways)
 single = one.low / two.low
 
@@ -143,15 +145,15 @@ outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["si
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No faster: rank 1 waits for activations, then rank 0 for their gradients. With more micro-batches, rank 0 can start the next while rank 1 works on
-# this one. How much is that worth?
+# No faster! Rank 1 waits for activations, and then rank 0 waits for their gradients: one of the two is always idle. With more micro-batches, rank 0 can
+# take the next one while rank 1 works on this one. How much is that worth?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Count the white slots
 #
-# Now on paper: four equal stages, 1 slot for a forward, 2 for a backward (gradients of weights *and* inputs), free messages.
+# Let us draw it: four equal stages, and messages that cost nothing. A forward takes 1 slot. A backward takes 2, for gradients of weights *and* of inputs.
 
 # %%
 # %%px --targets 0
@@ -163,7 +165,7 @@ from course.lessons.l08_pipeline_parallelism.figures import draw_schedules
 draw_schedules({"4 micro-batches": cluster[0]["paper"][4]})
 
 # %% [markdown]
-# White, ends included, is the **bubble**: each rank is idle for 9 slots. **Vote:** with 16 micro-batches it is idle for (a) fewer slots, (b) 9, (c) more.
+# The white slots, ends included, are the **bubble**: each rank is idle for 9. **Vote:** with 16 micro-batches a rank is idle for (a) fewer slots, (b) 9, (c) more.
 
 # %%
 draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
@@ -171,15 +173,16 @@ draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Rank 0 waits while its last micro-batch passes the other ranks and comes back: 3(p − 1) slots with p ranks. Plus 3m of work, that is 3(m + p − 1) in all;
-# one rank alone works 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one, and idle for (p − 1) / (m + p − 1) of the time.
+# (b). Rank 0 waits while its last micro-batch passes the other p − 1 ranks and comes back: 3(p − 1) slots, whatever m is.
+#
+# With 3m slots of work, a step takes 3(m + p − 1). One rank alone would work for 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches of 512 images! But let each of two ranks allocate only 64 MiB for a step. **Vote:** 32 micro-batches (a) still run, (b) run slowly, (c) fail. (With `-m mpi4py`, a rank that fails ends all.)
+# So take many micro-batches! But memory ends somewhere. We let each of two ranks allocate 64 MiB for a step, for 32 micro-batches of 512 images. **Vote:** they (a) run, (b) run slowly, (c) fail. (With `-m mpi4py`, a rank that fails ends all.)
 
 # %%
 # %%writefile code/limited.py
@@ -201,7 +204,7 @@ with memory_limit(64 * 2**20):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). A rank dies asking for another half MiB: GPipe keeps the activations of all 32 micro-batches before the first goes backward. (More recomputes them.)
+# (c). A rank dies asking for another half MiB. GPipe keeps the activations of all 32 micro-batches before the first one goes backward.
 #
 # </details>
 #
@@ -213,7 +216,7 @@ with memory_limit(64 * 2**20):
 # Nine minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Your schedule under the limit, and on paper. **Predict:** with 8 micro-batches, GPipe takes 33 slots. And yours?
+# Does your schedule survive the limit? And what does it cost: with 8 micro-batches, GPipe takes 33 slots. **Predict** yours.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python -m mpi4py code/limited.py one_f_one_b 32 2>&1 | grep "m = 32\|memory:"
@@ -228,8 +231,8 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It runs. And 33, too: 1F1B saves memory, not time. Rank s of p begins with p − s forwards (`warmup` + 1); then each backward frees a micro-batch before the next forward. So it holds at
-# most p − s.
+# It runs, and it takes 33 slots, too: 1F1B saves memory, not time. Rank s of p begins with p − s forwards (`warmup` + 1). From then on each backward frees a micro-batch before the next forward, so
+# the rank never holds more than p − s.
 #
 # </details>
 
@@ -275,7 +278,7 @@ draw_schedules(cluster[0]["grids"])
 # %%
 # %%px --targets 0:2 --timeout 100
 def speed_up(m):
-    """How many times as fast two ranks are as one. They take turns; the shortest of 10 runs counts."""
+    """How many times as fast two ranks are as one, by the shortest of ten runs of each."""
     ways = {
         "one": lambda: comm.rank or step(alone, full, gpipe, m),  # on rank 0
         "two": lambda: step(pair, half, gpipe, m),

@@ -73,7 +73,7 @@ _FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, heig
 RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
-    task="`gradient`, (1, 1, rows, columns), begins and ends with `width` rows of ghosts. Send their "
+    task="`gradient`, (pages, maps, rows, columns), begins and ends with `width` rows of ghosts. Send their "
     "gradients to the owners with `swap`, and add what arrives from the neighbours.",
     objectives=(2,),
     targets=("halos-are-forward-only",),

@@ -37,8 +37,8 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
-# Three rows of four are copies. **ZeRO**, the *Zero Redundancy Optimizer*, drops them from the optimizer state (stage 1), then also from the gradients (2) and the
-# weights (3). Each rank becomes the **owner** of a slice of every tensor, and updates only that. First, the data:
+# Three of the four rows are copies. **ZeRO**, the *Zero Redundancy Optimizer*, drops these copies: in stage 1 those of the optimizer state, in stage 2 also those of the gradients, in
+# stage 3 also those of the weights. Each rank becomes the **owner** of a slice of every tensor, and updates nothing else. First, the data:
 
 # %%
 # %%px --save 11_zero.py
@@ -66,7 +66,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An owner needs only its slice of the summed gradient, from a **reduce-scatter** (the `if`s: see section 3):
+# An owner needs only its slice of the summed gradient. It gets that from a **reduce-scatter**. (The two `if`s are for section 3.)
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -78,13 +78,13 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices, views into the model:
+# Now the training loop. The optimizer gets only this rank's slices; they are views, so a step on them changes the model:
 
 
 # %%
 # %%px --save 11_zero.py
 def train(comm, stage, steps=60, layers=0, width=128):
-    """Train on the ranks of `comm` in this stage; return the last loss."""
+    """Train on the ranks of `comm` in this stage; return the last loss. (Section 5 asks for more layers.)"""
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
@@ -129,7 +129,7 @@ print(f"last loss {train(comm, stage=1):.4f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), and no rank complains. Each rank trains its quarter of every tensor, and never gets the others': four networks, each a quarter trained.
+# (c), and no rank complains. Each rank trains its quarter of every tensor, and never gets the quarters of the others. These are four networks, each a quarter trained.
 #
 # </details>
 
@@ -145,14 +145,14 @@ print(f"last loss {train(comm, stage=1):.4f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# You have built stage 1. **Stage 2:** why keep full gradients until backward ends? PyTorch calls our function, a *hook*, as soon as a gradient is complete:
+# You have built stage 1. **Stage 2** asks: why keep full gradients until backward ends? PyTorch calls a function of ours, a **hook**, as soon as a gradient is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3:** a layer needs its full weights only while it runs. Hooks gather them `before`, and free them `after`. Backward enters a layer at its
-# output: a hook there calls `before` again. Once a weight's gradient is complete, stage 2 sums it, then `free` runs.
+# **Stage 3** asks: why keep all weights? A layer needs them only while it runs. Hooks gather them `before`, and free them `after`. In backward, a hook on the layer's output
+# calls `before` again. When a weight's gradient is complete, the hook of stage 2 sums it, and only then `free` runs.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -177,7 +177,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO moves numbers; it changes them only by rounding.
+# (c). ZeRO moves numbers. It changes them only by rounding.
 #
 # </details>
 
@@ -193,7 +193,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images: they are no copies. Fewer images at once help, or recomputing (lesson 08). Not drawn: the
+# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images, so they are no copies, and no stage drops them. Fewer images at once help, or recomputing (lesson 08). Not drawn: the
 # full weights and gradients of the layer at work.
 #
 # </details>
@@ -201,7 +201,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# Now 64 MiB of weights, so 256 MiB of model states. Each of *two* ranks may allocate 224, 176 or 144 MiB; activations and temporaries take
+# We take a network with 64 MiB of weights, which has 256 MiB of model states. Each of *two* ranks may allocate 224, then 176, then 144 MiB; activations and temporaries take
 # up to 10. **Predict** the lowest stage that trains: write it over each `"?"` below. (Linux only.)
 
 # %%
@@ -210,17 +210,19 @@ from course_lib.effects import runs_within  # runs a job whose ranks may allocat
 
 def trains(mib, stage):
     large = f"train(comm, {stage}, steps=3, layers=32, width=512)"
+    # the first, small run has no limit: libraries take some memory only once
     return runs_within(mib, 2, "code/11_zero.py", large, first="train(comm, 3, steps=2)")
 
 
 for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
-    print(f"{mib} MiB: guess {guess}, stage", next((n for n in (1, 2, 3) if trains(mib, n)), "none"))
+    lowest = next((stage for stage in (1, 2, 3) if trains(mib, stage)), "none")
+    print(f"{mib} MiB: guess {guess}, stage {lowest}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1: 64 + 64 + 128/2 = 192 MiB. Stage 2: 64 + 192/2 = 160. Stage 3: 256/2 = 128. On N ranks: 2 + 2/N, 1 + 3/N, 4/N numbers per
-# parameter. Why not always stage 3? It gathers weights twice per step, not once.
+# Stage 1 needs 64 + 64 + 128/2 = 192 MiB, stage 2 needs 64 + 192/2 = 160, and stage 3 needs 256/2 = 128. On N ranks, these are 2 + 2/N, 1 + 3/N and 4/N numbers per
+# parameter. Why not always stage 3? Because it gathers the weights twice per step, not once.
 #
 # Contest: replace 144. Who trains with the least?
 #

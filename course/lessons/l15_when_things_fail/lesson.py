@@ -28,8 +28,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · The disk
 #
-# You are the detective. Four ranks read a batch each, then pass arrays round a ring, as in a sum. A rank that needs four seconds for the ring ends the job: a **timeout**. A random
-# rank's `disk` or network `card` breaks.
+# You are the detective. Four ranks each read a batch, then pass arrays round a ring, as in a sum. If a rank needs four seconds for the ring, it ends the job: a **timeout**. Somewhere, a
+# `disk` or a network `card` is broken.
 
 # %%
 program = """
@@ -43,7 +43,7 @@ fault = sys.argv[1] if comm.rank == int(sys.argv[2]) else "none"
 def read_batch():
     time.sleep(1000 if fault == "disk" else 0)  # the file never comes
 
-def add_up():
+def pass_round():
     tag = int(fault == "card")  # nobody waits for tag 1
     for turn in range(comm.size - 1):
         comm.Sendrecv_replace(array, (comm.rank + 1) % comm.size, tag, (comm.rank - 1) % comm.size, tag)
@@ -52,7 +52,7 @@ def add_up():
 faulthandler.dump_traceback_later(2)  # in 2 s, write down where this rank is
 read_batch()
 signal.alarm(4)  # the timeout
-add_up()"""
+pass_round()"""
 
 # %%
 import os
@@ -84,7 +84,7 @@ print(*(line for line in log if "File" in line), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). One rank is still in `read_batch`: its timeout has not begun. `mpiexec` names a **victim**.
+# (b). One rank is still in `read_batch`, and its own timeout has not begun. The others waited for it in the ring. `mpiexec` names a **victim**.
 #
 # </details>
 
@@ -112,7 +112,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two neighbours received nothing. The first follows a rank that did receive, whose card works. So its own card is broken, and the second waits for it:
+# Two neighbours received nothing. The first of the two follows a rank whose card works, since that rank received. So the first one's own card is broken, and the second waits for it:
 #
 # ```
 # rank       g, broken   g+1   g+2   g+3
@@ -185,14 +185,14 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A batch system ends a job at its time limit. If you ask, it sends a signal, **SIGUSR1**, a minute before. Our program notes it. Lesson 06's loop gets a top (read the checkpoint) and an
-# end (agree whether to stop, save). A step's number seeds its batch.
+# A batch system ends a job at its time limit. If you ask, it sends a signal, **SIGUSR1**, a minute before, and our program notes it. Lesson 06's loop gets a beginning, which reads the
+# checkpoint, and an end, where the ranks agree whether to stop, and save. A step's number seeds its batch.
 
 
 # %%
 # %%px --save 15_resume.py
-signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 asked = []  # filled when a signal asks this rank to stop
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %%
@@ -255,7 +255,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# SIGKILL: (b), after the last save. SIGUSR1: (c). One was asked, and all stop; had rank 1 just left, the others would hang.
+# After SIGKILL (b): step 40 was the last that was saved. After SIGUSR1 (c): one rank was asked, and all stopped and saved. Had rank 1 just left, the others would hang.
 # The loss is as above: two ranks share each step's 128 samples.
 #
 # </details>

@@ -22,8 +22,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Some images are so large that one fills a rank's memory. Without micro-batches, one stage of four works at a time: **layer parallelism**, or
-# *Basic*. In our network, a batch of small images stands for the large one.
+# Some images are so large that one fills a rank's memory. That excludes micro-batches; one stage of four works at a time: **layer parallelism**, or
+# *Basic*. Here, a batch of small images stands for one large image.
 
 
 # %%
@@ -76,13 +76,13 @@ def train(way, team, batches, replicas=2):
     with SavedBytes(stage, opposite) as counter:
         for i, batch in enumerate(batches):
             ranks, mine = [(team, stage), (mirror, opposite)][i % replicas]
-            run_stage(ranks, mine, [("F", 0), ("B", 0)], [batch], loss_fn, width)
+            run_stage(ranks, mine, [("F", 0), ("B", 0)], [batch], loss_fn, width)  # one micro-batch
     labels = {"rank": f"rank {comm.rank}", "way": way}
     rows.append({"labels": labels, "value": counter.peak / 2**20, "unit": "MiB", "kind": "counted"})
     return stage, opposite
 
 
-basic = train("Basic", comm, batches, replicas=1)
+_ = train("Basic", comm, batches, replicas=1)
 
 # %%
 show(sum(cluster["rows"], []), x="rank", y="most activations held")
@@ -93,9 +93,9 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held")
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
 #
-# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction: its *first* stage is on rank 3 (`mirror`). The replicas take turns.
+# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction: its *first* stage is on rank 3 (`mirror`). They take alternate batches.
 #
-# With two batches before an update, this is *MAST*; with more, *MASTER*. *Hybrid* adds data parallelism: two groups of two ranks, four batches each. Basic's rank 0 held 4.75 MiB.
+# With two batches before an update, this is *MAST*; with more, *MASTER*. *Hybrid* adds data parallelism: two groups of two ranks, four batches each.
 
 # %%
 predict("MASTER: how many MiB of activations does rank 0 hold?", None)
@@ -104,7 +104,7 @@ predict("MASTER: how many MiB of activations does rank 0 hold?", None)
 # %%px
 group, share = comm.Split(comm.rank // 2), batches[comm.rank // 2 :: 2]
 for way, team, part in (("MAST", comm, batches[:2]), ("Hybrid", group, share), ("MASTER", comm, batches)):
-    stage, opposite = train(way, team, part)
+    stage, opposite = train(way, team, part)  # in the end MASTER's: section 3 uses them
 
 # %%
 held = cluster["rows"][0][3]["value"]
@@ -114,7 +114,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Not one byte more than Basic: on each rank, a replica goes forward only after the other's backward. Rank 3 now holds as much as rank 0. (Hybrid's stages are two
+# On rank 0, not one byte more than Basic: there, a replica goes forward only after the other's backward. Rank 3 now holds as much. (Hybrid's stages are two
 # pieces: 4.75 + 0.5.)
 #
 # GPipe would hold eight batches, 1F1B four (lesson 08). GEMS's price: weights, gradients and optimizer state twice.
@@ -132,7 +132,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # Seven minutes up to here, six for the exercise. Let pairs play ranks 0 and 3.
 
 # %% [markdown] tags=["subslide"]
-# Your function, or until it is right the course's, beside one process that takes all batches:
+# Your function (until it is right, the course's) on MASTER's `stage` and `opposite`, beside one process with all batches:
 
 # %%
 continue_with("17.1")
@@ -148,20 +148,20 @@ whole = cut(MPI.COMM_SELF, 0)
 for images, labels in batches:
     loss_fn(whole(images), labels).backward()
 right = np.concatenate([flat(whole[comm.rank]), flat(whole[3 - comm.rank])])
-ours, theirs = flat(stage), flat(opposite)
+here, there = flat(stage), flat(opposite)
 for name, exchange in (("not added", lambda *_: None), ("added", sum_replicas)):
-    exchange(comm, ours, theirs)
-    same = comm.allreduce(np.allclose(np.concatenate([ours, theirs]), right), MPI.LAND)
+    exchange(comm, here, there)
+    same = comm.allreduce(np.allclose(np.concatenate([here, there]), right), MPI.LAND)
     if comm.rank == 0:
         print(f"{name}: as in one process? {same}")
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks share cores: their times would mislead. So we **replay** the schedule on paper, with free messages and backwards twice as long as forwards.
+# Our ranks may share cores: times would mislead. We **replay** the schedule on paper: messages free, backwards twice as long as forwards.
 
 # %%
-forward, backward = [1, 1, 1, 1], [2, 2, 2, 2]  # seconds per stage
+forward, backward = [1, 1, 1, 1], [2, 2, 2, 2]  # slots per stage
 
 
 def replay(count, both):
@@ -189,11 +189,11 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 39 slots instead of 48. The next batch's forward, except its last stage, hides behind a backward; backwards never overlap.
+# (b): 39 slots instead of 48. Odd batches start at rank 3. The next batch's forward, except its last stage, hides behind a backward; backwards never overlap.
 #
 # </details>
 #
-# **And in the field?** GEMS's authors report for images of 1024²: Basic 7.25 hours, MAST 6.28, MASTER 4.21, on 4 GPUs; Hybrid 27 minutes, on 128 (their abstract says 28). **Vote:** our
+# **And in the field?** GEMS's authors report for images of 1024²: Basic 7.25 hours, MAST 6.28, MASTER 4.21, on 4 GPUs; Hybrid 27 minutes (abstract: 28), on 128. **Vote:** scaled to Basic's hours, our
 # replay comes near (a) MAST and MASTER, (b) MAST alone, (c) neither.
 
 
@@ -208,8 +208,8 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 6.34 beside 6.28. Now change `forward` and `backward`: what brings MASTER to 4.21? A first stage of 20 and 40 gives 4.94; a first
-# stage of 3 and backwards as short as forwards, 4.23. We leave the gap: a model bent until it fits explains nothing.
+# (b): 6.34 beside 6.28, but 5.44 beside 4.21. Change `forward` and `backward`: what closes that gap? A first stage of 20 (backward 40) gives 4.94; a first
+# stage of 3 and backwards as short as forwards, 4.23, but MAST is off. A model bent until it fits explains nothing.
 #
 # </details>
 
@@ -218,7 +218,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# Ways to cut can be combined ([their tree](../docs/ways-to-split.md)). Each of 18 trains for three steps, then again with a mistake on purpose: how far are the weights from
+# Ways to cut can be combined ([their tree](../docs/ways-to-split.md)). Each of 18 such ways trains three steps, then again with a planted mistake: how far are the weights from
 # one process's? Here is one mistake:
 
 # %%
@@ -244,16 +244,16 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | memory | tiles or GEMS where one image fills it; else 1F1B with small micro-batches |
+# | memory | tiles or GEMS where one image fills it; 1F1B where the model does |
 # | links | tiles inside a machine, data across machines |
 # | first run | eight ranks, float64, three steps, beside one process |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count memory on every rank: one can be full while others are empty.
+# - Count memory on every rank: one can be full, others nearly empty.
 # - GEMS's fullest rank holds Basic's activations and twice the model states; forwards hide behind backwards.
-# - Compare speed with the same method on fewer GPUs, and weights with a mistake that must fail.
+# - Compare speed with the same method on fewer GPUs, weights with one process; a mistake must fail.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -266,4 +266,4 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # %% [markdown]
 # ## References
 #
-# - A. Jain and others, *GEMS* ("GPU-enabled memory-aware model-parallelism system"), SC 2020, and *Hy-Fi*, ISC 2022. All published figures, Hy-Fi's too: [Ways to split](../docs/ways-to-split.md).
+# - A. Jain and others, *GEMS* ("GPU-enabled memory-aware model-parallelism system"), SC 2020, and *Hy-Fi*, ISC 2022. All published figures: [Ways to split](../docs/ways-to-split.md).

@@ -200,7 +200,7 @@ def test_headings_take_the_time_of_their_slots_and_the_discussion_has_the_last_m
 def test_the_minutes_of_the_sections_are_those_of_the_core(first: LessonSource) -> None:
     from course.tools.times import DISCUSS, RUNS, minutes
 
-    sections = sum(guide.section_minutes(first).values())
+    sections = sum(map(sum, guide.section_minutes(first).values()))
     assert sections + RUNS + DISCUSS == pytest.approx(minutes(first)["core"], abs=0.6)
 
 
@@ -223,13 +223,14 @@ def course() -> dict[str, LessonSource]:
 
 
 def too_short(part: str, ends: str, lesson: LessonSource) -> list[str]:
-    """The rows of a walk that nobody can do in their time: an exercise needs six minutes, a vote one."""
+    """The rows of a walk that nobody can do in their time: exercises, questions, votes and runs."""
     rows = re.findall(r"^\| (\d\d:\d\d) \| (.+?) \|(.*)$", part, re.MULTILINE)
     times = [datetime.strptime(time, "%H:%M") for time in [*(row[0] for row in rows), ends]]
-    exercises = {heading for heading, _, exercise in guide.core_parts(lesson) if exercise}
+    sections, runs = guide.section_minutes(lesson), guide.run_minutes(lesson)
     found = []
     for (time, name, words), begin, end in zip(rows, times, times[1:], strict=False):
-        needed = 6 * (name in exercises) + len(guide.VOTE.findall(words)) if name != "Discuss" else 5
+        work = sections[name][1] + runs.get(name, 0) + guide.vote_minutes(words)
+        needed = 5 if name == "Discuss" else int(work)
         if (end - begin).seconds < 60 * needed:
             found.append(f"{time} {name}: {needed} minutes of work")
     return found
@@ -242,6 +243,38 @@ def walked(page: str, track: str) -> dict[str, tuple[str, str]]:
     slots = guide.slots_of(track, schedule.today()[0])
     ends = {what[:2]: schedule.later(begin, minutes) for begin, minutes, what in slots}
     return {number: (parts[number], ends[number]) for number in ends if number.isdigit()}
+
+
+def test_the_minutes_of_runs_go_to_the_sections_that_run(course: dict[str, LessonSource]) -> None:
+    runs = guide.run_minutes(course["07"])
+    assert sum(runs.values()) == pytest.approx(2)
+    assert max(runs, key=runs.__getitem__) == "6 · Do ranks cost accuracy?" and "Setup" not in runs
+    takes = guide.class_minutes(course["07"], [], 19)
+    reading, doing = guide.section_minutes(course["07"])["6 · Do ranks cost accuracy?"]
+    assert takes["6 · Do ranks cost accuracy?"] > doing + runs["6 · Do ranks cost accuracy?"] + reading / 2
+
+
+def test_a_lesson_that_does_not_say_how_long_its_sections_run_is_refused(
+    course: dict[str, LessonSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide, "run_seconds", lambda *_: {})
+    with pytest.raises(
+        ValueError, match=r"lesson 07 does not .* run python -m course.tools.build --times 07"
+    ):
+        guide.class_minutes(course["07"], [], 19)
+
+
+@pytest.mark.parametrize(
+    ("words", "minutes"),
+    [
+        ("four bars | **Vote:** accuse one |", 1),
+        ("a byte | **Guess**, then **vote** |", 1.5),
+        ("04.q4 | **Vote** |", 0),
+        ("the vote | a guess, and 00.q1 alone |", 0),
+    ],
+)
+def test_a_vote_has_a_minute_a_guess_half_of_one_and_a_question_its_own(words: str, minutes: float) -> None:
+    assert guide.vote_minutes(words) == minutes
 
 
 @pytest.mark.parametrize(("page", "track"), guide.WALKS.items())
@@ -257,7 +290,7 @@ def test_a_row_that_nobody_can_do_is_noticed(course: dict[str, LessonSource]) ->
     (repair,) = re.findall(r"^\| ([0-9:]+) \| 2 ·", part, re.MULTILINE)
     hurried = re.sub(r"^\| [0-9:]+ \| 3 ·", f"| {repair} | 3 ·", part, flags=re.MULTILINE)
     assert [each[6:] for each in too_short(hurried, ends, course["06"])] == [
-        "2 · Repair line 3: 6 minutes of work"
+        "2 · Repair line 3: 7 minutes of work"
     ]
 
 

@@ -61,6 +61,13 @@ def test_a_session_that_cannot_be_held_is_noticed(real: dict[str, list[list[Slot
     assert "0 minutes of slack" in impossible(hurried)
 
 
+def test_a_break_comes_before_a_long_time_of_own_choice_and_not_after_one_lesson() -> None:
+    lessons = [Slot(minutes, f"Lesson {minutes}", lesson=True) for minutes in (22, 24, 23, 25)]
+    session = schedule.filled([Slot(10, "Arrive"), *lessons], 180, None, "a track")
+    whats = [slot.what for slot in session]
+    assert whats[-2:] == [PAUSE, schedule.CHOICE] and whats.index(PAUSE) > 3
+
+
 def test_two_hours_have_pi_and_show_deepspeed(real: dict[str, list[list[Slot]]]) -> None:
     (session,) = real["two hours"]
     whats = " ".join(slot.what for slot in session)
@@ -79,7 +86,7 @@ def test_a_demonstration_without_a_place_is_shown_in_slack_that_nobody_needs() -
 def test_a_lesson_that_is_not_written_leaves_its_time_to_the_learners() -> None:
     titles = {number: title for number, title in TITLES.items() if number not in ("07", "12")}
     (session,) = sessions(find_track("three hours"), CORES, titles)
-    assert [slot.minutes for slot in session if "own choice" in slot.what] == [41]
+    assert [slot.minutes for slot in session if "own choice" in slot.what] == [38]
 
 
 def test_lessons_that_do_not_fit_are_refused_with_the_minutes() -> None:
