@@ -1,32 +1,51 @@
-"""A language model summarizes data/news.json and learns from it; the data lie beside this file.
+"""A language model summarizes data/news.json and learns from it. Start it with one of these:
 
-Start it with one of these:
-
-    mpiexec -n 4 python code/13_summarize.py                     on this machine
-    mpiexec -n 8 --hostfile hosts python code/13_summarize.py    on the hosts that a file lists, over ssh
-    sbatch -n 8 --wrap "mpiexec python code/13_summarize.py"     under Slurm
+mpiexec -n 4 python code/13_summarize.py
+deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
+sbatch -n 8 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
 """
 
 # %%
+import atexit
 import json
 import os
-import socket
 import warnings
 from pathlib import Path
 
 os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
-import deepspeed
 import torch
-from mpi4py import MPI
+import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
 torch.set_num_threads(1)  # one thread per rank
-comm = MPI.COMM_WORLD
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]  # to train on, to test with
+
+
+# %%
+class World:
+    def __init__(self):
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def allreduce(self, value):
+        dist.all_gather_object(values := [None] * self.size, value)
+        return sum(values)
+
+
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+import deepspeed
+
+deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
+if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
+    import torch_mpi4py  # MPI, as a backend of torch
+
+    torch_mpi4py.init_process_group()
+os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+deepspeed.init_distributed(verbose=False)
+atexit.register(dist.destroy_process_group)
+comm = World()
 
 
 # %%
@@ -41,13 +60,12 @@ def load():
 
 
 def prompt(article):
-    request = "Summarize this article in one sentence.\n\n" + article["text"]
-    chat = [{"role": "user", "content": request}]
+    chat = [{"role": "user", "content": "Summarize this article in one sentence.\n\n" + article["text"]}]
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
 def write(model, article):
-    read = torch.tensor([prompt(article)])
+    read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=read**0, max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
 
@@ -86,7 +104,7 @@ def train(model, encode=encode):
         mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
         factors = weights(comm, [(each["labels"] != -100).sum().item() for each in mine])
         for inputs, factor in zip(mine, factors):
-            part = factor * engine(**inputs).loss
+            part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
             engine.backward(batch * part)
             engine.step()  # updates after the last micro-batch
             losses[step] += part.item()
@@ -94,21 +112,7 @@ def train(model, encode=encode):
 
 
 # %%
-def start_deepspeed():
-    """Make the ranks of `comm` DeepSpeed's world."""
-    with socket.create_server(("", 0)) as free:
-        place = comm.bcast(f"tcp://{socket.gethostname()}:{free.getsockname()[1]}")
-    local = [os.environ.get(name) for name in ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")]
-    os.environ.setdefault("LOCAL_RANK", local[0] or local[1] or "0")  # its GPU
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
-    world = {"init_method": place, "rank": comm.rank, "world_size": comm.size}
-    deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False, **world)
-
-
-# %%
 if __name__ == "__main__":
-    start_deepspeed()
     losses = train(load())
     if comm.rank == 0:
         print(f"ranks: {comm.size}, losses", *(f"{loss:.3f}" for loss in losses))

@@ -8,7 +8,7 @@
 #   - judge a summarizer by its facts, and by baselines with an interval
 # before: >-
 #   {06}, {12}
-# minutes: {core: 20, more: 10}
+# minutes: {core: 20, more: 14}
 # ranks: 4
 # warm-up:
 #   - ask: >-
@@ -30,27 +30,57 @@
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
-"""A language model summarizes data/news.json and learns from it; the data lie beside this file."""
+"""A language model summarizes data/news.json and learns from it. Start it with one of these:
 
+mpiexec -n 4 python code/13_summarize.py
+deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
+sbatch -n 8 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
+"""
+
+import atexit
 import json
 import os
-import socket
 import warnings
 from pathlib import Path
 
 os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
-import deepspeed
 import torch
-from mpi4py import MPI
+import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
 torch.set_num_threads(1)  # one thread per rank
-comm = MPI.COMM_WORLD
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]  # to train on, to test with
+
+# %% [markdown] tags=["subslide"]
+# `mpiexec` starts the ranks, or DeepSpeed's `deepspeed`, which sets `RANK`. `World` works with both.
+
+
+# %%
+# %%px --timeout 300 --save 13_summarize.py
+class World:
+    def __init__(self):
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def allreduce(self, value):
+        dist.all_gather_object(values := [None] * self.size, value)
+        return sum(values)
+
+
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+import deepspeed
+
+deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
+if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
+    import torch_mpi4py  # MPI, as a backend of torch
+
+    torch_mpi4py.init_process_group()
+os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+deepspeed.init_distributed(verbose=False)
+atexit.register(dist.destroy_process_group)
+comm = World()
 
 # %% [markdown] tags=["subslide"]
 # A model reads and writes **tokens**: words, or pieces of words. `prompt` is what it is given. `write` lets it choose the most probable next token, up to 40 times.
@@ -69,13 +99,12 @@ def load():
 
 
 def prompt(article):
-    request = "Summarize this article in one sentence.\n\n" + article["text"]
-    chat = [{"role": "user", "content": request}]
+    chat = [{"role": "user", "content": "Summarize this article in one sentence.\n\n" + article["text"]}]
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
 def write(model, article):
-    read = torch.tensor([prompt(article)])
+    read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=read**0, max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
 
@@ -165,34 +194,15 @@ def train(model, encode=encode):
         mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
         factors = weights(comm, [(each["labels"] != -100).sum().item() for each in mine])
         for inputs, factor in zip(mine, factors):
-            part = factor * engine(**inputs).loss
+            part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
             engine.backward(batch * part)
             engine.step()  # updates after the last micro-batch
             losses[step] += part.item()
     return [comm.allreduce(loss) for loss in losses]
 
 
-# %% [markdown] tags=["subslide"]
-# DeepSpeed must know who each rank is, and where rank 0 waits:
-
-
-# %%
-# %%px --save 13_summarize.py
-def start_deepspeed():
-    """Make the ranks of `comm` DeepSpeed's world."""
-    with socket.create_server(("", 0)) as free:
-        place = comm.bcast(f"tcp://{socket.gethostname()}:{free.getsockname()[1]}")
-    local = [os.environ.get(name) for name in ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")]
-    os.environ.setdefault("LOCAL_RANK", local[0] or local[1] or "0")  # its GPU
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
-    world = {"init_method": place, "rank": comm.rank, "world_size": comm.size}
-    deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False, **world)
-
-
 # %% tags=["nbval-ignore-output", "subslide"]
 # %%px --timeout 900
-start_deepspeed()
 for name, prepare in {"ours": encode, "the colleague's": colleague}.items():
     losses = train(model := load(), prepare)
     summaries[name] = write(model, article)
@@ -225,7 +235,6 @@ print(*cluster["summaries"][2].items(), sep="\n")
 # %%
 # %%px --save 13_summarize.py
 if __name__ == "__main__":
-    start_deepspeed()
     losses = train(load())
     if comm.rank == 0:
         print(f"ranks: {comm.size}, losses", *(f"{loss:.3f}" for loss in losses))
@@ -246,7 +255,7 @@ if __name__ == "__main__":
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | the same file by Open MPI's `mpiexec`, `batch` a multiple of 64; `DS_ACCELERATOR=cuda`, batches `.to(engine.device)` |
+# | start | the same file, by `deepspeed` or `mpiexec`, `batch` a multiple of 64 |
 # | batch | hundreds of sequences, joined to equal length; without prompts, counts still differ: keep the weights |
 # | evaluation | now and then all ranks write texts, which are scored: minutes, where a loss takes seconds |
 
@@ -462,8 +471,37 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# Training won less than a point. The oracle has seen the reference, so no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.) SmolLM2 has not been
-# trained on these articles for this course.
+# Training won less than a point. The oracle has seen the reference, so no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.)
+#
+# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks, four articles per step, of which it read the first 320 tokens. It writes the most probable token that repeats none of its own sequences of three.
+# Then the model wrote about 200 test articles, once before and once after. **Vote:** the loss on validation articles falls. Trained, SmolLM2 is now (a) above lead-3, (b) below lead-3 and above what it was, (c) where it was.
+
+# %%
+from course.lessons.shared.reference import log_of
+
+run = log_of("summaries_smollm2")
+loss = [f"{value:.2f}" for _, value in run["validation"]]
+print(f"recorded: {run['steps']} steps, {run['articles seen']} articles, one seed", end="; ")
+print(f"loss {loss[0]} → {loss[-1]}")
+print(f"{'':12}{'words':>6}{'ROUGE-1':>9}{'less lead-3':>16}{'first 35 words':>16}{'precision':>11}")
+for system, words in run["words"].items():
+    cases = ("test, ROUGE-1", "test, first 35 words, ROUGE-1", "test, names and numbers of the article")
+    row, cut, names = (reference("summaries_smollm2", f"{case}, {system}") for case in cases)
+    interval = f"{row['low']:+.1f} to {row['high']:+.1f}"
+    print(f"{system:12}{words:6.0f}{row['ours']:9.1f}{interval:>16}", end="")
+    print(f"{cut['ours']:16.1f}{names['ours']:11.0f}")
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (c) by ROUGE-1: the interval of the difference to its own earlier summaries, −1.6 to +1.3, contains 0, although the loss fell by a seventh. Training did change what SmolLM2 writes:
+# half as many words, as the references have, and more names and numbers that are in the article (94 % instead of 89 %). Lead-3 still beats it. 80 steps are few; more may help, nobody has
+# measured it.
+#
+# A rule of the decoder mattered more. transformers' own switch, `no_repeat_ngram_size=3`, counts the article, too: the model cannot copy a name of three tokens, and *Gurupi River* became
+# *Guropi River*. On 16 validation articles that cost 3 to 4 points of ROUGE. We count only what the model itself has written.
+#
+# </details>
 
 # %% [markdown]
 # ## References

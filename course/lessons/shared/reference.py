@@ -11,8 +11,16 @@ def rows(benchmark: str) -> list[dict[str, Any]]:
 
     Raises FileNotFoundError where no result of this benchmark is committed.
     """
-    text = (ROOT / "benchmarks" / "results" / f"{benchmark}.json").read_text(encoding="utf-8")
-    return list(json.loads(text))
+    return list(_read(f"{benchmark}.json"))
+
+
+def log_of(benchmark: str) -> dict[str, Any]:
+    """What was logged in a long run of this benchmark, by name: settings, losses and what else it says."""
+    return dict(_read(f"{benchmark}.run.json"))
+
+
+def _read(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text(encoding="utf-8"))
 
 
 def reference(benchmark: str, case: str) -> dict[str, Any]:

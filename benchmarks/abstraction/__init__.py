@@ -1,0 +1,1 @@
+"""What the benchmark of abstractive summaries needs: the articles, the training, and the writing."""
