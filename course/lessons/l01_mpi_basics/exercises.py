@@ -147,9 +147,9 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: send and receive without blocking",
-    task="Put these lines in order below the first four, which stay. One of them is not needed. Write the "
-    "letters of the others "
-    'between the quotes, for example `order("C A D")`. (`Waitall` is `Wait` for a list.)',
+    task="Put these lines in order below the first four, which stay. One of the five is not needed. Write "
+    'the letters of the others between the quotes, for example `order("C A D")`. (`Waitall` is `Wait` for '
+    "a list.)",
     objectives=(4,),
     stub='order("")\n',
     opening='''\

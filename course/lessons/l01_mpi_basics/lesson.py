@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# All ranks run the same program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls:
+# All ranks run one program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls:
 # `Send` on one rank, `Recv` on another, with an array to fill. (`--setup`: run again if ranks restart.)
 
 # %%
@@ -55,14 +55,14 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c); the error is the classroom's. `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI copies bits: the integer 1, read as a float, is 4.9e-324. Elsewhere the program goes on. **Repair the cell**, and run it again.
+# (c). `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI copies bits: the integer 1, read as a float, is 4.9e-324. The error message is the classroom's: MPI says nothing. **Repair the cell**, and run it again.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
 #
-# In a ring, 0 → 1 → 2 → 3 → 0, each rank sends an array to its right, then receives one from its left.
+# In a ring, 0 → 1 → 2 → 3 → 0, each rank sends to its right, then receives from its left.
 
 
 # %%
@@ -81,7 +81,7 @@ def ring(nbytes):
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# And 1 MB? We give it 3 seconds. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# And 1 MB, in 3 seconds? **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -94,23 +94,21 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. The **hang report** shows all four ranks in `Send`: nobody gets to `Recv`. Ranks that wait for each other in a circle
-# are in a **deadlock**. The classroom restarted them. (Run on: what was lost is not needed.)
-#
-# But 80 bytes went around, by the same lines!
+# (c). The **hang report** shows all four ranks in `Send`: nobody gets to `Recv`. Ranks that wait for each other in a circle
+# are in a **deadlock**. The classroom restarted them; run on. But 80 bytes went around, by the same lines!
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
 #
-# The size decides. Guess before we search:
+# Guess before we search:
 
 # %%
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# `Isend` starts a `Send` and returns at once; `Test` says whether it is done, `Wait` waits until it is. For 0.05 s nobody receives: a `Send` done by then needs no receiver.
+# `Isend` starts a `Send` and returns at once. `Test` says whether it is done; `Wait` waits until it is. For 0.05 s nobody receives: a `Send` done by then needs no receiver.
 
 
 # %%
@@ -129,7 +127,7 @@ def ring_ends(comm, nbytes):
 
 
 # %% [markdown]
-# Now we halve the interval, down to one byte:
+# Now halve the interval, down to one byte:
 
 
 # %%
@@ -157,24 +155,24 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # <details><summary>Open after you have run the cell</summary>
 #
 # ```
-#              eager               rendezvous
+#              eager               rendezvous            time →
 # rank 0    Send ┐               Send ┬─────────────┐
-# rank 1         ┄┄┄┄┄┄┄┄ Recv        ┄┄┄┄┄┄┄┄ Recv ┘
+# rank 1    busy ┄┄┄┄┄┄┄┄ Recv   busy ┄┄┄┄┄┄┄┄ Recv ┘
 # ```
 #
-# MPI sends a small message (left) at once and **buffers** it until `Recv` comes: the **eager protocol**. A large message is only announced, and `Send`
-# waits for `Recv`: the **rendezvous protocol**. (Here: 4,096 bytes, less 80 for Open MPI's header.)
+# MPI sends a small message at once and **buffers** it until `Recv` comes: the **eager protocol**. A large message is only announced, and `Send`
+# waits for `Recv`: the **rendezvous protocol**. (4,016 is 4,096 less 80 for Open MPI's header.)
 #
-# The standard promises no buffer. When `Send` returns, you may change the array; you know nothing more. A program that needs buffers is **unsafe**:
-# so is our ring, even with 80 bytes.
+# When `Send` returns, you may change the array; you know nothing more. The standard promises no buffer. A program that needs one is **unsafe**, as is our ring even with 80 bytes. **Break it yourself:** `Ssend` waits for `Recv` at
+# any size. Put it into `ring`, and run `ring(80)` again.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# First repair: odd ranks receive before they send. 1 MB goes around a ring of four, then around two, made by `Split`: ranks 0 to 2, and rank 3 alone,
-# each numbered from 0. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
+# First repair: odd ranks receive first. 1 MB goes around a ring of four. Then `Split` makes two rings, each numbered from 0: ranks 0 to 2, and rank 3 alone.
+# **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -198,8 +196,7 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Rank 3 is number 0 of its ring: it sends to itself, and never gets to its `Recv`. (Of the three, rank 1 receives first, then 0, then 2.)
-# Test on one rank, too.
+# (c). Rank 3 is number 0 of its ring: it sends to itself, and never gets to its `Recv`. So test on one rank, too.
 #
 # </details>
 
@@ -227,7 +224,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# It ends, with another limit: messages to oneself have a transport of their own.
+# It ends. The limit differs: messages to oneself have a transport of their own.
 #
 # </details>
 
@@ -236,8 +233,8 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | limit | another: with Open MPI over TCP, 65,456 bytes |
-# | hang | lasts until a timeout ends the job. In tests, use `Ssend`: it waits for `Recv` at any size |
+# | limit | with Open MPI over TCP: 65,456 bytes |
+# | hang | lasts until a timeout ends the job |
 # | GPUs | with NCCL, a GPU may wait in any send. Group it with its receive (PyTorch: `batch_isend_irecv`) |
 
 # %% tags=["exercise: 01.q4", "subslide"]
@@ -252,11 +249,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP (one rank per node). You have a day: (a) change nothing,
-# (b) raise the limit, (c) test with `Ssend` and repair what hangs, (d) rewrite all forty with `Sendrecv`?
+# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have a day: (a) change nothing,
+# (b) test with `Ssend` and repair what hangs, (c) rewrite all forty with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) works tomorrow: 60 kB is below TCP's limit. (a) and (b) last until messages grow. (c) finds what tests
-# reach; (d) risks forty new mistakes. Either can be defended.</details>
+# <details><summary>What to listen for</summary>(a) works tomorrow with one rank per node, until messages grow. (b) finds what tests
+# reach; (c) risks forty new mistakes. Either can be defended.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -315,9 +312,11 @@ if rank == 0:
     print(f"{seconds:.1f} s")
 
 # %% [markdown]
-# Message and work together take as long as one of them. (With a real link, many MPI libraries move large messages only while the rank is in a
-# call of MPI.) But between `Isend` and `Wait`, whose is the array? **Vote:** rank 0 overwrites its zeros with nines before `Wait` (and before rank 1 calls `Recv`), once with 80 bytes and once
-# with 1 MB. Rank 1 gets (a) zeros, both times, (b) nines, both times, (c) zeros, then nines.
+# Message and work together take as long as one of them. (On a real link, many MPI libraries move large messages only while the rank is in a
+# call of MPI.)
+#
+# But between `Isend` and `Wait`, whose is the array? Rank 0 overwrites its zeros with nines before `Wait`, once with 80 bytes and once with 1 MB. **Vote:** rank 1 gets
+# (a) zeros, both times, (b) nines, both times, (c) zeros, then nines.
 
 # %% tags=["raises-exception"]
 # %%px

@@ -208,7 +208,7 @@ WHAT_GAINED = Question(
             belief="the-rest-is-the-other",
         ),
         Option(
-            "one GPU in bfloat16, the same batch",
+            "one GPU in bfloat16, the same batch in all",
             reply="Then only the number of GPUs differs. Two things had changed at once.",
             right=True,
         ),

@@ -50,7 +50,7 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# `allreduce` gives every rank the sum of all counts. (`reduce`, or **`Reduce`** for arrays, gives it to one rank only, the **root**.) Four ranks throw 25,000 darts each:
+# `allreduce` gives every rank the sum of all counts; **`Reduce`**, for arrays, gives the sum to one rank only, the **root**. Four ranks throw 25,000 darts each:
 
 # %%
 # %%px
@@ -61,8 +61,8 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# It looks like π, perhaps by luck. How far off are a thousand estimates, typically? First those of each rank by itself (`COMM_SELF` is a communicator
-# of that rank only), then those of all four, with four times the darts.
+# It looks like π. Was that luck? How far off are a thousand estimates, typically? First each rank estimates alone (`COMM_SELF` is a communicator of that
+# rank only), then all four together, with four times the darts.
 
 
 # %%
@@ -106,7 +106,7 @@ draw_darts(cluster["dots"])
 # <details><summary>Open after you have run the cells</summary>
 #
 # Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**, here the same on every rank. So all four
-# threw the *same* darts, and we counted each dart four times. The value looks right, nothing crashed, no rank complains: only the error shows it.
+# threw the *same* darts, and we counted each dart four times. The value looks right, and nothing crashed.
 #
 # </details>
 
@@ -124,7 +124,7 @@ draw_darts(cluster["dots"])
 # Six minutes. Most write `seed + comm.rank` first. It passes any test within one run; the reply says when it fails.
 
 # %% [markdown]
-# Now measure with your function. **Predict** the error of four ranks, 0.0106 before.
+# Now measure with your function. **Predict** the error of four ranks; it was 0.0106.
 
 # %%
 # %%px
@@ -137,8 +137,8 @@ if comm.rank == 0:
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# The curves count the thousand estimates by their error. **Vote:** you get *one* estimate of four ranks. Can you be sure which curve it is from? (a) nearly
-# always, (b) hardly ever
+# The curves count the thousand estimates by their error. **Vote:** you get *one* estimate of four ranks, and say whether its ranks shared one seed. A coin
+# is right 50 times in 100. And you? (a) about 90, (b) about 80, (c) about 65
 
 # %%
 from course.lessons.l02_monte_carlo_pi.figures import draw_errors
@@ -148,17 +148,16 @@ draw_errors(cluster["together"][0], cluster["own"][0])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# The error is halved. An estimate from N independent darts is typically 1.64/√N off, its **standard error**: four times the darts, half the error. (A dart
-# scores 1 with probability p = π/4, otherwise 0: a variance of p(1−p), and 4·√(p(1−p)) is 1.64.)
+# The error is halved. An estimate from N independent darts is typically 1.64/√N off, its **standard error**: four times the darts, half the error.
 #
-# (b): both curves have their middle at 0. Only an estimate far out gives itself away.
+# (c). The best rule says "one seed" beyond 0.007, where the curves cross, and errs in one of three. Both curves have their middle at 0: one good estimate proves nothing.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Now a program. It distributes 512 blocks of darts, and prints the longest times of any rank: by the clock, and on a core.
+# This program distributes 512 blocks of darts. It prints the slowest rank's times: by the clock, and on a core.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
@@ -182,7 +181,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# **Predict** both times, if one rank or two throw all 51.2 million darts. (The line below Setup counts your cores.)
+# **Predict** both times, if one rank or two throw all 51.2 million darts. The line below Setup counts your cores.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -192,9 +191,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks throw half the darts each, so each needs about half the seconds on a core. The clock halves, too, if each rank has a core to itself. Ranks that
-# share a core (also with other programs) wait: four ranks on two cores gain nothing over two. The clock's time of one rank, divided by that of n, is the **speed-up**. (The
-# estimates differ, as more ranks use more streams.)
+# Two ranks throw half the darts each, so each needs about half the seconds on a core. The clock halves, too, if each rank has a core to itself. Four ranks on
+# two cores wait for each other, and gain nothing over two. The clock's time of one rank, divided by that of n ranks, is the **speed-up**.
 #
 # </details>
 
@@ -203,8 +201,8 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks |
 # |---|---|
-# | time | the same darts: about 1/256 of the seconds. But starting 256 processes takes longer than that |
-# | error | in the same seconds, 256 times the darts: an error 16 times smaller. One more digit costs 100 times the darts, on any machine |
+# | time | the same darts take about 1/256 of the seconds; starting 256 processes takes longer |
+# | error | the same seconds bring 256 times the darts, and an error 16 times smaller. One more digit costs 100 times the darts |
 # | streams | `stream`, unchanged |
 
 # %% tags=["exercise: 02.q3", "subslide"]
@@ -212,7 +210,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The same seed on all ranks makes the same random numbers, and nothing says so. Look at the spread of many estimates, not at one.
+# - The same seed on all ranks makes the same random numbers. Look at the spread of many estimates, not at one.
 # - Spawn one stream per rank from one seed.
 # - Are four ranks four times as good? In time, nearly, with a core each and few messages. In error, twice, and only with four streams.
 
@@ -222,7 +220,7 @@ if __name__ == "__main__":
 # Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? Vote; then say what you would ask to see.
 #
 # <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed, the result repeatable. But all 16 ranks may throw the same
-# darts. Ask for the 16 counts. And ask for the number of darts: five right decimals need some 10¹¹, or luck.</details>
+# darts. Ask for each rank's count, and for the number of darts: five right decimals need some 10¹¹, or luck.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -246,7 +244,7 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # Python looks up names, checks types and makes objects for every dart. NumPy computes whole arrays in compiled code; to rewrite a loop for that is to **vectorise** it.
-# Each function below changes *one* thing in the one before; only the first must change two, as arrays need NumPy's generator. (Small blocks stay in the cache, the fast memory next to a core.)
+# Each function below changes *one* thing in the one before; only the first must change two, as arrays need NumPy's generator.
 
 # %%
 from course_lib.pi import count_inside
@@ -275,7 +273,7 @@ def blocks(darts, block=2**14):  # smaller arrays, nearer to the core
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# **Vote:** the largest step is (a) to whole arrays, (b) without hypot, (c) to blocks, (d) to 16 bits.
+# The first step goes from the loop to whole arrays. **Vote:** how many times as fast is that? (a) twice, (b) five times, (c) more than ten times
 
 # %% tags=["nbval-ignore-output"]
 import timeit
@@ -298,8 +296,8 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The first, by far: one process became more than ten times as fast, without a second one. Each other step is a small factor. Ranks multiply the speed of that program, by about the
-# number of cores at most.
+# (c). One process became more than ten times as fast, without a second one. Each further step is a small factor. Ranks multiply the speed of that program, by about the
+# number of cores.
 #
 # </details>
 #
@@ -340,8 +338,8 @@ for speedup in (1.90, 1.98, 2.00):
     print(f"{speedup:.2f} on 2 ranks: s = {s:.3f}, so at most {largest(s, 1024):.0f} on 1024")
 
 # %% [markdown]
-# The answer is anything from 19 to 1,024. So the formula needs times with a relative error much smaller than s, and a job in which nothing but the serial part limits the speed-up. Compute s for 2, 4 and 8 ranks, one per core. If s stays the same, a serial part explains the speed-ups. If s grows with n, time goes into messages, waiting or shared memory, and
-# Amdahl's law is the wrong model. And measure near your goal, on several nodes if it has them: predict 1,024 ranks from 256 and 512, not from 2.
+# The answer is anything from 19 to 1,024. So the formula needs times with a relative error much smaller than s. It also needs a job in which nothing but the serial part limits the speed-up. Compute s for 2, 4 and 8
+# ranks, one per core. If s grows with n, time goes into messages, waiting or shared memory, and Amdahl's law is the wrong model. And measure near your goal: predict 1,024 ranks from 256 and 512, not from 2.
 
 # %% [markdown]
 # ## References

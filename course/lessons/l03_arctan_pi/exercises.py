@@ -246,7 +246,8 @@ TERMS_FROM = Exercise(
 SIXTEEN_GPUS = Question(
     id="03.q3",
     question="A training step takes 80 ms on one GPU, and 20 ms on 8 GPUs that share its batch. What do you "
-    "expect on 16, if adding up gradients takes as long as on 8, nothing overlaps, and every GPU stays full?",
+    "expect on 16, if adding up gradients takes as long as on 8, nothing overlaps, and all other work is "
+    "shared evenly?",
     options=(
         Option(
             "10 ms",

@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π = 4 arctan(1) is the area under 4/(1 + x²) from 0 to 1. The **midpoint rule** cuts it into N strips of width h = 1/N. Each is as high as the curve
-# above its middle. (Computing an area is **quadrature**.)
+# π = 4 arctan(1) is the area under 4/(1 + x²) from 0 to 1. To compute an area is **quadrature**. The **midpoint rule** uses N strips of width h = 1/N, each as
+# high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -38,7 +38,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on: `range(1, strips, 4)`. NumPy gets a `block` of 16,384 strips at a time, few enough for most cores' caches:
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. NumPy gets a `block` of 16,384 strips at a time, so that arrays stay small:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
@@ -68,14 +68,13 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Two digits! And the time? `timed` is lesson 01's:
+# Two digits! And the time? Of all ranks the slowest counts, of all runs the median:
 
 # %% tags=["source: course_lib.measure:timed", "subslide"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `COMM_SELF` is a rank alone: rank 0 does every job, then ranks 0 and 1 share each. `Split` makes a communicator of the ranks that pass the same value;
-# ranks 2 and 3 rest.
+# Rank 0 does every job alone (`COMM_SELF`); then ranks 0 and 1 share each. `Split` makes a communicator of the ranks that pass the same value.
 
 
 # %%
@@ -97,7 +96,7 @@ def one_and_two(jobs):
 
 
 # %% [markdown] tags=["subslide"]
-# Both, for six jobs:
+# Six jobs, alone and shared:
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
@@ -116,18 +115,18 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With 1,000 strips, two ranks are *slower*. The largest jobs come near twice as fast, if nothing else runs. With few strips, most of the time goes into calling NumPy and sending a message.
+# Two ranks are *slower*: with 1,000 strips, most of the time goes into calling NumPy and sending a message. Large jobs come near twice as fast, if each rank has a core.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves begin flat, but for noise, and then rise. So does a straight line, bent by these logarithmic axes:
+# Both curves begin flat, then rise. On these logarithmic axes, a straight line does the same:
 #
 # **t = a + b · N / p**
 #
-# N strips take p ranks the time t. One strip costs b on any rank; a is the time without strips, and depends on p.
+# N strips take p ranks the time t. One strip costs b. The time without any strips is a; it depends on p.
 
 # %% tags=["exercise: 03.4"]
 
@@ -135,7 +134,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Both lines; b is one rank's:
+# Both lines, with the b of one rank:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -153,7 +152,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# Now measure eight jobs near there. The dashed lines are yours.
+# Measure eight jobs near there. The dashed lines are yours.
 
 # %%
 # %%px
@@ -171,8 +170,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The dashed lines cross where a₁ + b N = a₂ + b N/2, at N = 2 (a₂ − a₁) / b. Two ranks *cost* a₂ − a₁ more, for message and waiting.
-# They *save* half of b N. The times often meet within a factor of two of your N (30,000: beyond the picture). After 16,384 strips one rank needs a second block. Points above the lines: the cores were busier.
+# Two ranks *cost* a₂ − a₁ more, for message and waiting. They *save* half of b N. The lines cross where both are equal: at N = 2 (a₂ − a₁) / b.
 #
 # </details>
 #
@@ -184,7 +182,7 @@ if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
     print(f"the lines cross at {2 * (a_two - a_one) / b:,.0f} strips")
 
 # %% [markdown] tags=["subslide"]
-# **Predict:** without ranks 2 and 3, do the lines cross at fewer strips?
+# Ranks 2 and 3 only rested. **Predict:** without them, is a of two ranks the same?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -192,14 +190,14 @@ if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Run it again: N moves. More ranks than cores may give way while they wait; two need not. So **a is not a property of the program alone**.
+# Where ranks outnumber cores, a often falls: ranks 2 and 3 no longer disturb the waiting. So **a is not a property of the program alone**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# The six jobs included 200,000 strips. **Predict** their time on two ranks, divided by that of 100,000 on one.
+# Give two ranks 200,000 strips, and one rank 100,000. **Predict:**
 
 # %%
 predict("Two ranks, 200,000 strips: times as long?", None)
@@ -210,11 +208,11 @@ outcome("Two ranks, 200,000 strips: times as long?", two[200_000] / one[100_000]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A little over 1, if each has a core: each does what one did. In **weak scaling** the job grows with the ranks: N/p stays, and so does t, if a does.
+# A little over 1, if each rank has a core: each adds up 100,000. In **weak scaling** the job grows with the ranks. N/p stays, and so does t if a does.
 #
 # </details>
 #
-# In **strong scaling** the job stays the same. Say a is always 50 µs, and b 3 ns. **Predict**, for 100,000 strips:
+# In **strong scaling** the job stays: here 100,000 strips. Say a is always 50 µs, and b 3 ns. **Predict:**
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
@@ -227,7 +225,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the work per second over p times one rank's.
+# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the speed-up divided by p; in weak scaling, t on one rank divided by t on p.
 #
 # </details>
 
@@ -236,16 +234,15 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | some 2 µs per message with InfiniBand, 30 µs with TCP. It grows with p: in a tree of 1,024 ranks, 10 messages follow each other |
-# | b | far smaller on a GPU, so more ranks pay only for larger jobs; larger on a half-empty GPU |
-# | training | each step adds up one number per weight: for many ranks, a is about twice these numbers' bytes over each rank's network rate, less overlap (lesson 06) |
+# | a | some 2 µs per message with InfiniBand, 30 µs with TCP. In a tree of 1,024 ranks, 10 messages follow each other |
+# | b | far smaller on a full GPU, so more ranks pay only for larger jobs |
+# | training | a is mostly the adding up of gradients: in a ring of many ranks, twice their bytes over a rank's network rate, less overlap (lesson 06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - `range(rank, N, size)` distributes N items over any number of ranks.
 # - t = a + b · N / p. More ranks pay when they save more of b · N than they add to a.
 # - Strong scaling: the same job, until a is left. Weak scaling: the job grows with the ranks.
 
@@ -255,7 +252,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of them, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of the work it had: a may dominate.</details>
+# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of its work: a may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -265,8 +262,8 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # ### Who can be a rank?
 #
-# So far `mpiexec` started all ranks, and all of them run Python. Neither need be so. Suppose one process finds out how large the job is, and wants help. First
-# without new processes: all ranks are there, but only rank 0 knows the number of strips. `Bcast` (lesson 04) copies an array from one rank, the root, to all:
+# One process finds out how large the job is, and wants help. First all ranks are there, but only rank 0 knows the number of strips. `Bcast` (lesson 04) copies
+# an array from one rank, the root, to all:
 
 # %% tags=["exercise: 03.2"]
 
@@ -334,17 +331,18 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A thousand: slower. Twenty million: up to twice as fast if each worker has a core. The parent may keep a third core busy while it waits, so on two cores the workers may win nothing. It is the same line, with a large a. Two Pythons start, import NumPy and connect: that takes tenths of a second. So spawning pays for seconds of
-# work, not for milliseconds. On a cluster, ask for slots for the workers, too; some sites forbid `Spawn`. The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with
-# 59.8 s for darts: two algorithms. Ours compares one loop with itself.
+# A thousand: slower. Twenty million: up to twice as fast, if each worker has a core and the waiting parent a third. It is the same line, with a large a: two Pythons start, import
+# NumPy and connect. On a cluster, ask for slots for the workers, too; some sites forbid `Spawn`.
+#
+# The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with 59.8 s for darts: two algorithms. Ours compares
+# one loop with itself.
 #
 # </details>
 #
-# A rank need not run Python, either. MPI sees arrays, whatever language made them. `arctan_pi.c` and `arctan_pi.R` add up π = 4 − 4/3 + 4/5 − 4/7 + …, which is 4
-# arctan(1). First each rank adds one term, then the ranks share a million. After N terms the sum is about 1/N off: how many ranks with one term each would six
-# digits take?
+# A rank need not run Python, either: MPI sees arrays, whatever language made them. A program in C and one in R add up π = 4 − 4/3 + 4/5 − 4/7 + … . First each rank adds one
+# term, then the ranks share a million. After N terms the sum is about 1/N off: how many ranks with one term each would six digits take?
 #
-# R's package Rmpi is usually built with the MPI of the operating system. The `mpiexec` of another MPI would start processes that are all rank 0 of 1, so `run_r` uses the system's `mpirun`.
+# R's package Rmpi is usually built with the MPI of the operating system, so `run_r` uses that MPI's `mpirun`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -397,17 +395,16 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A computer rounds after every addition. Another number of ranks adds the same strips in another order, and rounds elsewhere. All sums are
-# right (the midpoint rule itself is further from π than they are from each other); they share 14 digits. Compare such results with a tolerance, never with `==`.
+# A computer rounds after every addition. A different number of ranks adds the same strips in a different order, and rounds elsewhere. All sums are
+# right: they share 14 digits, and the midpoint rule itself is further from π. Compare such results with a tolerance, never with `==`.
 #
 # </details>
 
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# Is rounding as harmless in training? Ranks that train together add up gradients (lesson 06), and another number of ranks adds them in another order. We need no ranks to see what
-# that does. We train a network twice, from the same weights, on the same batches, the second time with each batch in reverse order. The loss of a batch is a mean over its images,
-# so their order should not matter. **Predict** for float32, which has about seven digits: how many do the two losses share in step 1, and how many in step 300?
+# Is rounding as harmless in training? We train a network twice, from the same weights, on the same batches, the second time with each batch in reverse order. The loss of a batch is
+# a mean over its images, so their order should not matter. **Predict** for float32, which has about seven digits: how many do the two losses share in step 1, and how many in step 300?
 
 # %%
 import numpy as np
@@ -447,11 +444,11 @@ for dtype in (torch.float32, torch.float64):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In step 1 the float32 losses agree in all digits that float32 has, about seven, or all but the last (further digits mean nothing). Then every step computes from weights that differ a little, and the differences can *grow*, above all where the learning rate (lesson 05) is large: after 300 steps no digit need be left. Nothing is wrong, and both networks learn. In float64 the
-# differences start at the 16th digit, and about ten digits survive.
+# In step 1 the float32 losses agree in nearly all of their seven digits. Every further step computes from weights that differ a little, and the differences can *grow*: after 300 steps no digit
+# need be left. Nothing is wrong, and both networks learn. In float64 about ten digits survive.
 #
-# So a different loss in step 300 proves nothing. To check a parallel program against one process, compare the *first* steps (but more than one: the loss of step 1 has seen no gradient), in float64, with a small
-# model and the same samples, without dropout and batch norm: there, a difference in the first ten digits is almost surely a bug. Later, compare what training is for: accuracy, over several seeds.
+# So a different loss in step 300 proves nothing. To check a parallel program against one process, compare its first ten steps in float64: the same samples in equal parts, a small model, no dropout, no
+# batch norm. There, a difference in the first ten digits is almost surely a bug. (Step 1 alone is not enough: its loss has seen no gradient.) Later, compare accuracy over several seeds.
 #
 # </details>
 
