@@ -157,9 +157,7 @@ def play(left=32.0, stars=0):
         hours, how = serve(customer, **bets[name])
         left, late = left - hours, hours - 1.1 * records[name]
         stars += late < 0
-        print(
-            f"{name:7}{hours:5.1f} hours, {f'{late:.1f} too many for a star' if late > 0 else 'a star'}; {how}"
-        )
+        print(f"{name:7}{hours:5.1f} hours, {f'{late:.1f} from a star' if late > 0 else 'a star'}; {how}")
     end = "you win" if left >= 0 else "you are broke"
     print(f"{stars} of 3 stars, {left:.1f} hours left: {end}.")
 
