@@ -1,7 +1,7 @@
 """The planner's validation: what was drawn, what counts as a right choice, and what is published."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -19,9 +19,15 @@ from benchmarks.planner_validation import (
     verdicts,
 )
 from course.lessons.l16_choose_your_strategy.planner.machine import machine_on_paper
+from course.lessons.l16_choose_your_strategy.planner.memory import memory_of
 from course.lessons.l16_choose_your_strategy.planner.plan import why_not
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, same_order
+from course.paths import ROOT
 from course_lib.theory.hockney import Hockney
+
+RESULTS = ROOT / "benchmarks" / "results"
+LESSON = ROOT / "course" / "lessons" / "l16_choose_your_strategy" / "lesson.py"
+FIELDS = [field.name for field in fields(Outcome)]
 
 
 def test_the_committed_configurations_are_those_that_the_seed_draws() -> None:
@@ -99,3 +105,35 @@ def test_the_planner_beside_published_comparisons(capsys: pytest.CaptureFixture[
     beside_published()
     printed = capsys.readouterr().out
     assert printed.count("the same order:") == len(COMPARISONS) == 3
+
+
+def test_the_committed_result_is_what_lesson_16_says_of_it() -> None:
+    result = json.loads((RESULTS / "planner_validation.json").read_text())
+    drawn = committed()
+    pairs = [
+        (
+            one,
+            [Outcome(**{name: each[name] for name in FIELDS}) for each in result["plans"]][6 * n : 6 * n + 6],
+        )
+        for n, one in enumerate(drawn)
+    ]
+    assert by_ranks(pairs) == result["claims"]
+    assert [each["plan"] for each in result["plans"]] == [plan.name for one in drawn for plan in one.plans]
+    said, text = result["claims"]["all"], " ".join(LESSON.read_text().replace("\n# ", " ").split())
+    for words in (
+        f"committed {said['configurations']} small Transformers",
+        f"Of these {said['plans']} plans, {said['memory_within_15_percent']} memories",
+        f"median error of seconds was {said['seconds_median_error']:.0%}".replace("%", " %"),
+        f"In {said['right_choices']} of {said['configurations']}",
+        f"by {said['memory_worst']:.1%}".replace("%", " %"),
+    ):
+        assert words in text
+
+
+def test_the_memory_formula_of_today_is_near_every_measured_memory() -> None:
+    measured = [
+        each["measured_nbytes"]
+        for each in json.loads((RESULTS / "planner_validation.json").read_text())["plans"]
+    ]
+    today = [memory_of(one.shape, one.batch, plan).value for one in committed() for plan in one.plans]
+    assert max(abs(said / found - 1) for said, found in zip(today, measured, strict=True)) < 0.08

@@ -71,10 +71,11 @@ def step(
     """The seconds of a step at best, every number by its name."""
     computing = 6 * params * seq * batch / data / pipeline / tensor / rate
     idle = computing * (pipeline - 1) / microbatches
-    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # by ZeRO stage: numbers travel so often
+    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # per ZeRO stage 0-3: numbers' journeys
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
     last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
-    behind = computing * (last, last, 2 / 3, 1)[zero]  # what can hide them: last backward, each, all
+    behind = computing * (last, last, 2 / 3, 1)[zero]  # last backward, last, all backwards, everything
+    # 4 all-reduces per block, each sends 2 (t - 1) / t of the activations
     inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside
@@ -94,11 +95,11 @@ _LEFT = "    left = max(0, sums - behind)\n"
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="A friend adds up all messages, in seconds: `sums` between data ranks, `inside` between tensor "
-    "ranks. `behind` seconds of `sums` can hide. Correct one line.",
+    task="A friend writes down the seconds of a step. Data ranks send for `sums` seconds, while at most "
+    "`behind` seconds of computing can hide them. Tensor ranks send for `inside`. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
-    stub=changed(_STEP, (_LEFT, "    left = sums\n")),
+    stub=changed(_STEP, (_LEFT, "    left = max(sums, behind)\n")),
     hints=(
         "Sums of 9 s, side by side with a backward pass of 6 s: how much longer does it take? And of 3?",
         "backward ██████\nsums     █████████   3 left\n\nbackward ██████\nsums     ███         0 left",
@@ -113,7 +114,7 @@ HIDE = Exercise(
     wrong=(
         WrongAnswer(changed(_STEP, (_LEFT, "    left = sums - behind\n")), "shorter than its parts"),
         WrongAnswer(changed(_STEP, (_LEFT, "    left = 0\n")), "all sums are gone"),
-        WrongAnswer(changed(_STEP, (_LEFT, "    left = max(sums, behind)\n")), "the longer of the two"),
+        WrongAnswer(changed(_STEP, (_LEFT, "    left = sums\n")), "nothing hides yet"),
         WrongAnswer(
             changed(
                 _STEP,
@@ -130,23 +131,24 @@ HIDE = Exercise(
 
 TWO_NODES = Question(
     id="16.q6",
-    question="Two nodes of eight A100s train our Transformer (110 GB of states). GPUs exchange "
-    "235 GB/s each inside a node, 3 GB/s between nodes. The batch has 256 sequences. What do you try first?",
+    question="Two nodes of eight A100s train our Transformer (110 GB of states). Each GPU exchanges "
+    "235 GB/s inside its node and 3 GB/s with the other node. The batch has 256 sequences. What do you try "
+    "first?",
     options=(
         Option(
-            "ZeRO-3 in each node, and sums between",
+            "ZeRO-3 in each node, and sums between the nodes",
             reply="That is HSDP: 14 GB of states per GPU. Weights travel over the fast link and hide. Over "
             "the slow one each GPU sums an eighth of the gradients, once per step: 0.6 s, which can hide.",
             right=True,
         ),
         Option(
-            "tensor in each node, and sums between",
+            "tensor in each node, and sums between the nodes",
             reply="It fits, and its groups stay on the fast link. But of 8.3 s per step, 2 s are sums inside "
             "blocks, and in our page nothing hides those.",
             belief="messages-hide-or-not",
         ),
         Option(
-            "ZeRO-3 over all 16, since it keeps least",
+            "ZeRO-3 over all 16",
             reply="It keeps 7 GB of states instead of 14, which nobody needs. And all weights pass the slow "
             "link: 13 s per micro-batch, where a whole step computes for 6.2 s.",
             belief="most-saving-is-best",

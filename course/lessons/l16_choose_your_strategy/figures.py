@@ -1,7 +1,8 @@
 """The explorer of lesson 16: all plans for a job and a node, each number open to the line that computed it.
 
-It reads the learner's own program, `memory` and `step`, and draws with HTML alone: its switch works in
-JupyterLab, and on the site without a kernel.
+It reads the learner's own program, `memory` and `step`. Its fields are radio buttons, and CSS alone shows the
+panel of what is checked: no JavaScript, so they work in JupyterLab and on the site without a kernel. Of an
+output that it does not trust, JupyterLab drops the style; then only the first panel is shown.
 """
 
 import ast
@@ -19,7 +20,15 @@ MEMORY = {"weights": "#0072B2", "gradients": "#56B4E9", "optimizer": "#009E73", 
 STEP = {"computing": "#56B4E9", "idle": "#dddddd", "left": "#E69F00", "inside": "#D55E00"}
 SAID = {"left": "messages left", "inside": "tensor messages"}
 BAR = 220  # pixels of the longest
-STYLE = "display:inline-block;height:1em;background:"
+FIELDS: Mapping[str, Mapping[str, Numbers]] = {
+    "sequence length": {f"{seq:,} tokens": {"seq": seq} for seq in (2048, 16384)},
+    "batch": {f"{batch} sequence{'s' * (batch > 1)}": {"batch": batch} for batch in (64, 8, 1)},
+    "link": {f"{link / 1e9:.0f} GB/s": {"link": link} for link in (235e9, 10e9)},
+    "GPU": {
+        f"{room / 1e9:g} GB, {rate / 1e12:.0f} Tflop/s": {"room": room, "rate": rate}
+        for room, rate in ((72e9, 218e12), (28.8e9, 115e12))
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +42,39 @@ class Page:
         return {"text/html": self.html, "text/plain": self.text}
 
 
-def explore(program: str, customers: Mapping[str, Mapping[str, float]]) -> Page:
-    """Every even way to divide the GPUs in its best form, for each customer.
+def explore(program: str, job: Numbers) -> Page:
+    """Every even way to divide the GPUs in its best form, for each choice of the fields.
 
-    The best form is the fastest that fits, or the smallest. Raises KeyError when the program has no
-    `memory` or no `step`.
+    The best form is the fastest that fits, or the smallest. `job` says what no field does, and its GPUs.
+    Raises KeyError when the program has no `memory` or no `step`.
     """
     names, lines = runpy.run_path(program), formulas(Path(program).read_text(encoding="utf-8"))
-    panels = [
-        (name, best(names["memory"], names["step"], customer), customer["room"])
-        for name, customer in customers.items()
-    ]
-    return Page(
-        switch([(name, table(found, room, lines)) for name, found, room in panels]),
-        "\n\n".join(as_text(*panel) for panel in panels),
-    )
+    panels = {
+        choice: (best(names["memory"], names["step"], asked), asked["room"])
+        for choice, asked in choices(job).items()
+    }
+    tables = {choice: table(found, room, lines) for choice, (found, room) in panels.items()}
+    first = next(iter(panels))
+    return Page(fields(tables), as_text(words_of(first), *panels[first]))
+
+
+Choice = tuple[int, ...]  # of each field, the number of its value
+
+
+def choices(job: Numbers) -> dict[Choice, dict[str, Any]]:
+    """What is asked for by every choice of the fields; what they do not say is the job's."""
+    found = {}
+    for choice in product(*(range(len(values)) for values in FIELDS.values())):
+        asked = dict(job)
+        for number, values in zip(choice, FIELDS.values(), strict=True):
+            asked |= list(values.values())[number]
+        found[choice] = asked
+    return found
+
+
+def words_of(choice: Choice) -> str:
+    """The checked values of all fields."""
+    return ", ".join(list(values)[n] for n, values in zip(choice, FIELDS.values(), strict=True))
 
 
 Form = tuple[str, Numbers, Numbers]  # the plan in words, the numbers of its memory, and of its step
@@ -99,20 +126,40 @@ def formulas(source: str) -> dict[str, str]:
 # ---------------------------------------------------------------- as HTML
 
 
-def switch(panels: list[tuple[str, str]]) -> str:
-    """All panels, each folded under its words; those of one group open one at a time."""
-    return "".join(
-        f'<details name="explorer"{" open" * (n == 0)}><summary><b>{escape(words)}</b></summary>{body}'
-        "</details>"
-        for n, (words, body) in enumerate(panels)
-    )
+CSS = """
+.xp fieldset {display:inline-block;margin:0 1em .5em 0;padding:.2em .6em;border:1px solid #777}
+.xp section {overflow-x:auto}
+.xp label {margin-right:.8em} .xp table {border-collapse:collapse}
+.xp th,.xp td {text-align:left;vertical-align:top;padding:.2em .6em} .xp td:first-child {min-width:12em}
+.xp i {display:inline-block;height:1em;vertical-align:middle} .xp div {line-height:1}
+.xp div,.xp span {white-space:nowrap}
+"""
+
+
+def fields(tables: Mapping[Choice, str]) -> str:
+    """The radio buttons, a panel for every choice, and the style that shows the checked one."""
+    sets = ""
+    for field, (words, values) in enumerate(FIELDS.items()):
+        buttons = "".join(
+            f'<label><input type="radio" name="xp{field}" id="xp{field}{n}"{" checked" * (n == 0)}> '
+            f"{escape(value)}</label>"
+            for n, value in enumerate(values)
+        )
+        sets += f"<fieldset><legend>{escape(words)}</legend>{buttons}</fieldset>"
+    panels = shown = ""
+    for number, (choice, body) in enumerate(tables.items()):
+        checked = "".join(f":has(#xp{field}{n}:checked)" for field, n in enumerate(choice))
+        shown += f".xp{checked} .xp-{number}{{display:block}}\n"
+        panels += f'<section class="xp-{number}"{" hidden" * (number > 0)}>{body}</section>'
+    colours = "".join(f".xp .{part}{{background:{colour}}}\n" for part, colour in (MEMORY | STEP).items())
+    hidden = "@supports selector(:has(a)) {.xp section{display:none}}\n"
+    return f'<style>{CSS}{colours}{hidden}{shown}</style><div class="xp">{sets}{panels}</div>'
 
 
 def table(found: list[Form], room: float, lines: Mapping[str, str]) -> str:
     """A row per plan: its memory and its step, as bars and as numbers that open."""
-    left = 'style="text-align:left;vertical-align:top"'
     most = (max(m["total"] for _, m, _ in found), max(s["total"] for _, _, s in found))
-    head = "".join(f"<th {left}>{words}</th>" for words in ("plan", legend(MEMORY), legend(STEP)))
+    head = "".join(f"<th>{words}</th>" for words in ("plan", legend(MEMORY), legend(STEP)))
     body = ""
     for name, memory, step in found:
         fits = "" if memory["total"] <= room else " <b>does not fit</b>"
@@ -121,25 +168,22 @@ def table(found: list[Form], room: float, lines: Mapping[str, str]) -> str:
             bar(memory, MEMORY, most[0]) + opened(memory, MEMORY, lines, gigabytes),
             bar(step, STEP, most[1]) + opened(step, STEP, lines, seconds),
         )
-        body += "<tr>" + "".join(f"<td {left}>{cell}</td>" for cell in cells) + "</tr>"
+        body += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def legend(colours: Mapping[str, str]) -> str:
+def legend(parts: Mapping[str, str]) -> str:
     """The parts of a bar, each beside its colour."""
     return " ".join(
-        f'<span style="{STYLE}{colour};width:1em"></span> {SAID.get(part, part)}'
-        for part, colour in colours.items()
+        f'<span><i class="{part}" style="width:1em"></i> {SAID.get(part, part)}</span>' for part in parts
     )
 
 
-def bar(numbers: Numbers, colours: Mapping[str, str], most: float) -> str:
+def bar(numbers: Numbers, parts: Mapping[str, str], most: float) -> str:
     """The parts side by side, as long as they are large."""
-    spans = (
-        f'<span style="{STYLE}{colour};width:{BAR * numbers[part] / most:.0f}px" title="{part}"></span>'
-        for part, colour in colours.items()
-    )
-    return f'<div style="white-space:nowrap;line-height:1">{"".join(spans)}</div>'
+    widths = {part: round(BAR * numbers[part] / most) for part in parts}
+    spans = (f'<i class="{part}" style="width:{width}px"></i>' for part, width in widths.items() if width)
+    return f"<div>{''.join(spans)}</div>"
 
 
 def opened(
@@ -149,6 +193,7 @@ def opened(
     items = "".join(
         f"<li>{part} = {say(numbers[part])} = <code>{escape(lines.get(part, '?'))}</code></li>"
         for part in parts
+        if numbers[part]
     )
     return f"<details><summary>{say(numbers['total'])}</summary><ul>{items}</ul></details>"
 

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You get eight GPUs and a Transformer of 7 billion parameters. Which **plan** do you take: who divides what? *Data* parallelism and ZeRO divide the
+# Eight GPUs, a Transformer of 7 billion parameters: which **plan** do you take, who divides what? *Data* parallelism and ZeRO divide the
 # batch, a *pipeline* the list of blocks, *tensor* parallelism every block.
 
 # %%
@@ -38,8 +38,8 @@ job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  #
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 # %% [markdown]
-# These are A100s: 80 GB, less the framework's tenth. At best, they reach 70 % of the data sheet's flop/s and 78 % of its link. For backward, a block keeps about 16 · width numbers per
-# token. Tensor ranks divide 12 of these 16.
+# These are A100s: 80 GB, less the framework's tenth; 70 % of the data sheet's flop/s, 78 % of NVLink's rate one way. For backward, a block keeps about 16 · width numbers per
+# token. Plain tensor parallelism divides 12 of these 16.
 
 
 # %%
@@ -58,7 +58,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# Four plans. **Vote:** how many fit into 72 GB? (a) one, (b) three, (c) none.
+# Data, ZeRO-3, pipeline, tensor, on all eight. **Vote:** how many fit into 72 GB? (a) one, (b) three, (c) none.
 
 # %%
 # %%px
@@ -78,7 +78,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. Three divide the model states well; then the activations of 64 sequences arrive, a quarter of them undivided on tensor ranks.
+# (c). Three divide the model states well; then the activations of 64 sequences arrive, a quarter of them undivided on tensor ranks.
 #
 # </details>
 #
@@ -92,17 +92,17 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The pipeline. Its first stage starts, and holds, all eight before a gradient comes back. Of 64 smaller ones it holds eight, too, and fits.
+# The pipeline. Its first stage holds all eight before a gradient comes back. Of 64 smaller ones it holds eight, too, and fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Now the seconds: 6 flop per parameter and token, and bytes by the link's rate. (Attention's flop and stages' small messages are left out.)
+# Now the seconds: 6 flop per parameter and token, and bytes divided by the link's rate. (We leave out attention's flop and stages' small messages.)
 #
-# What do data ranks send? In ZeRO stages 0 and 1, gradients once per step; sums or new weights come back. In stage 2, gradients after every micro-batch; in stage 3, weights
-# before every forward and backward pass, too. Some of that travels *while* a GPU computes.
+# What do data ranks send? In ZeRO stages 0 and 1, gradients once per step; sums or new weights come back. In stage 2, gradients go after every micro-batch. In stage 3, weights
+# come before every forward and backward pass, too. Some of that travels *while* a GPU computes.
 
 # %% tags=["exercise: 16.7"]
 
@@ -110,7 +110,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. Whoever hides `inside`, too: ask which product could run before the sum of the one before it is there.
 
 # %% [markdown] tags=["subslide"]
-# If nothing hid, ZeRO-3 would take 4.34 s, a pipeline with 64 micro-batches 3.45, tensor parallelism 4.13. **Predict** the order if messages hide.
+# If nothing hid: ZeRO-3 4.34 s, pipeline (64 micro-batches) 3.45, tensor 4.13. **Predict** the order if all that can hide does.
 
 # %%
 # %%px --save 16_plan.py
@@ -126,16 +126,15 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The last is first. ZeRO-3 sends for 1.23 s, and all of it hides. Tensor ranks wait for every sum, and nobody computes while a stage is idle.
+# The last is first. ZeRO-3 sends for 1.23 s, and all of it hides. Here, tensor ranks wait for every sum, and an idle stage has nothing to compute.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out GPUs: 10,000 steps per customer, 32 hours in all. `chat` is our job, `cards` the same on gaming cards without NVLink, `genome` one sequence of 16,384 tokens per step. A plan
-# that does not fit, or does not divide evenly, crashes: 24 hours lost. Within a tenth of the house's record you get a star. `bets` follows the rule that everybody knows: *tensor
-# parallelism inside a node*. How many stars? Change it until you have three.
+# You rent out GPUs: 32 hours for three customers, 10,000 steps each. `chat` is our job, `cards` the same without NVLink, `genome` one long sequence per step. A crash costs 24
+# hours. Within a tenth of the record you get a star. `bets` follows a famous rule: *tensor parallelism inside a node*. How many stars? Change `bets` until you have three.
 
 # %%
 # %%px
@@ -156,9 +155,9 @@ def serve(customer, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
 def play(left=32.0, stars=0):
     for name, customer in customers.items():
         hours, how = serve(customer, **bets[name])
-        left -= hours
-        stars += hours < 1.1 * records[name]
-        print(f"{name:7}{hours:5.1f} hours (record {records[name]}); {how}")
+        left, late = left - hours, hours - 1.1 * records[name]
+        stars += late < 0
+        print(f"{name:7}{hours:5.1f} hours, {f'{late:.1f} from a star' if late > 0 else 'a star'}; {how}")
     end = "you win" if left >= 0 else "you are broke"
     print(f"{stars} of 3 stars, {left:.1f} hours left: {end}.")
 
@@ -177,18 +176,26 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# Three customers, three winners. On NVLink, ZeRO hides what it sends. On cards, only long pipelines send little
-# enough, with as many micro-batches as sequences. One sequence leaves data ranks nothing to divide: tensor (or context parallelism, which
-# divides the sequence).
+# Three customers, three winners. On NVLink, ZeRO hides what it sends. On the cards, a pipeline wins: it sends least. One sequence leaves data ranks nothing to divide, so
+# tensor ranks divide the layers.
 #
 # </details>
 #
-# Here is the house: every even way to divide eight GPUs, at its best. Open a customer, then a number: it shows *your* line of `code/16_plan.py`.
+# Now every way to divide eight GPUs. Choose the fields of a customer: does your plan lead? Open a number: *your* line of `code/16_plan.py`.
+#
+# **Vote** first: who wins `genome` on the cards? (a) tensor, (b) pipeline, (c) a mixture.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
 
-explore("code/16_plan.py", cluster["customers"][0])
+explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
+
+# %% [markdown]
+# <details><summary>Open after you have chosen 16,384 tokens, 1 sequence, 10 GB/s, 28.8 GB</summary>
+#
+# (c). Eight tensor ranks do not fit, a pipeline of eight idles. Pipeline 4 × tensor 2 keeps less and idles less.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -214,8 +221,8 @@ explore("code/16_plan.py", cluster["customers"][0])
 # Your model fits on one GPU. You get 16, in two nodes. (a) ZeRO-3 on all, (b) tensor in the nodes and a pipeline between them, (c) data parallelism.
 # What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c), unless its sums stick out: a batch too small for 16, or a link so slow that sums outlast backward. (a) and (b) save memory that
-# nobody needs.</details>
+# <details><summary>What to listen for</summary>(c), unless the batch is too small for 16, or the link so slow that sums outlast backward: try (b). Otherwise, (a) and (b) save
+# unneeded memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -258,16 +265,18 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# On two cores the same arithmetic says two: four data ranks get half a core each, and the only stage that computes has one to itself. You measure less if the data ranks' messages cost
-# as much as computing, or when the machine is busy. On four cores or more expect more, at most four. Idle time is cheap where ranks share cores, so such times say little
+# On two cores the same arithmetic says two: four data ranks get half a core each, and the only stage that computes has one to itself. You measure less, even below one, if the
+# data ranks' messages cost more than computing, or when the machine is busy. On four cores or more expect more, at most four. Idle time is cheap where ranks share cores, so
+# such times say little
 # about plans; bytes and losses are right.
 #
 # </details>
 #
 # ### Who has measured it?
 #
-# Three sources have such comparisons for eight A100s. Our planner, `course/lessons/l16_choose_your_strategy/planner`, does this page's arithmetic layer by layer. We chose the three before
-# it knew overlap, so none is picked to fit. DLRover trained Llama 2 with 7 billion parameters in four ways. **Predict:** does the planner find their order (a) with
+# Three sources compare plans on eight A100s. Our planner, `course/lessons/l16_choose_your_strategy/planner`, does this page's arithmetic layer by layer. We chose the three
+# before the planner knew overlap, so none is picked to fit. DLRover trained Llama 2 with 7 billion parameters in four ways. **Predict:** does the planner find their order (a)
+# with
 # overlap only, (b) without only, (c) both ways?
 
 # %%
@@ -281,15 +290,22 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With overlap only. Megatron's order is right both ways: no data ranks, so nothing to hide. The planner swaps FlagPerf's last two plans, 2 % apart.
+# (a). With overlap only, DLRover's order is right. Megatron's order is right both ways: no data ranks, so nothing to hide. The planner swaps FlagPerf's last two plans, 2 % apart.
 #
-# But look at the sizes: at DLRover tensor parallelism lost 22 %, and the planner says 4 %. It knows neither that smaller products are slower nor that a sum must wait for
+# But look at the sizes: at DLRover tensor parallelism lost 22 %, and the planner says 4 %. It knows neither that smaller matrix products run at a lower rate nor that a sum
+# must wait for
 # the slowest GPU. The memory it predicts is 2 to 13 % too small for FlagPerf, and misses DLRover's by up to 73 %: their pipeline recomputes block by block, ours a stage at once,
-# and we had to guess the length of its sequences.
+# and we had to guess the length of their sequences.
 #
 # </details>
 #
-# Three comparisons prove little. Trust the order only of plans that are far apart, measure those that are near, and measure the memory in one step.
+# And here? Before predicting, we drew and committed 24 small Transformers with six plans each. Of these 144 plans, 143 memories were right within 15 %. The median error of
+# seconds was 8 %.
+# In 22 of 24, the planner took the fastest plan that fits, or one within a tenth. The memory that it missed, by 15.2 %, showed a fault, repaired since: ZeRO-2's buckets may be
+# full before
+# the block's activations are free. All this is one machine with two cores, where nothing overlaps: it proves nothing about GPUs.
+#
+# Trust the order only of plans that are far apart, measure those that are near, and measure the memory in one step.
 
 # %% tags=["exercise: 16.q4"]
 
@@ -299,16 +315,18 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # You came with one process. Now you write programs whose [ranks talk](01_mpi_basics.ipynb) and know what [a collective costs](04_collectives.ipynb); you can divide
 # [a batch](06_data_parallel_by_hand.ipynb), [a list of layers](08_pipeline_parallelism.ipynb), [a layer](09_tensor_parallelism.ipynb), [an image](10_spatial_and_hybrid.ipynb)
 # and [the model states](11_zero_from_scratch.ipynb), and prove that it is the same training. You know [who is to blame](15_when_things_fail.ipynb) when it stops, what
-# [a slow link](14_scaling_out.ipynb) does, and which plan to take. Your programs lie in `code/`. They run on any cluster with MPI; take them along.
+# [a slow link](14_scaling_out.ipynb) does, and which plan to take. Your programs lie in `code/`. They run on a cluster with MPI, mpi4py and PyTorch; take them along.
 #
-# `course progress` in a terminal shows which exercises you have passed. Two books go on from here: [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook), with thousands of
+# `course progress` in a terminal shows which exercises you have passed. Two books go on from here: [The Ultra-Scale
+# Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook), with thousands of
 # measured plans on GPUs, and [How to Scale Your Model](https://jax-ml.github.io/scaling-book/). And [TorchTitan](https://github.com/pytorch/torchtitan) or
 # [Megatron-LM](https://github.com/NVIDIA/Megatron-LM) train by such plans: look for the numbers of a plan in their configuration files. You know most of them.
 #
 # ## References
 #
 # - FlagPerf, [LLaMA-7B with PaddlePaddle](https://github.com/FlagOpen/FlagPerf/blob/20ce265be254527ca4e8e99bd34c3087e11880ab/training/nvidia/llama1_7B-paddle/README.md), 2023.
-# - DLRover, ATorch, [Llama 2: performance](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md), 2023.
+# - DLRover, ATorch, [Llama 2:
+# performance](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md), 2023.
 # - Megatron-LM, [issue 258](https://github.com/NVIDIA/Megatron-LM/issues/258), 2022: a pipeline of 8 faster than 8 tensor ranks inside one node.
 # - V. Korthikanti and others, [Reducing activation recomputation](https://arxiv.org/abs/2205.05198), 2022: what a block keeps.
 # - D. Narayanan and others, [Efficient large-scale language model training](https://arxiv.org/abs/2104.04473), 2021: tensor inside a node, pipeline between nodes.

@@ -123,3 +123,9 @@ def test_groups_shard_inside_a_group_alone() -> None:
     layers = SMALL.layers(Part(1))
     flat, hybrid = (state_of(layers, Plan(data=4, zero=3, groups=n))["weights"].value for n in (1, 2))
     assert hybrid == 2 * flat
+
+
+def test_a_bucket_that_is_full_within_a_block_is_summed_beside_its_activations() -> None:
+    shape = TransformerShape(blocks=2, width=256, length=32, vocabulary=64, heads=4)
+    plan = Plan(data=4, zero=2, offload=True)  # the first bucket ends with a bias of block 0
+    assert memory_of(shape, 16, plan).value == pytest.approx(17_842_216, rel=EXACT)  # as measured on 4 ranks

@@ -189,7 +189,38 @@ def _moment(stage: Stage, plan: Plan) -> Quantity:
                 buffers=finished,
             ),
         ]
+        if plan.zero == 2 and not (plan.recompute and (plan.pipeline > 1 or layer.name == "block")):
+            moments += _when_full(stage.layers, index, before, plan)
     return max(moments, key=lambda moment: moment.value)
+
+
+def _when_full(layers: Sequence[Layer], index: int, before: Quantity, plan: Plan) -> list[Quantity]:
+    """Stage 2: the moments when a bucket becomes full inside layer `index`, which still keeps a part."""
+    layer, nbytes = layers[index], each_of(plan).gradients
+    last_first = [(place, size) for place, one in enumerate(layers) for size in one.sizes][::-1]
+    moments = []
+    for part in buckets_of(layers, plan):
+        if last_first[part.stop - 1][0] != index:
+            continue
+        to_come = [size for place, size in last_first[part.stop :] if place == index]
+        bucket = sum(size for _, size in last_first[part.start : part.stop])
+        moments.append(
+            derived(
+                "before + to_come / parameters * kept + output + beside + 2 * bucket",
+                "bytes",
+                f"while a bucket that is full within {layer.name} {index} is summed: as it was, and flat",
+                before=before,
+                to_come=counted(sum(to_come), "parameters of the layer without a gradient yet"),
+                parameters=counted(layer.parameters, "parameters of the layer"),
+                kept=layer.kept,
+                output=layer.output,
+                beside=counted(
+                    nbytes * sum(to_come[:1]), "the gradient made with the bucket's last", "bytes"
+                ),
+                bucket=counted(nbytes * bucket, "gradients in the bucket", "bytes"),
+            )
+        )
+    return moments
 
 
 def _without_input(stage: Stage, index: int) -> Quantity:
