@@ -277,7 +277,7 @@ cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
 # </details>
 #
 # Now rescue stage 3 at 420 MiB: set one key to 0. **Vote:** which one fails? (a) `max_reuse_distance`: no weight stays until backward. (b)
-# `max_live_parameters`: none stays or is gathered ahead. (c) `prefetch_bucket_size`: none is gathered ahead.
+# `max_live_parameters`: none is gathered ahead while another is there. (c) `prefetch_bucket_size`: none is gathered ahead.
 
 # %%
 for key in ("max_reuse_distance", "max_live_parameters", "prefetch_bucket_size"):
@@ -291,7 +291,7 @@ for key in ("max_reuse_distance", "max_live_parameters", "prefetch_bucket_size")
 #
 # </details>
 #
-# **Vote:** which of the other two sends less? And stage 1, when its key is off?
+# **Vote:** what do the other two send now: (a) 2, (b) 3? And stage 1, when its key is off?
 
 # %%
 # %%px --timeout 200
@@ -305,7 +305,7 @@ cluster["live"][0], cluster["ahead"][0], cluster["reduced"][0]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `prefetch_bucket_size`: 2, for weights still stay. The other sends the paper's 3, stage 1 its 2. Defaults are made for large models.
+# (a): weights still stay until backward. Stage 1 sends the paper's 2. Defaults are made for large models.
 #
 # </details>
 
