@@ -60,7 +60,7 @@ def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) ->
     net, expected = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     expected.load_state_dict(net.state_dict())
     try:
-        answer.train(net, initialize, batches)
+        answer.train_net(net, initialize, batches)
     except (AssertionError, RuntimeError, ValueError) as error:
         if not any(word in str(error).lower() for word in NO_GPU):
             raise
@@ -82,7 +82,7 @@ def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) ->
 
 
 _SCRIPT = '''\
-def train(net, initialize, batches):
+def train_net(net, initialize, batches):
     """Train `net` on all `batches`; initialize(net) returns DeepSpeed's engine."""
     engine = initialize(net)
     for inputs, labels in batches:
@@ -101,7 +101,7 @@ SCRIPT = Exercise(
     objectives=(1,),
     targets=("micro-batch-is-global-batch", "mistakes-raise-errors"),
     stub='''\
-def train(net, initialize, batches):
+def train_net(net, initialize, batches):
     """Train `net` on all `batches`; initialize(net) returns DeepSpeed's engine."""
     net.requires_grad_(False)
     engine = initialize(net)

@@ -46,8 +46,8 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Compute the two keys. The micro-batch shall be as large as `room` allows, and all of them together "
-    "the global batch.",
+    task="The function computes the two keys wrongly: repair it. The micro-batch shall be as large as `room` "
+    "allows, and all of them together the global batch.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\

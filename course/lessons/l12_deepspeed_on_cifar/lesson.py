@@ -29,20 +29,16 @@
 # trains is written in a JSON file:
 
 # %%
-import json
 from pathlib import Path
 
-keys = {
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": True}},
-    "gradient_clipping": 1.0,
-    "zero_optimization": {"stage": 0, "reduce_bucket_size": 2_000_000},
-}
-Path("code/ds_config.json").write_text(json.dumps(keys, indent=2))
-# !cat code/ds_config.json
+_ = Path("code/ds_config.json").write_text("""
+{"optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": true}},
+ "gradient_clipping": 1.0,
+ "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# `torch_adam` takes PyTorch's AdamW, which needs no compiler. From stage 1 on, gradients travel in buckets of up to 2,000,000 numbers, larger layers alone.
-# The images look like CIFAR-10's, but we drew them.
+# `torch_adam` takes PyTorch's AdamW, which needs no compiler. Gradients travel in buckets of 2,000,000 numbers, larger layers alone. We drew the images;
+# they look like CIFAR-10's.
 
 # %%
 # %%px --save 12_train.py
@@ -77,10 +73,12 @@ import deepspeed
 
 deepspeed.utils.logger.setLevel("ERROR")
 deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ at every start
+# Started by `deepspeed`, which sets RANK, or in a notebook's cluster, where ranks are connected: nothing to do.
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
-    import torch_mpi4py  # no launcher of DeepSpeed's: MPI, as a backend of torch
+    import torch_mpi4py  # by mpiexec, on CPUs: messages go through MPI
 
     torch_mpi4py.init_process_group()
+# By mpiexec, on GPUs: DeepSpeed asks MPI for the ranks, and Open MPI says which GPU each takes.
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 atexit.register(dist.destroy_process_group)
@@ -88,6 +86,7 @@ atexit.register(dist.destroy_process_group)
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
 images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
+config = json.loads((here / "ds_config.json").read_text())
 
 # %% [markdown] tags=["subslide"]
 # The network has 33 million parameters in 14 layers:
@@ -106,8 +105,8 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank computes at most 12 at a time, a **micro-batch**. It may add up the gradients of several
-# micro-batches before an update. Two keys give their size and number ("gpu" means rank).
+# Each update uses 48 images, the **global batch**. A rank computes at most 12 at a time, a **micro-batch**, and may add up the gradients of several
+# before an update. Two keys give their size and number ("gpu" means rank).
 
 # %% tags=["exercise: 12.1"]
 
@@ -122,27 +121,25 @@ def network(width):
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536):
     """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
-    assert 48 % size == 0, f"{size} ranks cannot share 48 images equally"
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)
         for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
+            # Pixels are 0 to 15; the network gets -1 to 0.9.
             loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
             engine.backward(loss)
             engine.step()  # an update after the last micro-batch
             total += loss.detach() * len(part) / batch
         dist.all_reduce(total)
         yield batch, total.item()
-    engine.destroy()
 
 
 if __name__ == "__main__":
-    config = json.loads((here / "ds_config.json").read_text())
     for batch, loss in train(config):
         if rank == 0:
-            print(f"images per update: {batch}, loss {loss:.3f}")
+            print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
 # Four ranks took three steps. **Vote:** how many decimals of these losses will *one* process repeat? (a) None, (b) one, (c) all three.
@@ -167,45 +164,60 @@ if __name__ == "__main__":
 from course_lib.effects import runs_within
 
 
-def trains(mib, **zero):
-    """Whether four ranks train with these keys of `zero_optimization` when each may allocate `mib` MiB."""
-    given = keys | {"zero_optimization": keys["zero_optimization"] | zero}
-    tiny, large = f"list(train({keys}, width=8))", f"list(train({given}))"
-    return runs_within(mib, 4, "code/12_train.py", large, first=tiny)
+def trains(mib):
+    """Whether ds_config.json trains on four ranks when each may allocate `mib` MiB."""
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"
+    return runs_within(mib, 4, "code/12_train.py", "list(train(config))", first=tiny)
 
 
-trains(560, stage=0)
+trains(560)
 
 # %% [markdown]
-# In the JSON, one character:
+# Now one character in the file (or edit it by hand):
 
 # %%
-trains(560, stage=1)
+# !sed -i 's/"stage": ./"stage": 1/' code/ds_config.json
+trains(560)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b): stage 0 copies the gradients, here into one bucket: 4 bytes more per parameter. In stage 1, a rank keeps a quarter of the averages.
+# (b): stage 0 copies the gradients, which makes 20 bytes. In stage 1, a rank keeps a quarter of the averages.
 #
 # </details>
 #
-# Now 420 MiB. **Predict:** which of stages 1, 2 and 3 train?
+# Now 420 MiB, 13 bytes per parameter. **Predict:** which of stages 1, 2 and 3 train?
 
 # %%
-[trains(420, stage=stage) for stage in (1, 2, 3)]
+for stage in 3, 2, 1:
+    # !sed -i 's/"stage": ./"stage": {stage}/' code/ds_config.json
+    print("stage", stage, trains(420))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Only stage 2: stage 1 keeps all gradients, and copies of its slice. But stage 3 should keep least! What it sends will tell.
+# Only stage 2. A rank holds, in bytes per parameter (DeepSpeed copies the slice of weights that it updates, even in 32 bits):
+#
+# | | weights | gradients | averages | copy | sum |
+# |---|---|---|---|---|---|
+# | stage 1 | 4 | 4 | 8/4 | 4/4 | 11 |
+# | stage 2 | 4 | 4/4 | 8/4 | 4/4 | 8 |
+#
+# Buckets and scratch come on top: 8 and they fit in 13, 11 and they do not. If so, stage 1 trains with 3 bytes more, 95 MiB.
 #
 # </details>
+
+# %%
+trains(420 + 95)  # still stage 1
+
+# %% [markdown]
+# Stage 3 should hold least. Why did it die? What it sends will tell.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it send?
 #
-# ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3, gathering weights in forward and again in backward. (All times
-# (N − 1)/N.) We leave that out. We count what DeepSpeed, with its defaults, gives to our backend, torch_mpi4py, through `_run`.
+# ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3: it gathers weights in forward and again in backward. (We leave out
+# (N − 1)/N.) We count what DeepSpeed gives to our backend, torch_mpi4py.
 
 # %%
 predict("How many numbers per parameter does stage 1 send?", None)
@@ -231,7 +243,7 @@ def listen(group, operation, options, *given):
 
 
 # %% [markdown]
-# We count the third step of a smaller network; two warm up. `continue_with` brings our keys if yours fail.
+# We count the third step of a smaller network, with all defaults. `continue_with` brings our keys if yours fail.
 
 # %%
 continue_with("12.1")
@@ -240,49 +252,60 @@ continue_with("12.1")
 # %%
 # %%px --timeout 200
 def per_parameter(**zero):
-    """What a rank sends in the third step, by the name of the collective."""
+    """The loss of the third step, and what a rank sends in it, by the name of the collective."""
     steps = train(config | {"zero_optimization": zero}, width=512)
     next(steps), next(steps), sent.clear()
     with patch.object(MPIGroup, "_run", listen):
-        next(steps)
-    return {name: round(numbers / parameters, 1) for name, numbers in sent.items() if numbers > 999}
+        _, loss = next(steps)
+    return round(loss, 3), {name: round(n / parameters, 1) for name, n in sent.items() if n > 999}
 
 
 counted = [per_parameter(stage=stage) for stage in range(4)]
 
 # %%
-outcome("How many numbers per parameter does stage 1 send?", sum(cluster["counted"][0][1].values()))
+outcome("How many numbers per parameter does stage 1 send?", sum(cluster["counted"][0][1][1].values()))
 cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 needs each gradient's sum on one rank only. But `use_multi_rank_bucket_allreduce` is true by default: DeepSpeed all-reduces whole buckets, fewer messages but
-# twice the numbers. Then it gathers the new weights.
+# All losses are equal. But stage 1 sends 3? By default, `use_multi_rank_bucket_allreduce` is true: each rank gets the sums of whole buckets, not of
+# its slice only. That is fewer messages, twice the numbers. Then new weights are gathered.
 #
-# Stage 3 gathers weights once: they stay for backward, and a rank holds all *and* its slice. Two keys allow it to keep a
-# billion numbers each; the network that died has 33 million.
+# Stage 3 gathers weights once: up to a billion stay until backward. So a rank holds all of ours *and* its slice.
 #
 # </details>
 #
-# Now each sum goes to one rank, buckets shrink, and stage 3 keeps nothing gathered. **Vote:** stage 3 now sends (a) 1, (b) 2, (c) 3. And does it survive 420 MiB?
+# Now rescue stage 3 at 420 MiB: set one key to 0. **Vote:** which one fails? (a) `max_reuse_distance`: no weight stays until backward. (b)
+# `max_live_parameters`: none is gathered ahead while another is there. (c) `prefetch_bucket_size`: none is gathered ahead.
+
+# %%
+for key in ("max_reuse_distance", "max_live_parameters", "prefetch_bucket_size"):
+    # !sed -i 's/"stage": .*"reduce/"stage": 3, "stage3_{key}": 0, "reduce/' code/ds_config.json
+    print(key, trains(420))
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (a). Quarters of weights, gradients, averages and copy are 5 bytes. All weights are 4, and up to 50 million are gathered ahead, in a buffer of 4: 13, and scratch on top.
+#
+# </details>
+#
+# **Vote:** what do the other two send now: (a) 2, (b) 3? And stage 1, when its key is off?
 
 # %%
 # %%px --timeout 200
-sparing = {"reduce_bucket_size": 300_000, "use_multi_rank_bucket_allreduce": False}
-sparing |= {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}
-again = [per_parameter(stage=stage, **sparing) for stage in (1, 2, 3)]
+live = per_parameter(stage=3, stage3_max_live_parameters=0)
+ahead = per_parameter(stage=3, stage3_prefetch_bucket_size=0)
+reduced = per_parameter(stage=1, use_multi_rank_bucket_allreduce=False)
 
 # %%
-cluster["again"][0]
-
-# %%
-trains(420, stage=3, **cluster["sparing"][0])
+cluster["live"][0], cluster["ahead"][0], cluster["reduced"][0]
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after you have run the cell</summary>
 #
-# (c), and yes: the paper's numbers. DeepSpeed's defaults spend memory to save bytes in stage 3, bytes to save messages in stages 1 and 2. Stages 2 and 3 send gradients per micro-batch, 0 and 1 per update.
+# (a): weights still stay until backward. Stage 1 sends the paper's 2. Defaults are made for large models.
 #
 # </details>
 
@@ -291,10 +314,9 @@ trains(420, stage=3, **cluster["sparing"][0])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in a Slurm job (lesson 14); the same JSON, but more than 48 images |
+# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in a Slurm job (lesson 14); more than 48 images |
 # | buckets | 500 million numbers by default: 1 GB in 16 bits |
 # | `overlap_comm` | from stage 1 on, default in 3: sends during backward, with a second bucket |
-# | 32-bit copy | from stage 1 on, a copy of each rank's slice, even of 32-bit weights |
 
 # %% tags=["exercise: 12.q4", "subslide"]
 
@@ -302,7 +324,7 @@ trains(420, stage=3, **cluster["sparing"][0])
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - Every stage should train like one process, up to rounding, batch norm, dropout.
+# - Every stage trains like one process, up to rounding, batch norm, dropout.
 # - Take the lowest stage that fits, and measure: its number promises neither memory nor bytes sent.
 
 # %% [markdown] tags=["slide"]
@@ -335,7 +357,7 @@ import tempfile
 from mpi_classroom.launch import job_folder
 
 torch.manual_seed(0)
-more = batch_keys(48, size, room=12) | {"zero_optimization": {"stage": 2} | sparing}
+more = batch_keys(48, size, room=12) | {"zero_optimization": {"stage": 2}}
 engine, *_ = deepspeed.initialize(model=network(256), config=config | more)
 group = [tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None]
 dist.broadcast_object_list(group)
@@ -358,7 +380,7 @@ if rank == 0:
 #
 # ### As others write it
 #
-# A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. Here is the heart of its loop:
+# A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. Two of the bugs in this loop are the report's own:
 
 # %% tags=["exercise: 12.3"]
 

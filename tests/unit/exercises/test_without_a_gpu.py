@@ -17,10 +17,10 @@ SAID = {
 
 
 def check(error: Exception) -> None:
-    def train(net: torch.nn.Module, initialize: object, batches: object) -> None:
+    def train_net(net: torch.nn.Module, initialize: object, batches: object) -> None:
         raise error
 
-    SCRIPT.check(SimpleNamespace(train=train), SimpleNamespace(rank=0, size=1), (1, False))
+    SCRIPT.check(SimpleNamespace(train_net=train_net), SimpleNamespace(rank=0, size=1), (1, False))
 
 
 @pytest.mark.parametrize("build", SAID)
