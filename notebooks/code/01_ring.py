@@ -13,7 +13,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-comm = MPI.COMM_WORLD
+comm = MPI.COMM_WORLD  # all ranks
 rank, size = comm.rank, comm.size
 
 

@@ -21,11 +21,12 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
     incoming = np.empty_like(chunks[0])  # the first chunk is the longest
-    for step in range(n - 1):  # add what comes in; at the end, chunk rank+1 is complete here
+    for step in range(n - 1):  # reduce-scatter: `out` is the sum of step + 1 ranks
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         comm.Sendrecv(out, right, tag, incoming[: into.size], left, tag)
         into += incoming[: into.size]
-    for step in range(n - 1):  # copy what comes in
+    # Now chunk (rank + 1) % n is complete: the sum of all n ranks.
+    for step in range(n - 1):  # all-gather: pass the complete chunks on
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
         comm.Sendrecv(out, right, tag, into, left, tag)
 
@@ -34,20 +35,21 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
     """Sum `array` over `comm`, in place: exchange all of it with the ranks 1, 2, 4 … away.
 
-    That needs 2, 4, 8 … ranks. Each rank beyond gives its array to another before, and gets the sum after.
+    That needs 1, 2, 4, 8 … ranks: the first `power`. Each rank beyond sends its array to rank - power
+    first, and receives the sum last.
     """
     n, rank = comm.size, comm.rank
     power = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
-    incoming = np.empty_like(array)
     if rank >= power:
         comm.Send(array, rank - power, tag)
         comm.Recv(array, rank - power, tag)
         return
+    incoming = np.empty_like(array)
     if rank + power < n:
         comm.Recv(incoming, rank + power, tag)
         array += incoming
     distance = 1
-    while distance < power:
+    while distance < power:  # array is the sum of a block of `distance` ranks by now
         partner = rank ^ distance  # the two numbers differ in one bit
         comm.Sendrecv(array, partner, tag, incoming, partner, tag)
         array += incoming

@@ -23,6 +23,8 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+torch.set_num_threads(1)  # one thread per rank
+
 
 # %%
 if "RANK" not in os.environ:  # not torchrun
@@ -40,7 +42,6 @@ rank, size = dist.get_rank(), dist.get_world_size()
 
 
 # %%
-torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding; slow on GPUs
 
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to

@@ -54,9 +54,9 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
     """The strip `x` (N, C, h, W) with `width` rows of each neighbour, above and below.
 
     At the edges of the image they are zero, like a convolution's padding; so convolve without padding
-    in this dimension.
+    in this dimension. Where a strip has fewer rows, `narrow` raises RuntimeError: use fewer ranks.
     """
-    top, bottom = swap(comm, x[:, :, :width], x[:, :, x.shape[2] - width :])
+    top, bottom = swap(comm, x.narrow(2, 0, width), x.narrow(2, x.shape[2] - width, width))
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 
 

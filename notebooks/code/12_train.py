@@ -69,6 +69,7 @@ def batch_keys(global_batch, ranks, room):
 # %%
 def train(config, steps=3, width=1536):
     """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
+    assert 48 % size == 0, f"{size} ranks cannot share 48 images equally"
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
     batch, device = engine.train_batch_size(), engine.device

@@ -28,7 +28,11 @@ def forecasts(n, nbytes, alpha, beta):
 
 # %%
 def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
-    """Sum `array` over 2, 4, 8 … ranks, in place. Ranks `near` apart are partners."""
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place; with another number, MPI refuses a partner beyond n.
+
+    Leave `near` at 1. A call with `near` sums a segment over the ranks that are equal modulo `near`; ranks
+    `near` apart are partners.
+    """
     if near >= comm.size:
         return
     partner = comm.rank ^ near  # the two numbers differ in one bit
@@ -37,7 +41,7 @@ def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
     incoming = np.empty_like(keep)
     comm.Sendrecv(give, partner, 0, incoming, partner, 0)
     keep += incoming
-    halving(comm, keep, 2 * near)  # my half, with ranks farther away
+    halving(comm, keep, 2 * near)  # my half, with ranks farther away that sum it, too
     comm.Sendrecv(keep, partner, 0, give, partner, 0)
 
 

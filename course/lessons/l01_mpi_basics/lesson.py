@@ -37,7 +37,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-comm = MPI.COMM_WORLD
+comm = MPI.COMM_WORLD  # all ranks
 rank, size = comm.rank, comm.size
 
 # %% [markdown] tags=["subslide"]
@@ -325,7 +325,7 @@ for nbytes in (80, 1_000_000):
     if rank == 0:
         sending = comm.Isend(array, dest=1)
         array[:] = 9  # too early
-        comm.Barrier()
+        comm.Barrier()  # rank 1 receives after this
         sending.Wait()
     else:
         comm.Barrier()

@@ -225,6 +225,17 @@ EXERCISES = (STREAM, SAME_BATCH, TOTAL_DARTS, WHAT_GAINED)
 
 PREDICTIONS = (
     Prediction(
+        id="02.p5",
+        question="One estimate each time: how often are you right in 100?",
+        objectives=(1,),
+        targets=("same-seed-adds-samples",),
+    ),
+    Prediction(
+        id="02.p6",
+        question="How many times as fast as the loop are whole arrays?",
+        objectives=(4,),
+    ),
+    Prediction(
         id="02.p4",
         question="Error of four ranks, if that of one is 1?",
         objectives=(1, 3),

@@ -42,7 +42,8 @@ def draw_errors(one_seed: Sequence[float], own: Sequence[float]) -> Picture:
     middles = (bins[1:] + bins[:-1]) / 2
     for name, errors, rank in (("one seed", one_seed, 1), ("own streams", own, 0)):
         counts, _ = np.histogram(errors, bins)
-        axes.plot(middles, counts, marker="o", color=rank_colour(rank), label=name)
+        label = f"{name}: {np.std(errors):.4f}"
+        axes.plot(middles, counts, marker="o", color=rank_colour(rank), label=label)
     axes.set(xlabel="estimate − π", ylabel=f"estimates (of {len(own):,})", ylim=(0, None))
     figure.legend(loc="outside right upper", fontsize=FONT_SIZE, frameon=False)
     spreads = f"typically {np.std(one_seed):.4f} with one seed, {np.std(own):.4f} with own streams"

@@ -137,12 +137,18 @@ if comm.rank == 0:
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# The curves count the thousand estimates by their error. **Vote:** you get *one* estimate of four ranks, and say whether its ranks shared one seed. A coin
-# is right 50 times in 100. And you? (a) about 90, (b) about 80, (c) about 65
+# A game: you get *one* estimate of four ranks, and say whether its ranks shared one seed. A coin would be right 50 times in 100.
+
+# %%
+predict("One estimate each time: how often are you right in 100?", None)
 
 # %%
 from course.lessons.l02_monte_carlo_pi.figures import draw_errors
 
+shared, own = np.abs(cluster["together"][0]), np.abs(cluster["own"][0])
+limit = 0.007  # the best rule: further off than this is "one seed"
+right = 50 * np.mean(shared > limit) + 50 * np.mean(own <= limit)
+outcome("One estimate each time: how often are you right in 100?", right)
 draw_errors(cluster["together"][0], cluster["own"][0])
 
 # %% [markdown]
@@ -150,7 +156,7 @@ draw_errors(cluster["together"][0], cluster["own"][0])
 #
 # The error is halved. An estimate from N independent darts is typically 1.64/√N off, its **standard error**: four times the darts, half the error.
 #
-# (c). The best rule says "one seed" beyond 0.007, where the curves cross, and errs in one of three. Both curves have their middle at 0: one good estimate proves nothing.
+# In the game, even the best rule errs in one of three. Both curves have their middle at 0: one good estimate proves nothing.
 #
 # </details>
 
@@ -262,7 +268,7 @@ def squares(darts):  # no hypot, which takes care of overflow and takes a square
     return np.count_nonzero(x * x + y * y <= 1)
 
 
-def blocks(darts, block=2**14):  # smaller arrays, nearer to the core
+def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast memory
     return sum(squares(min(block, darts - first)) for first in range(0, darts, block))
 
 
@@ -273,7 +279,10 @@ def blocks(darts, block=2**14):  # smaller arrays, nearer to the core
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# The first step goes from the loop to whole arrays. **Vote:** how many times as fast is that? (a) twice, (b) five times, (c) more than ten times
+# The first step goes from the loop to whole arrays. Guess:
+
+# %%
+predict("How many times as fast as the loop are whole arrays?", None)
 
 # %% tags=["nbval-ignore-output"]
 import timeit
@@ -287,6 +296,7 @@ def seconds(function):
 programs = {"the loop": sample, "arrays": vectorised, "no hypot": squares, "blocks": blocks}
 programs["16 bits"] = lambda darts: count_inside(rng, darts)
 times = {name: seconds(program) for name, program in programs.items()}
+outcome("How many times as fast as the loop are whole arrays?", times["the loop"] / times["arrays"])
 show(
     [{"labels": {"program": name}, "value": time} for name, time in times.items()],
     x="program",
@@ -296,7 +306,7 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). One process became more than ten times as fast, without a second one. Each further step is a small factor. Ranks multiply the speed of that program, by about the
+# One process became more than ten times as fast, without a second one. Each further step is a small factor. Ranks multiply the speed of that program, by about the
 # number of cores.
 #
 # </details>

@@ -314,7 +314,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p7",
-        question="Two ranks, 200,000 strips: times as long?",
+        question="200,000 strips on two ranks: times as long as 100,000 on one?",
         objectives=(2,),
         targets=("weak-is-strong",),
     ),

@@ -96,14 +96,14 @@ def one_and_two(jobs):
 
 
 # %% [markdown] tags=["subslide"]
-# Six jobs, alone and shared:
+# Five jobs, alone and shared:
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px --save 03_quadrature.py
-one, two = one_and_two((300_000, 200_000, 100_000, 10_000, 1_000, 100))
+one, two = one_and_two((200_000, 100_000, 10_000, 1_000, 100))
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import draw_times
@@ -141,7 +141,7 @@ draw_times({"one rank": one, "two ranks": two})
 if __name__ == "__main__" and comm.rank == 0:
     a_one, b = fit(one, 1)
     a_two, _ = fit(two, pair.size)
-    print(f"pi = {pi(MPI.COMM_SELF, 300_000):.10f}")
+    print(f"pi = {pi(MPI.COMM_SELF, 200_000):.10f}")
     print(f"b = {1e9 * b:.2f} ns per strip")
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
@@ -161,9 +161,10 @@ one_near, two_near = one_and_two(range(30_000, 0, -4_000))
 # %% tags=["nbval-ignore-output"]
 one_near, two_near = cluster["one_near"][0], cluster["two_near"][0]
 lost = [n for n in one_near if one_near[n] <= two_near[n]]
-outcome("Up to how many strips is one rank faster?", max(lost, default=0))
-
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
+crossing = f"Your lines cross at {2 * (a_two - a_one) / b:.0f}."
+outcome("Up to how many strips is one rank faster?", max(lost, default=0), because=crossing)
+
 lines = {"one rank": (a_one, b), "two ranks": (a_two, b / 2)}
 draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 
@@ -173,13 +174,6 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # Two ranks *cost* a₂ − a₁ more, for message and waiting. They *save* half of b N. The lines cross where both are equal: at N = 2 (a₂ − a₁) / b.
 #
 # </details>
-#
-# On two ranks, `03_quadrature.py` prints that N, too:
-
-# %%
-# %%px --save 03_quadrature.py
-if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
-    print(f"the lines cross at {2 * (a_two - a_one) / b:,.0f} strips")
 
 # %% [markdown] tags=["subslide"]
 # Ranks 2 and 3 only rested. **Predict:** without them, is a of two ranks the same?
@@ -197,13 +191,13 @@ if __name__ == "__main__" and comm.rank == 0 and comm.size == 2:
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# Give two ranks 200,000 strips, and one rank 100,000. **Predict:**
+# Give two ranks twice the strips. **Predict:**
 
 # %%
-predict("Two ranks, 200,000 strips: times as long?", None)
+predict("200,000 strips on two ranks: times as long as 100,000 on one?", None)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Two ranks, 200,000 strips: times as long?", two[200_000] / one[100_000])
+outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200_000] / one[100_000])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>

@@ -56,6 +56,8 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+torch.set_num_threads(1)  # one thread per rank
+
 # %%
 # %%px --save 07_ddp.py
 if "RANK" not in os.environ:  # not torchrun
@@ -131,7 +133,6 @@ for epoch in (0, 1):
 
 # %%
 # %%px --save 07_ddp.py
-torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding; slow on GPUs
 
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to

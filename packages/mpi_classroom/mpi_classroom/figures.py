@@ -86,7 +86,7 @@ class _OwnSettings:
             begun, self.users = bool(self.users), dict(SETTINGS)
             self.unfinished.clear()
             SETTINGS.update(DEFAULTS)
-            if not begun and (shell := notebook_shell()) is not None:  # a figure may fail and leave them aside
+            if not begun and (shell := notebook_shell()) is not None:  # for one that fails
                 shell.events.register("post_execute", self.restore)
 
     def finish(self, figure: Figure) -> None:
