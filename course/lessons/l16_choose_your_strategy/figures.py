@@ -126,11 +126,12 @@ def formulas(source: str) -> dict[str, str]:
 # ---------------------------------------------------------------- as HTML
 
 
+HIDDEN = ' style="display:none"'  # until CSS shows it; JupyterLab drops `hidden`
 CSS = """
 .xp fieldset {display:inline-block;margin:0 1em .5em 0;padding:.2em .6em;border:1px solid #777}
 .xp section {overflow-x:auto}
 .xp label {margin-right:.8em} .xp table {border-collapse:collapse}
-.xp th,.xp td {text-align:left;vertical-align:top;padding:.2em .6em} .xp td:first-child {min-width:12em}
+.xp.xp th,.xp.xp td {text-align:left;vertical-align:top;padding:.2em .6em} .xp td:first-child {min-width:12em}
 .xp i {display:inline-block;height:1em;vertical-align:middle} .xp div {line-height:1}
 .xp div,.xp span {white-space:nowrap}
 """
@@ -149,8 +150,8 @@ def fields(tables: Mapping[Choice, str]) -> str:
     panels = shown = ""
     for number, (choice, body) in enumerate(tables.items()):
         checked = "".join(f":has(#xp{field}{n}:checked)" for field, n in enumerate(choice))
-        shown += f".xp{checked} .xp-{number}{{display:block}}\n"
-        panels += f'<section class="xp-{number}"{" hidden" * (number > 0)}>{body}</section>'
+        shown += f".xp{checked} .xp-{number}{{display:block!important}}\n"
+        panels += f'<section class="xp-{number}"{HIDDEN * (number > 0)}>{body}</section>'
     colours = "".join(f".xp .{part}{{background:{colour}}}\n" for part, colour in (MEMORY | STEP).items())
     hidden = "@supports selector(:has(a)) {.xp section{display:none}}\n"
     return f'<style>{CSS}{colours}{hidden}{shown}</style><div class="xp">{sets}{panels}</div>'
