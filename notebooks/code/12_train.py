@@ -30,7 +30,7 @@ import deepspeed
 
 deepspeed.utils.logger.setLevel("ERROR")
 deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ at every start
-# Started by `deepspeed`, which sets RANK, or in a notebook's cluster, where ranks are connected: nothing to do.
+# `deepspeed` sets RANK, and in a notebook's cluster the ranks are connected: then there is nothing to do.
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
     import torch_mpi4py  # by mpiexec, on CPUs: messages go through MPI
 

@@ -234,6 +234,7 @@ PREDICTIONS = (
         id="02.p6",
         question="How many times as fast as the loop are whole arrays?",
         objectives=(4,),
+        targets=("n-ranks-n-times",),
     ),
     Prediction(
         id="02.p4",

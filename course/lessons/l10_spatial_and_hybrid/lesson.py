@@ -307,7 +307,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
 
 for ranks in (1, 2):
-    small = "train(comm, steps=1, dtype=torch.float32)"  # first, without a limit: libraries take memory once
+    small = "train(comm, steps=1, dtype=torch.float32)"  # first, unlimited: libraries take memory once
     large = "train(comm, lines=128, pages=1, steps=2, dtype=torch.float32)"
     trained = runs_within(128, ranks, "code/10_halo.py", large, first=small)
     print("ranks:", ranks, "trained" if trained else "out of memory")
