@@ -1,10 +1,8 @@
 """DDP: trains a network on data/digits.npz, which lies beside this file, and saves it as 07_ddp.pt.
 
-Start it with one of these:
-
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
-    sbatch -n 8 --wrap "mpiexec python code/07_ddp.py"             under Slurm
+    sbatch -n 8 --wrap "mpiexec python code/07_ddp.py"
 
 IMAGES=480 in the environment: images per step, of all ranks together.
 """

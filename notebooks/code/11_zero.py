@@ -51,7 +51,7 @@ def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
 
 # %%
 def train(comm, stage, steps=60, layers=0, width=128):
-    """Train on the ranks of `comm` in this stage; return the last loss. (Section 5 asks for more layers.)"""
+    """Train on the ranks of `comm` in this stage; return the last loss. (More layers: section 5.)"""
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
