@@ -2,7 +2,7 @@
 
 mpiexec -n 4 python code/13_summarize.py
 deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
-sbatch -n 8 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
+sbatch -n 6 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
 """
 
 # %%

@@ -122,7 +122,7 @@ def test_the_committed_result_is_what_lesson_16_says_of_it() -> None:
     said, text = result["claims"]["all"], " ".join(LESSON.read_text().replace("\n# ", " ").split())
     for words in (
         f"committed {said['configurations']} small Transformers",
-        f"Of these {said['plans']} plans, {said['memory_within_15_percent']} memories",
+        f"For {said['memory_within_15_percent']} of these {said['plans']} plans",
         f"median error of seconds was {said['seconds_median_error']:.0%}".replace("%", " %"),
         f"In {said['right_choices']} of {said['configurations']}",
         f"by {said['memory_worst']:.1%}".replace("%", " %"),

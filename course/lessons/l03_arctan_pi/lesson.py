@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π = 4 arctan(1) is the area under 4/(1 + x²) from 0 to 1. To compute an area is **quadrature**. The **midpoint rule** uses N strips of width h = 1/N, each as
+# π = 4 arctan(1) is the area under 4/(1 + x²) from 0 to 1. **Quadrature** computes areas; its **midpoint rule** uses N strips of width h = 1/N, each as
 # high as the curve above its middle.
 
 # %%
@@ -38,7 +38,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. NumPy gets a `block` of 16,384 strips at a time, so that arrays stay small:
+# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy gets a `block` of 16,384 strips at a time, to keep arrays small:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
@@ -68,13 +68,13 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Two digits! And the time? Of all ranks the slowest counts, of all runs the median:
+# Two digits! And the time? `timed` takes the slowest rank and the median run:
 
 # %% tags=["source: course_lib.measure:timed", "subslide"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# Rank 0 does every job alone (`COMM_SELF`); then ranks 0 and 1 share each. `Split` makes a communicator of the ranks that pass the same value.
+# Rank 0 does every job alone (`COMM_SELF`: just itself); then ranks 0 and 1 share each. `Split` makes a communicator of the ranks that pass the same value.
 
 
 # %%
@@ -115,18 +115,18 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks are *slower*: with 1,000 strips, most of the time goes into calling NumPy and sending a message. Large jobs come near twice as fast, if each rank has a core.
+# Two ranks are *slower*: most of the time goes into calling NumPy and sending a message. Large jobs are nearly twice as fast, if each rank has a core.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves begin flat, then rise. On these logarithmic axes, a straight line does the same:
+# Both curves begin flat, then rise, as a straight line does on logarithmic axes:
 #
 # **t = a + b · N / p**
 #
-# N strips take p ranks the time t. One strip costs b. The time without any strips is a; it depends on p.
+# On p ranks, N strips take t. One strip costs b. The time without any strips is a; it depends on p.
 
 # %% tags=["exercise: 03.4"]
 
@@ -134,7 +134,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Both lines, with the b of one rank:
+# Both lines, with one rank's b, as strips cost both alike:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -152,7 +152,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# Measure eight jobs near there. The dashed lines are yours.
+# Measure eight jobs near there. Dashed: your lines.
 
 # %%
 # %%px
@@ -171,7 +171,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks *cost* a₂ − a₁ more, for message and waiting. They *save* half of b N. The lines cross where both are equal: at N = 2 (a₂ − a₁) / b.
+# Two ranks *cost* a₂ − a₁ more, for message and waiting. They *save* half of b N. Both are equal at N = 2 (a₂ − a₁) / b. Above 16,384 strips a second block costs one rank extra.
 #
 # </details>
 
@@ -184,7 +184,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Where ranks outnumber cores, a often falls: ranks 2 and 3 no longer disturb the waiting. So **a is not a property of the program alone**.
+# Where ranks outnumber cores, a often falls: waiting ranks need no longer offer their core to others. So **a is not a property of the program alone**.
 #
 # </details>
 
@@ -206,7 +206,7 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 #
 # </details>
 #
-# In **strong scaling** the job stays: here 100,000 strips. Say a is always 50 µs, and b 3 ns. **Predict:**
+# In **strong scaling** the job stays: here 100,000 strips. Say a is 50 µs for any p, b 3 ns. **Predict:**
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
@@ -219,7 +219,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the speed-up divided by p; in weak scaling, t on one rank divided by t on p.
+# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the speed-up over one rank, divided by p; in weak scaling, t on one rank over t on p.
 #
 # </details>
 
@@ -230,7 +230,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # |---|---|
 # | a | some 2 µs per message with InfiniBand, 30 µs with TCP. In a tree of 1,024 ranks, 10 messages follow each other |
 # | b | far smaller on a full GPU, so more ranks pay only for larger jobs |
-# | training | a is mostly the adding up of gradients: in a ring of many ranks, twice their bytes over a rank's network rate, less overlap (lesson 06) |
+# | training | a is mostly the adding up of gradients: in a ring of many ranks, twice their bytes / a rank's network rate, minus what overlaps (lesson 06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -262,7 +262,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# `Spawn` starts ranks from a running program. An **intercommunicator** connects the parent with its workers; it has two groups; `rank` and `size` are those in your own. In a call with a root,
+# `Spawn` starts ranks from a running program. An **intercommunicator** connects two groups, the parent and its workers; `rank` and `size` count only your own group. In a call with a root,
 # the parent passes `root=MPI.ROOT`: "I am the root". The workers pass `root=0`: rank 0 of the other group. `Disconnect` separates the two sides when all
 # messages have arrived. First the worker; `%%writefile` writes a cell to a file:
 
@@ -325,7 +325,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A thousand: slower. Twenty million: up to twice as fast, if each worker has a core and the waiting parent a third. It is the same line, with a large a: two Pythons start, import
+# A thousand: slower. Twenty million: up to twice as fast, if each worker has a core and the waiting parent a third; on two cores, perhaps no faster at all, because the parent waits by asking again and again. It is the same line, with a large a: two Pythons start, import
 # NumPy and connect. On a cluster, ask for slots for the workers, too; some sites forbid `Spawn`.
 #
 # The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with 59.8 s for darts: two algorithms. Ours compares
@@ -334,7 +334,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # </details>
 #
 # A rank need not run Python, either: MPI sees arrays, whatever language made them. A program in C and one in R add up π = 4 − 4/3 + 4/5 − 4/7 + … . First each rank adds one
-# term, then the ranks share a million. After N terms the sum is about 1/N off: how many ranks with one term each would six digits take?
+# term, then the ranks share a million. After N terms the sum is about 1/N off: how many ranks with one term each would it take to be off by only 10⁻⁶?
 #
 # R's package Rmpi is usually built with the MPI of the operating system, so `run_r` uses that MPI's `mpirun`.
 
@@ -359,7 +359,7 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# Six digits would take a million ranks, so we share the terms. One more function for the series:
+# That would take a million ranks, so we share the terms. One more function for the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -438,10 +438,10 @@ for dtype in (torch.float32, torch.float64):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In step 1 the float32 losses agree in nearly all of their seven digits. Every further step computes from weights that differ a little, and the differences can *grow*: after 300 steps no digit
+# In step 1 the float32 losses agree in all, or nearly all, of their seven digits. Every further step computes from weights that differ a little, and the differences can *grow*: after 300 steps hardly a digit
 # need be left. Nothing is wrong, and both networks learn. In float64 about ten digits survive.
 #
-# So a different loss in step 300 proves nothing. To check a parallel program against one process, compare its first ten steps in float64: the same samples in equal parts, a small model, no dropout, no
+# So in float32 a different loss in step 300 proves nothing. To check a parallel program against one process, compare its first ten steps in float64: the same samples in equal parts, a small model, no dropout, no
 # batch norm. There, a difference in the first ten digits is almost surely a bug. (Step 1 alone is not enough: its loss has seen no gradient.) Later, compare accuracy over several seeds.
 #
 # </details>

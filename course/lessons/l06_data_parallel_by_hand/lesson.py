@@ -103,7 +103,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# At the end, we count how many new images the network reads correctly.
+# At the end, we measure what share of new images the network reads correctly.
 
 
 # %%
@@ -150,7 +150,7 @@ report(comm, rate=0.1)
 #
 # (c). Judged by new images, four ranks look *better*: ship it! Only the first loss betrays them: 9.32 is four times 2.33.
 #
-# Each rank takes the *mean* over its shard, and line 4 *adds* the gradients of four means. So all steps are four times as long, as if the rate were 0.4.
+# Each rank takes the *mean* over its shard, and line 4 *adds* the gradients of four means. So all of SGD's steps are four times as long, as at rate 0.4.
 # Line 5 adds four means, too, so even the printed loss is four times too large.
 #
 # </details>
@@ -171,7 +171,7 @@ report(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown] tags=["subslide"]
-# Two lines complete the program. Three ranks share a batch as 43, 43 and 42 images. **Vote:** in how many decimals does their last loss agree with that of
+# Two lines complete the program. Four ranks share evenly; three get 43, 43 and 42 images. **Vote:** in how many decimals does their last loss agree with that of
 # one rank? (a) None, (b) two or three, (c) all six.
 
 # %%
@@ -197,7 +197,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Training is right now. Is it fast? A sum needs all ranks, and one of ours will be late. Before every sum the ranks sleep for 0, 5, 10 or 20 ms, by a
+# Training is correct. Is it fast? A sum needs all ranks, and one of ours will be late. Before each `sum_gradients` the ranks sleep 0, 5, 10 or 20 ms, by a
 # secret draw; who comes last is the **straggler**. Each rank measures how long it spends in `sum_gradients`.
 
 # %%
@@ -247,9 +247,9 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | line 4 | NCCL, NVIDIA's library, adds gradients during backward (More); clip only after the sum |
+# | line 4 | NCCL, NVIDIA's library, adds gradients during backward (More); clip their norm only afterwards |
 # | batch | 32 images per GPU make 2,048; a rate for 128 is then usually too small (lesson 05) |
-# | language model | divide by the number of target tokens on all ranks |
+# | language model | divide summed losses by all ranks' target tokens |
 
 # %% tags=["exercise: 06.q1", "subslide"]
 
@@ -266,7 +266,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # learning rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b), quick to check: if each rank kept the old batch, the whole is eight times as
+# <details><summary>What to listen for</summary>(b), quick to check: if each rank kept the old batch, the global one is eight times as
 # large. Then batch norm, dropout, seeds (c). (a) changes only time.</details>
 
 # %% [markdown]
@@ -283,7 +283,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # ### When do messages cost no time?
 #
 # Our loop sends when backward is done. But backward begins with the last layer, so that layer's gradient is complete early. PyTorch can call a **hook**, a function
-# of ours, as soon as a gradient is complete. In it, `Iallreduce` starts a sum and returns at once; the function that we get back waits for all sums:
+# of ours, as soon as a gradient is complete. In it, `Iallreduce` starts a sum and returns at once; `sum_when_ready` hands us a function that waits for all of them:
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
@@ -318,7 +318,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# Three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes at least about 1 + 2/3 (the real messages come on top). **Predict** the third.
+# Three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes about 1 + 2/3, and a little more for the real messages. **Predict** the third.
 
 # %%
 # %%px --targets 0:2
@@ -336,12 +336,12 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Between the two: overlap hides more than half of the messages' time here. Why not all of it? The gradients of the *first* layer come last, and then nothing is left to hide their messages behind.
-# Nor can anything travel during forward. And somebody has to move messages while you compute. With NCCL the GPU does, and takes some of
+# Nor do gradients travel during forward here. And somebody has to move messages while you compute. With NCCL the GPU does (so time a sum there: the call returns at once), and takes some of
 # backward's speed for it; plain MPI often moves them only inside MPI calls; our slow link is a timer.
 #
 # </details>
 #
-# **How many messages should a step send?** On the next link, forward and backward take 1, each message takes 1/8, and all bytes of a step (64 bits per number) together take 1.
+# **How many messages should a step send?** Let forward and backward together take 1 again. On the next link each message costs 1/8, however short, and the bytes of a whole step (64 bits per number) cost 1 more; messages travel one after the other.
 # `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**. A bucket's sum starts when its last gradient is there. Numbers travel with all
 # 64 bits, or rounded to 16. **Predict** the fastest of six: 12, 4 or 1 messages, each with 64 or 16 bits.
 
@@ -384,7 +384,7 @@ show(cluster[0]["bucket_rows"], x="messages per step, and bits per number", y="t
 # Twelve messages pay twelve times, and lose. One pays once, but starts when backward is over: nothing is left to hide it. Four pay four times, but three of them can travel while backward computes. Which
 # of these two wins is a matter of the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB for the first.
 #
-# Going from 64 bits to 16 is the larger gain here. (From float32 it would save half of the bytes, not three quarters.) The price: numbers are rounded to 8 significant bits, so it is no longer the
+# Going from 64 bits to 16 gains about as much here as going from twelve messages to one. (From float32 it would save half of the bytes, not three quarters.) The price: numbers are rounded to 8 significant bits, so it is no longer the
 # training of one process. In a bfloat16, 256 + 1 is 256.
 #
 # </details>
@@ -431,7 +431,7 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Momentum is state, too. Without it, ranks 1 to 3 take another step than rank 0, from equal weights and with equal gradients. And again no error message.
+# Momentum is state, too. Without it, ranks 1 to 3 take a different step from rank 0's, although weights and gradients are equal. And again no error message.
 #
 # </details>
 
@@ -502,7 +502,7 @@ show(gradients, x="staleness", y="number", by="workers")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). While worker 3 is at one gradient, the other two update many times (and mostly see each other: staleness 0 to 1). Among n equal workers, staleness is about n − 1 on average, here 2 (one that the system pauses can exceed it by far); a worker that
+# (c). While worker 3 is at one gradient, the other two update many times (and mostly see each other: staleness 0 to 1). Among n equal workers, staleness is about n − 1 on average, here 2 (a paused worker can exceed it by far); a worker that
 # is k times slower has about k · (n − 1). And its gradient belongs to weights that are long gone. No run can be repeated exactly, because the order of arrival decides
 # the numbers. Large networks are almost always trained synchronously today. Servers live on where tables of embeddings are too large for one machine, as in recommenders.
 #
@@ -515,7 +515,7 @@ show(gradients, x="staleness", y="number", by="workers")
 #
 # - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: data parallelism in ten phases, which are [on a page of their own](../docs/torch-distributed.md). The paper says that
 #   PyTorch's DDP starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
-# - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and which loss to divide by what.
+# - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and by what to divide the loss.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion over MPI and NCCL.
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.
 # - J. Dean and others, *Large scale distributed deep networks*, 2012: the asynchronous parameter server.

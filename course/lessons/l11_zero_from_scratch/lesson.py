@@ -66,7 +66,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An owner needs only its slice of the summed gradient. It gets that from a **reduce-scatter**. (The two `if`s are for section 3.)
+# An owner needs only its slice of the summed gradient. A **reduce-scatter** gives it that. (This `if` and the next are for section 3.)
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -129,7 +129,7 @@ print(f"last loss {train(comm, stage=1):.4f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), and no rank complains. Each rank trains its quarter of every tensor, and never gets the quarters of the others. These are four networks, each a quarter trained.
+# (c), and no rank complains. Each rank trains its quarter of every tensor, and never gets the others'. These are four networks, each a quarter trained; the loss adds up all four.
 #
 # </details>
 
@@ -152,7 +152,7 @@ print(f"last loss {train(comm, stage=1):.4f}")
 
 # %% [markdown] tags=["subslide"]
 # **Stage 3** asks: why keep all weights? A layer needs them only while it runs. Hooks gather them `before`, and free them `after`. In backward, a hook on the layer's output
-# calls `before` again. When a weight's gradient is complete, the hook of stage 2 sums it, and only then `free` runs.
+# calls `before` again. When a weight's gradient is complete, the hook of stage 2 sums it, then `free` drops the weight.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -177,7 +177,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO moves numbers. It changes them only by rounding.
+# (c). ZeRO moves numbers. Only rounding differs, invisibly in float64.
 #
 # </details>
 
@@ -185,7 +185,7 @@ if __name__ == "__main__":
 # ## 4 · What is left?
 #
 # Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image (input, hidden, output). **Vote:** how much of what a rank keeps in stage 0
-# is left in stage 3: (a) a quarter, (b) more, (c) less?
+# is left in stage 3: (a) a quarter, (b) a third, (c) half?
 
 # %%
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
@@ -193,7 +193,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images, so they are no copies, and no stage drops them. Fewer images at once help, or recomputing (lesson 08). Not drawn: the
+# (b), roughly: 1.67 of 4.67. Each rank keeps the activations of *its* images: no copies, so no stage drops them. Fewer images at once help, or recomputing (lesson 08). Not drawn: the
 # full weights and gradients of the layer at work.
 #
 # </details>
@@ -201,7 +201,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# We take a network with 64 MiB of weights, which has 256 MiB of model states. Each of *two* ranks may allocate 224, then 176, then 144 MiB; activations and temporaries take
+# Our network has 64 MiB of weights, so 256 MiB of model states. Each of *two* ranks may allocate 224, then 176, then 144 MiB; activations and temporaries take
 # up to 10. **Predict** the lowest stage that trains: write it over each `"?"` below. (Linux only.)
 
 # %%
@@ -222,9 +222,9 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # <details><summary>Open after you have run the cell</summary>
 #
 # Stage 1 needs 64 + 64 + 128/2 = 192 MiB, stage 2 needs 64 + 192/2 = 160, and stage 3 needs 256/2 = 128. On N ranks, these are 2 + 2/N, 1 + 3/N and 4/N numbers per
-# parameter. Why not always stage 3? Because it gathers the weights twice per step, not once.
+# parameter. Why not always stage 3? It gathers the weights twice per step, not once.
 #
-# Contest: replace 144. Who trains with the least?
+# Contest: replace 144 once. The least that trains wins.
 #
 # </details>
 
@@ -233,7 +233,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16-bit training | 2 bytes per weight, often 2 per gradient; 12 for the optimizer (float32 copy, two averages): stage 1 cuts these |
+# | 16-bit training | 2 bytes per weight, often 2 per gradient; 12 for the optimizer (float32 copy, two averages), which stage 1 cuts |
 # | messages | one for many tensors, while the GPU computes |
 # | stage 3 | on a slow network: each machine keeps one copy, cut among its GPUs (More) |
 
@@ -243,7 +243,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # ## Key points
 #
 # - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations are no copies.
-# - ZeRO is data parallelism, up to rounding, if the optimizer, like Adam, updates every number by itself.
+# - ZeRO is data parallelism, up to rounding, if the optimizer, like Adam, updates each number alone.
 # - Try the lowest stage that fits: stage 3 sends more.
 
 # %% [markdown] tags=["slide"]
@@ -269,7 +269,7 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # %% [markdown]
 # ### What does a stage cost?
 #
-# Stage 2 keeps less than stage 0. Does it send more? We count what ranks send in our two collectives, as if each were a ring (lesson 04): in a
+# Each stage keeps less than the one before. Does it send more? We count what ranks send in our two collectives, as if each were a ring (lesson 04): in a
 # reduce-scatter or an all-gather of n numbers on N ranks, each rank sends (N − 1)/N of n, in an all-reduce twice as much.
 
 # %%
@@ -343,7 +343,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 #
 # </details>
 #
-# **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. `Zero2` is our stage 2 as a class; `offload_state` keeps Adam's averages in files like those of `in_file`. The optimizer
+# **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. `Zero2` is our stage 2 as a class; `offload_state` keeps Adam's averages in files, which `in_file`, below, makes. The optimizer
 # stays as it was. (With GPUs, the host then usually runs Adam.) **Predict:** in which of six decimals, if any, will the loss change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
@@ -384,7 +384,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 #
 # ### What does everybody use?
 #
-# **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one call, `fully_shard`: for every layer, then for the model.
+# **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one function, `fully_shard`, which we call for every layer, then for the model.
 # It cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the
 # device `meta`, without memory, and cut before it gets any.)
 

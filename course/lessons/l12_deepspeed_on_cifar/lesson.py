@@ -25,8 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# **DeepSpeed** is the library of ZeRO's authors. Its **engine** holds model, optimizer and communication. How it
-# trains is written in a JSON file:
+# **DeepSpeed** is by ZeRO's authors. Its **engine** holds model, optimizer and communication; a JSON file says how to train:
 
 # %%
 from pathlib import Path
@@ -37,8 +36,7 @@ _ = Path("code/ds_config.json").write_text("""
  "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# `torch_adam` takes PyTorch's AdamW, which needs no compiler. Gradients travel in buckets of 2,000,000 numbers, larger layers alone. We drew the
-# images, like CIFAR-10's.
+# `torch_adam` takes PyTorch's, which needs no compiler. From stage 1 on, gradients travel in buckets of 2,000,000 numbers, larger layers alone. We drew shapes in CIFAR-10's size.
 
 # %%
 # %%px --save 12_train.py
@@ -105,8 +103,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank computes at most 12 at a time, a **micro-batch**, and may add up the gradients of several
-# before an update. Two keys give their size and number ("gpu" means rank).
+# Each update uses 48 images, the **global batch**. A rank computes at most 12 at a time, a **micro-batch**, and may add up the gradients of several. Two keys set the size and number of micro-batches ("gpu" means rank).
 
 # %% tags=["exercise: 12.1"]
 
@@ -143,7 +140,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Four ranks took three steps. **Vote:** how many decimals of these losses will *one* process repeat? (a) None, (b) one, (c) all three.
+# **Vote:** how many of these losses' decimals will *one* process repeat? (a) None, (b) one, (c) all three.
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -151,15 +148,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All three: one process adds up four micro-batches, four ranks have one each. If not, look at the images per update.
+# All three: one process adds up four micro-batches, four ranks have one each. Yours differ? Compare the images per update.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A real limit
 #
-# Each of the 33 million parameters takes 16 bytes: 504 MiB of weights, gradients and Adam's two averages. Each rank may
-# allocate 560 MiB more than a tiny network took. (Linux only.) **Vote:** stage 0 (a) trains, (b) fails.
+# Each of the 33 million parameters takes 16 bytes: 504 MiB of weights, gradients and Adam's two averages. Each rank may allocate 560 MiB beyond what a tiny network takes (Linux only). **Vote:** stage 0 (a) trains, (b) fails.
 
 # %%
 from course_lib.effects import runs_within
@@ -183,7 +179,7 @@ trains(560)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b): stage 0 copies the gradients, which makes 20 bytes. In stage 1, a rank keeps a quarter of the averages.
+# (b): stage 0 copies all gradients into one bucket: 20 bytes. In stage 1, a rank keeps a quarter of the averages.
 #
 # </details>
 #
@@ -197,14 +193,14 @@ for stage in 3, 2, 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Only stage 2. A rank holds, in bytes per parameter (DeepSpeed copies the slice of weights that it updates, even in 32 bits):
+# Only stage 2. A rank holds, in bytes per parameter (even in 32 bits, DeepSpeed copies the weights that it updates):
 #
 # | | weights | gradients | averages | copy | sum |
 # |---|---|---|---|---|---|
 # | stage 1 | 4 | 4 | 8/4 | 4/4 | 11 |
 # | stage 2 | 4 | 4/4 | 8/4 | 4/4 | 8 |
 #
-# Buckets and scratch come on top: 8 and they fit in 13, 11 and they do not. If so, stage 1 trains with 3 bytes more, 95 MiB. Try `trains(515)`.
+# Buckets and scratch come on top: stage 2's 8 leave room in 13, stage 1's 11 do not. Do 3 more, 95 MiB, rescue stage 1? Try `trains(515)`.
 #
 # Stage 3 should hold least. Why did it die? What it sends will tell.
 #
@@ -213,8 +209,7 @@ for stage in 3, 2, 1:
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it send?
 #
-# ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3: it gathers weights in forward and again in backward. (We leave out
-# (N − 1)/N.) We count what DeepSpeed gives to our backend, torch_mpi4py.
+# ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3: it gathers weights in forward and in backward. (We omit (N − 1)/N.) We count what DeepSpeed gives to our backend, torch_mpi4py.
 
 # %%
 predict("How many numbers per parameter does stage 1 send?", None)
@@ -240,7 +235,7 @@ def listen(group, operation, options, *given):
 
 
 # %% [markdown]
-# We count the third step of a smaller network, with all defaults. `continue_with` brings our keys if yours fail.
+# We count the third step, one micro-batch, of a smaller network, with ZeRO's defaults. `continue_with` brings our keys if yours fail.
 
 # %%
 continue_with("12.1")
@@ -266,15 +261,13 @@ cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All losses are equal. But stage 1 sends 3? By default, `use_multi_rank_bucket_allreduce` is true: each rank gets the sums of whole buckets, not of
-# its slice only. That is fewer messages, twice the numbers. Then new weights are gathered.
+# Equal losses. But stage 1 sends 3? By default, `use_multi_rank_bucket_allreduce` is on: each rank gets the sums of whole buckets, not only of its slice: fewer messages, twice the numbers. New weights follow.
 #
-# Stage 3 gathers weights once: up to a billion stay until backward. So a rank holds all of ours *and* its slice.
+# Stage 3 gathers weights once: those needed again within a billion numbers stay. So a rank holds all of ours *and* its slice. Did that kill it?
 #
 # </details>
 #
-# Rescue stage 3 at 420 MiB: set one key to 0. With `max_reuse_distance`, no weight stays until backward. With `max_live_parameters`, none is gathered
-# ahead while another is there. **Vote:** who rescues it? (a) The first, (b) the second, (c) both.
+# Rescue stage 3 at 420 MiB: set one key to 0. `max_reuse_distance`: no weight stays until backward. `max_live_parameters`: none is gathered ahead of its layer. **Vote:** who rescues it? (a) The first, (b) the second, (c) both.
 
 # %%
 for key in ("max_reuse_distance", "max_live_parameters"):
@@ -284,7 +277,7 @@ for key in ("max_reuse_distance", "max_live_parameters"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Quarters of weights, gradients, averages and copy are 5 bytes per parameter. Weights gathered ahead, up to 50 million, are another 4, and their buffer 4: that makes 13, and scratch comes on top.
+# (b). Quarters of weights, gradients, averages and copy are 5 bytes per parameter. With the first key, up to 50 million are still gathered ahead, all our weights: 4, their buffer 4. That makes 13, plus scratch.
 #
 # </details>
 #
@@ -301,7 +294,7 @@ cluster["live"][0], cluster["reduced"][0]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Still 2: weights stay until backward. Stage 1 sends the paper's 2.
+# Still 2: weights stay until backward (5 + 4 bytes fit). Stage 1 sends the paper's 2.
 #
 # </details>
 
@@ -310,9 +303,9 @@ cluster["live"][0], cluster["reduced"][0]
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in a Slurm job (lesson 14); more than 48 images |
+# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in Slurm (lesson 14); 48 images are too few |
 # | buckets | 500 million numbers by default: 1 GB in 16 bits |
-# | `overlap_comm` | from stage 1 on, default in 3: sends during backward, with a second bucket |
+# | `overlap_comm` | from stage 1 on, default in 3: sends during backward; 1 and 2 take a second bucket |
 
 # %% tags=["exercise: 12.q4", "subslide"]
 
@@ -320,16 +313,16 @@ cluster["live"][0], cluster["reduced"][0]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - Every stage trains like one process, up to rounding, batch norm, dropout.
-# - Take the lowest stage that fits, and measure: its number promises neither memory nor bytes sent.
+# - With equal shares, every stage trains like one process, up to rounding, batch norm, dropout.
+# - Take the lowest stage that fits, and measure: no number promises memory or bytes sent.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model fits in stage 0 with 2 GB to spare. A colleague wants stage 2 "to be safe for longer texts". What do you try? (a) Stage 2, (b) stage 0 with
+# A model fits in stage 0, 2 GB to spare. A colleague wants stage 2 "to be safe for longer texts". What do you try? (a) Stage 2, (b) stage 0 with
 # smaller micro-batches, (c) stage 1.
 #
-# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b), it sends nothing more. At micro-batch 1: (c) frees room.</details>
+# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b). Stage 0 sends once per update, stage 2 per micro-batch. At micro-batch 1: (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -339,7 +332,7 @@ cluster["live"][0], cluster["reduced"][0]
 #
 # ### Whose files are these?
 #
-# First, a file that a colleague takes along.
+# First the JSON file: a colleague takes it along.
 
 # %% tags=["exercise: 12.q5"]
 
@@ -370,8 +363,7 @@ if rank == 0:
 #
 # ### What if no stage fits?
 #
-# **ZeRO-Offload** moves gradients and optimizer state to the host's memory, and updates there, on the CPU: per 16-bit parameter, 2 bytes of gradient go down and 2
-# bytes of weight come back. **ZeRO-Infinity** moves weights too, and all of it to a disk (NVMe) if need be, piece by piece. The keys are `offload_optimizer` and
+# **ZeRO-Offload** moves gradients and optimizer state to the host's memory, and updates there, on the CPU: per 16-bit parameter of a rank's slice, 2 bytes of gradient go down and 2 bytes of weight come back. **ZeRO-Infinity** moves the weights as well, and all three on to a disk (NVMe) if need be, piece by piece. The keys are `offload_optimizer` and
 # `offload_param`. We run neither: without a GPU, host and device are the same memory, and DeepSpeed's own CPU Adam needs a compiler.
 #
 # ### As others write it

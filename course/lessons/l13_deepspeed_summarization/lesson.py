@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# A language model shall summarize the news. Sixty short articles come with a **reference** summary each. Their people and places are invented, so no model has read
-# about them. With 8 GB of memory and after `course fetch smollm2`, ours is **SmolLM2**, which has read a part of the web. If not, a tiny model of
+# A language model summarizes the news. Sixty short articles come with a **reference** summary each. Their people and places are invented, so no model has read
+# about them. With 8 GB of memory and after `course fetch smollm2`, ours is **SmolLM2**, which has read a part of the web. Otherwise a tiny model of
 # the same kind stands in, which knows only artificial news of its own.
 
 # %%
@@ -34,7 +34,7 @@
 
 mpiexec -n 4 python code/13_summarize.py
 deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
-sbatch -n 8 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
+sbatch -n 6 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
 """
 
 import atexit
@@ -55,7 +55,7 @@ articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 # %% [markdown] tags=["subslide"]
-# `mpiexec` starts the ranks, or DeepSpeed's `deepspeed`, which sets `RANK`. `World` works with both.
+# `World` works under `mpiexec` and under DeepSpeed's launcher `deepspeed`, which sets `RANK`.
 
 
 # %%
@@ -110,7 +110,7 @@ def write(model, article):
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes one article that nobody trains on. Are the names the article's, or remembered?
+# Each rank summarizes one unseen article. Are the names the article's, or remembered?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -124,7 +124,7 @@ print(article["text"][:160], "…\n →", summaries["before"])
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# Now let it learn. For one article it returns a **mean** loss, over the reference's tokens. Twelve articles are a batch. Each rank takes some of them, one by one: each article is a **micro-batch**.
+# The tiny model only remembers. Let it learn: for one article it returns a **mean** loss, over the reference's tokens. Twelve articles are a batch. Each rank takes some; each article is a **micro-batch**.
 #
 # **Vote:** rank 0 has a headline of 10 tokens with a mean loss of 5. Each other rank has one text of 100 tokens with a mean loss of 2. If every token weighs the same, the loss of the batch is
 # (a) 2.75, (b) close to 2, (c) close to 5.
@@ -142,8 +142,8 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Close to 2: ten tokens of 310 are hard. 2.75 is the mean of means, in which a token of the headline weighs ten times as much. Until 2024 a widely used trainer made this mistake:
-# other micro-batches gave another loss, and no error.
+# Close to 2: ten tokens of 310 are hard. 2.75 is the mean of means: there a headline token weighs ten times as much. Until 2024 a widely used trainer made this mistake:
+# other cuts into micro-batches gave other losses, and no error.
 #
 # </details>
 
@@ -153,7 +153,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Whose loss falls more?
 #
-# The model reads article and summary as one text. The labels are the same tokens; the model itself compares each position with the *next* label. A label of −100 does not count.
+# The model reads article and summary as one text. The labels are the same tokens; the model itself compares its guess at each position with the *next* label. A label of −100 (the prompt's) does not count.
 
 
 # %%
@@ -165,7 +165,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# A colleague moves the labels one place to the right. **Vote:** in four steps the loss falls more (a) with our labels, (b) with the colleague's, (c) alike.
+# A colleague, to be safe, moves the labels one place to the right. **Vote:** in four steps the loss falls more (a) with our labels, (b) with the colleague's, (c) alike.
 
 
 # %%
@@ -175,7 +175,7 @@ def colleague(article):
 
 
 # %% [markdown] tags=["subslide"]
-# We train with ZeRO stage 2. (With SmolLM2: five minutes; read on.) DeepSpeed *averages* over ranks and micro-batches; our 12 parts must be added, so we multiply by their number, `batch`.
+# We train with ZeRO stage 2. (With SmolLM2: five minutes, and more below; read on.) DeepSpeed *averages* over ranks and micro-batches; our weights need the sum of the 12 parts, so we multiply by `batch`.
 
 # %%
 # %%px --save 13_summarize.py
@@ -218,8 +218,8 @@ print(*cluster["summaries"][2].items(), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The colleague's model predicts, at every position, the token that it has just read. Copying is easy to learn, so its loss falls more. When it writes about this article, it repeats one token. (We chose
-# an article that shows it.) The two losses answer different questions.
+# The colleague's model predicts, at every position, the token that it has just read. Copying is easy to learn, so its loss falls more. Writing, it repeats one token. (We chose
+# an article that shows it.) The losses answer different questions. Even ours, if tiny, still tells its own news.
 #
 # SmolLM2, on two ranks: our loss fell from 1.64 to 1.33, the colleague's from 14.7 to 4.8. About the golf course it wrote
 #
@@ -230,7 +230,7 @@ print(*cluster["summaries"][2].items(), sep="\n")
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The program to take home. **Vote:** on two ranks its losses are (a) those of one rank, up to rounding, (b) half as large, (c) only similar.
+# Take the program home. **Vote:** on two ranks its losses are (a) those of one rank, up to rounding, (b) half as large, (c) only similar.
 
 # %%
 # %%px --save 13_summarize.py
@@ -246,7 +246,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Equal, up to rounding: every token weighs the same, whoever has it.
+# (a): every token weighs the same, whoever has it.
 #
 # </details>
 
@@ -255,9 +255,9 @@ if __name__ == "__main__":
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | the same file, by `deepspeed` or `mpiexec`, `batch` a multiple of 64 |
-# | batch | hundreds of sequences, joined to equal length; without prompts, counts still differ: keep the weights |
-# | evaluation | now and then all ranks write texts, which are scored: minutes, where a loss takes seconds |
+# | start | the same file; `batch` a multiple of 64, and articles for four such batches |
+# | batch | hundreds of sequences of equal length; prompts do not count, so weights are still needed |
+# | evaluation | now and then all ranks write, and texts are scored: minutes, not seconds |
 
 # %% tags=["exercise: 13.q4", "subslide"]
 
@@ -265,7 +265,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - A mean over tokens divides by the tokens of *all* ranks and micro-batches.
-# - A loss that falls says that the model predicts its labels better. Read what it writes.
+# - A falling loss says that the model predicts its labels better. Read what it writes.
 # - A fluent summary can be false. Check who did what.
 
 # %% [markdown] tags=["slide"]
@@ -274,7 +274,7 @@ if __name__ == "__main__":
 # Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries without an editor? Vote, talk for two minutes, vote again: (a) yes, 99 % is
 # excellent, (b) only if someone checks the facts, (c) never.
 #
-# <details><summary>What to listen for</summary>(b), and how. With four names per summary, one in 25 has a wrong one. The right names may stand in the wrong places: who bit whom? And what is
+# <details><summary>What to listen for</summary>(b), and how. With four per summary, one summary in 25 has a wrong one. The right names may stand in the wrong places: who bit whom? And what is
 # missing, nobody has counted.</details>
 
 # %% [markdown]
@@ -334,13 +334,13 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# They are. Before a step, the Trainer now counts the tokens of all micro-batches and all ranks, as you did. Until 2024 it divided by the tokens of each micro-batch.
+# They are. Before a step, the Trainer now counts the tokens of all micro-batches and all ranks, as `weights` does. Until 2024 it divided by the tokens of each micro-batch; counting over the ranks became its default later.
 #
 # </details>
 #
 # ### One wrong name
 #
-# Papers report **ROUGE**. ROUGE-1 counts the words that summary and reference share, twice, and divides by the words of both.
+# Papers report **ROUGE**. ROUGE-1 is twice the number of words that summary and reference share, divided by the words of both.
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 # %%px
@@ -382,7 +382,7 @@ print(f"facts: precision {cluster['precision'][0]:.0f} %, recall {cluster['recal
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# About nine words in ten are right, and every one of the sixty summaries is false: it gives the deed to the wrong person. ROUGE is not wrong, it counts words. Facts need a
+# About nine words in ten are right, and every one of the sixty summaries is false: it gives the deed to the wrong person. ROUGE is not wrong: it counts words. Precision and recall fall, though the other names and numbers are still right. Facts need a
 # count of their own, and ours is crude: it misses a name put in the wrong *place* of a sentence.
 #
 # </details>
@@ -391,7 +391,7 @@ print(f"facts: precision {cluster['precision'][0]:.0f} %, recall {cluster['recal
 # ### Is a model better than a pair of scissors?
 #
 # Reporters put the news first. So cut out the first sentence, or the first three (**lead-3**), and you have a summary without any model. The **oracle extract** is the best that
-# scissors can do: up to three sentences chosen by whoever knows the reference. Where will the model stand that has not been trained on these articles?
+# scissors can do: up to three sentences chosen by whoever knows the reference. Where will our model stand, not trained on these articles?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 600
@@ -422,7 +422,7 @@ def oracle(article):
 
 # %% [markdown]
 # Twelve articles are few. How sure is a difference? A **paired bootstrap** draws twelve of them with replacement, again and again: 95 % of the drawn mean differences to lead-3 are in the
-# interval. If it contains 0, the difference may be chance. **Predict** which intervals do.
+# interval. If it contains 0, the difference may be chance. (From so few articles, such intervals are a little too narrow.) **Predict** which intervals do.
 
 # %% tags=["nbval-ignore-output"]
 import numpy as np
@@ -454,7 +454,7 @@ for name, each in scores.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Of the scissors, only lead-3 itself has 0 in its interval. A tiny model, which knows only its own news, is last. Look at the column of words, too. The first sentence is about as long as the references, and it is hard to beat: scissors invent nothing, so their precision is 100 %. ROUGE
+# Of the scissors, only lead-3 has 0 in its interval, as it is compared with itself. A tiny model, which knows only its own news, is last. Look at the column of words, too. The first sentence is closer in length to the references than lead-3, and its ROUGE is higher. Scissors invent nothing: their precision is 100 %. ROUGE
 # depends on length; compare systems at equal length.
 #
 # </details>
@@ -471,10 +471,10 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# Training won less than a point. The oracle has seen the reference, so no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.)
+# Training won less than a point. The greedy oracle knows the reference and adds the sentence that helps most, one by one; no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.)
 #
-# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks, four articles per step, of which it read the first 320 tokens. It writes the most probable token that repeats none of its own sequences of three.
-# Then the model wrote about 200 test articles, once before and once after. **Vote:** the loss on validation articles falls. Trained, SmolLM2 is now (a) above lead-3, (b) below lead-3 and above what it was, (c) where it was.
+# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks, four articles per step, of which it read the first 320 tokens. It writes the most probable token, but none of its own three-token sequences twice.
+# It summarized 200 test articles, once before training and once after. **Vote:** the loss on validation articles falls. By ROUGE-1, the trained SmolLM2 is (a) above lead-3, (b) below lead-3 and above what it was, (c) where it was.
 
 # %%
 from course.lessons.shared.reference import log_of
@@ -494,8 +494,8 @@ for system, words in run["words"].items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c) by ROUGE-1: the interval of the difference to its own earlier summaries, −1.6 to +1.3, contains 0, although the loss fell by a seventh. Training did change what SmolLM2 writes:
-# half as many words, as the references have, and more names and numbers that are in the article (94 % instead of 89 %). Lead-3 still beats it. 80 steps are few; more may help, nobody has
+# (c), as far as 200 articles can tell: the interval of the difference to its own earlier summaries, −1.6 to +1.3, contains 0, although the loss fell by a seventh. Training did change what SmolLM2 writes:
+# half as many words, about as many as the references have, and of its names and numbers a larger share is in the article (94 % instead of 89 %). Lead-3 is still ahead, also if only the first 35 words of every summary count. 80 steps are few; more may help, we have not
 # measured it.
 #
 # A rule of the decoder mattered more. transformers' own switch, `no_repeat_ngram_size=3`, counts the article, too: the model cannot copy a name of three tokens, and *Gurupi River* became

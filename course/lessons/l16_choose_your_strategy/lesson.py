@@ -24,8 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# Eight GPUs, a Transformer of 7 billion parameters: which **plan** do you take, who divides what? *Data* parallelism and ZeRO divide the
-# batch, a *pipeline* the list of blocks, *tensor* parallelism every block.
+# Eight GPUs, a Transformer of 7 billion parameters: which **plan** do you take? *Data* parallelism divides the batch, ZeRO the model states, too, a *pipeline* the list of blocks, *tensor* parallelism every block.
 
 # %%
 # %%px --save 16_plan.py
@@ -38,8 +37,8 @@ job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  #
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
 
 # %% [markdown]
-# These are A100s: 80 GB, less the framework's tenth; 70 % of the data sheet's flop/s, 78 % of NVLink's rate one way. For backward, a block keeps about 16 · width numbers per
-# token. Plain tensor parallelism divides 12 of these 16.
+# These are A100s: 80 GB less a tenth for the framework, 70 % of the data sheet's flop/s, 78 % of NVLink's. For backward, a block keeps about 16 · width numbers per
+# token. Lesson 09's tensor parallelism divides 12 of these 16.
 
 
 # %%
@@ -58,7 +57,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# Data, ZeRO-3, pipeline, tensor, on all eight. **Vote:** how many fit into 72 GB? (a) one, (b) three, (c) none.
+# Data, ZeRO-3, pipeline or tensor on all eight? **Vote:** how many fit into 72 GB? (a) one, (b) three, (c) none.
 
 # %%
 # %%px
@@ -78,7 +77,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Three divide the model states well; then the activations of 64 sequences arrive, a quarter of them undivided on tensor ranks.
+# (c). Three divide the model states by eight. The activations are too many, and tensor ranks leave a quarter of them undivided.
 #
 # </details>
 #
@@ -92,17 +91,16 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The pipeline. Its first stage holds all eight before a gradient comes back. Of 64 smaller ones it holds eight, too, and fits.
+# The pipeline. Its first stage holds all eight before a gradient comes back. Cut into 64, it holds eight smaller ones, and fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Now the seconds: 6 flop per parameter and token, and bytes divided by the link's rate. (We leave out attention's flop and stages' small messages.)
+# Now seconds: 6 flop per parameter and token; bytes by the link's rate. (Left out: long sequences' attention flop, pipeline messages, stages waiting for tensor ranks.)
 #
-# What do data ranks send? In ZeRO stages 0 and 1, gradients once per step; sums or new weights come back. In stage 2, gradients go after every micro-batch. In stage 3, weights
-# come before every forward and backward pass, too. Some of that travels *while* a GPU computes.
+# What do data ranks send? Without ZeRO and in ZeRO-1, gradients once per step; sums or new weights come back. In ZeRO-2, gradients after every micro-batch. In ZeRO-3, weights, too, before every forward and backward. Some of that travels *while* a GPU computes.
 
 # %% tags=["exercise: 16.7"]
 
@@ -133,8 +131,8 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out GPUs: 32 hours for three customers, 10,000 steps each. `chat` is our job, `cards` the same without NVLink, `genome` one long sequence per step. A crash costs 24
-# hours. Within a tenth of the record you get a star. `bets` follows a famous rule: *tensor parallelism inside a node*. How many stars? Change `bets` until you have three.
+# You rent out GPUs: three customers, 10,000 steps each, 32 hours in all. `chat` is our job, `cards` the same without NVLink, `genome` one long sequence per step. A crash costs 24
+# hours. At most a tenth over the record earns a star. `bets` follows a famous rule: *tensor parallelism inside a node*. Guess its stars, run, then change `bets` (arguments of `serve`) until you have three.
 
 # %%
 # %%px
@@ -176,14 +174,13 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# Three customers, three winners. On NVLink, ZeRO hides what it sends. On the cards, a pipeline wins: it sends least. One sequence leaves data ranks nothing to divide, so
-# tensor ranks divide the layers.
+# On NVLink, ZeRO hides what it sends. On the cards, a pipeline wins: it sends least. One sequence cannot be cut into batches or micro-batches, so tensor ranks divide the layers.
 #
 # </details>
 #
-# Now every way to divide eight GPUs. Choose the fields of a customer: does your plan lead? Open a number: *your* line of `code/16_plan.py`.
+# **Vote:** who wins `genome` on the cards? (a) tensor, (b) pipeline, (c) a mixture.
 #
-# **Vote** first: who wins `genome` on the cards? (a) tensor, (b) pipeline, (c) a mixture.
+# Now every way to divide eight GPUs. Choose a customer's fields: does your plan lead? A number opens *your* line of `code/16_plan.py`.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -193,7 +190,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # <details><summary>Open after you have chosen 16,384 tokens, 1 sequence, 10 GB/s, 28.8 GB</summary>
 #
-# (c). Eight tensor ranks do not fit, a pipeline of eight idles. Pipeline 4 × tensor 2 keeps less and idles less.
+# (c). Eight tensor ranks do not fit, a pipeline of eight idles. Pipeline 4 × tensor 2 keeps less than tensor, idles less than pipeline.
 #
 # </details>
 
@@ -212,7 +209,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # ## Key points
 #
 # - Count activations, too. Micro-batches cut them, but a pipeline's first stage holds several.
-# - Data ranks' messages hide behind computing if link and batch allow. Here, tensor messages and idle time never do.
+# - Data ranks' messages hide behind computing if link and batch allow. On this page, tensor messages do not.
 # - The winner changes with link and batch: compute again, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -221,8 +218,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # Your model fits on one GPU. You get 16, in two nodes. (a) ZeRO-3 on all, (b) tensor in the nodes and a pipeline between them, (c) data parallelism.
 # What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c), unless the batch is too small for 16, or the link so slow that sums outlast backward: try (b). Otherwise, (a) and (b) save
-# unneeded memory.</details>
+# <details><summary>What to listen for</summary>(c), unless the batch is too small for 16, or the link so slow that sums outlast backward: try (b). Otherwise, (a) and (b) save memory nobody lacks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -232,7 +228,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # ### Would this laptop choose the same plan?
 #
-# On four devices, a pipeline of 4 with a single micro-batch takes four times as long as data parallelism: one stage computes, three wait. We train a small Transformer
+# By this page, on four devices, a pipeline of 4 with a single micro-batch takes four times as long as data parallelism: one stage computes, three wait. We train a small Transformer
 # both ways on the four ranks here.
 
 # %%
@@ -265,7 +261,7 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# On two cores the same arithmetic says two: four data ranks get half a core each, and the only stage that computes has one to itself. You measure less, even below one, if the
+# On two cores the same arithmetic says two: four data ranks get half a core each, and the only stage that computes has one to itself, if ranks that wait use no core. You measure less, even below one, if the
 # data ranks' messages cost more than computing, or when the machine is busy. On four cores or more expect more, at most four. Idle time is cheap where ranks share cores, so
 # such times say little
 # about plans; bytes and losses are right.
@@ -274,8 +270,7 @@ show(rows, x="way", y="time of a step")
 #
 # ### Who has measured it?
 #
-# Three sources compare plans on eight A100s. Our planner, `course/lessons/l16_choose_your_strategy/planner`, does this page's arithmetic layer by layer. We chose the three
-# before the planner knew overlap, so none is picked to fit. DLRover trained Llama 2 with 7 billion parameters in four ways. **Predict:** does the planner find their order (a)
+# Three sources compare plans on eight A100s. Our planner, `course/lessons/l16_choose_your_strategy/planner`, does this page's arithmetic layer by layer. We chose the three before the planner could count what hides (overlap), so none is picked to fit. DLRover trained Llama 2 with 7 billion parameters in four ways. **Predict:** does the planner find their order (a)
 # with
 # overlap only, (b) without only, (c) both ways?
 
@@ -290,16 +285,16 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). With overlap only, DLRover's order is right. Megatron's order is right both ways: no data ranks, so nothing to hide. The planner swaps FlagPerf's last two plans, 2 % apart.
+# (a). With overlap only, DLRover's order is right. Megatron's order is right both ways: no data ranks, so nothing to hide. The planner swaps FlagPerf's last two plans, which are only 2 % apart.
 #
-# But look at the sizes: at DLRover tensor parallelism lost 22 %, and the planner says 4 %. It knows neither that smaller matrix products run at a lower rate nor that a sum
+# But look at the sizes: in DLRover's runs, the plan with tensor parallelism and data ranks is 22 % below ZeRO-3; the planner says 4 %. It knows neither that smaller matrix products run at a lower rate nor that a sum
 # must wait for
 # the slowest GPU. The memory it predicts is 2 to 13 % too small for FlagPerf, and misses DLRover's by up to 73 %: their pipeline recomputes block by block, ours a stage at once,
 # and we had to guess the length of their sequences.
 #
 # </details>
 #
-# And here? Before predicting, we drew and committed 24 small Transformers with six plans each. Of these 144 plans, 143 memories were right within 15 %. The median error of
+# And on our own machine? Before predicting, we drew and committed 24 small Transformers with six plans each. For 143 of these 144 plans, the predicted memory was right within 15 %. The median error of
 # seconds was 8 %.
 # In 22 of 24, the planner took the fastest plan that fits, or one within a tenth. The memory that it missed, by 15.2 %, showed a fault, repaired since: ZeRO-2's buckets may be
 # full before
