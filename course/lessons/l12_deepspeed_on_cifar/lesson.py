@@ -28,9 +28,11 @@
 # **DeepSpeed** is by ZeRO's authors. Its **engine** holds model, optimizer and communication; a JSON file says how to train:
 
 # %%
+import json
 from pathlib import Path
 
-_ = Path("code/ds_config.json").write_text("""
+file = Path("code/ds_config.json")
+_ = file.write_text("""
 {"optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": true}},
  "gradient_clipping": 1.0,
  "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
@@ -161,8 +163,11 @@ if __name__ == "__main__":
 from course_lib.effects import runs_within
 
 
-def trains(mib):
-    """Whether ds_config.json trains on four ranks when each may allocate `mib` MiB."""
+def trains(mib, **zero):
+    """Write these keys, if any, into ds_config.json; whether four ranks then train with `mib` MiB each."""
+    if zero:
+        keys = {"zero_optimization": {"reduce_bucket_size": 2_000_000} | zero}
+        file.write_text(json.dumps(json.loads(file.read_text()) | keys))
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"
     return runs_within(mib, 4, "code/12_train.py", "list(train(config))", first=tiny)
 
@@ -186,9 +191,7 @@ trains(560)
 # Now 420 MiB, 13 bytes per parameter. **Predict:** which of stages 1, 2 and 3 train?
 
 # %%
-for stage in 3, 2, 1:
-    # !sed -i 's/"stage": ./"stage": {stage}/' code/ds_config.json
-    print("stage", stage, trains(420))
+[trains(420, stage=stage) for stage in (1, 2, 3)]
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -200,7 +203,7 @@ for stage in 3, 2, 1:
 # | stage 1 | 4 | 4 | 8/4 | 4/4 | 11 |
 # | stage 2 | 4 | 4/4 | 8/4 | 4/4 | 8 |
 #
-# Buckets and scratch come on top: stage 2's 8 leave room in 13, stage 1's 11 do not. Do 3 more, 95 MiB, rescue stage 1? Try `trains(515)`.
+# Buckets and scratch come on top: stage 2's 8 leave room in 13, stage 1's 11 do not. Do 3 more, 95 MiB, rescue stage 1? Try `trains(515, stage=1)`.
 #
 # Stage 3 should hold least. Why did it die? What it sends will tell.
 #
@@ -271,8 +274,7 @@ cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
 
 # %%
 for key in ("max_reuse_distance", "max_live_parameters"):
-    # !sed -i 's/"stage": .*"reduce/"stage": 3, "stage3_{key}": 0, "reduce/' code/ds_config.json
-    print(key, trains(420))
+    print(key, trains(420, **{"stage": 3, f"stage3_{key}": 0}))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
