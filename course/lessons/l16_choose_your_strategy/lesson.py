@@ -182,7 +182,7 @@ if rank == 0:
 #
 # Now every way to divide eight GPUs. Choose a customer's fields: does your plan lead? A number opens *your* line of `code/16_plan.py`.
 
-# %%
+# %% tags=["skip"]
 from course.lessons.l16_choose_your_strategy.figures import explore
 
 explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
