@@ -36,13 +36,13 @@ def step(
 ):
     """The seconds of a step at best, every number by its name."""
     computing = 6 * params * seq * batch / data / pipeline / tensor / rate
-    idle = computing * (pipeline - 1) / microbatches
+    # 4 all-reduces per block, each sends 2 (t - 1) / t of the activations
+    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
+    idle = (computing + inside) * (pipeline - 1) / microbatches
     rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # per ZeRO stage 0-3: numbers' journeys
     sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
     last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
     behind = computing * (last, last, 2 / 3, 1)[zero]  # last backward, last, all backwards, everything
-    # 4 all-reduces per block, each sends 2 (t - 1) / t of the activations
-    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
     left = max(0, sums - behind)
     total = computing + idle + left + inside
     return locals()

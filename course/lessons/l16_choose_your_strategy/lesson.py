@@ -98,7 +98,7 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Now seconds: 6 flop per parameter and token; bytes by the link's rate. (Left out: long sequences' attention flop, pipeline messages, stages waiting for tensor ranks.)
+# Now seconds: 6 flop per parameter and token; bytes by the link's rate. (Left out: long sequences' attention flop, pipeline messages.)
 #
 # What do data ranks send? Without ZeRO and in ZeRO-1, gradients once per step; sums or new weights come back. In ZeRO-2, gradients after every micro-batch. In ZeRO-3, weights, too, before every forward and backward. Some of that travels *while* a GPU computes.
 

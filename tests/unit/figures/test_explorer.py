@@ -39,11 +39,11 @@ def test_each_customer_has_a_different_winner(
 
 def test_a_number_opens_to_the_line_of_the_program(tmp_path: Path) -> None:
     source = PROGRAM.read_text()
-    assert formulas(source)["idle"] == "computing * (pipeline - 1) / microbatches"
+    assert formulas(source)["idle"] == "(computing + inside) * (pipeline - 1) / microbatches"
     changed = tmp_path / "16_plan.py"
-    changed.write_text(source.replace("computing * (pipeline - 1)", "1000 * computing * (pipeline - 1)"))
+    changed.write_text(source.replace("(computing + inside) *", "1000 * (computing + inside) *"))
     shown = explore(str(changed), JOB | NVLINK)
-    assert "1000 * computing * (pipeline - 1) / microbatches" in shown.html
+    assert "1000 * (computing + inside) * (pipeline - 1) / microbatches" in shown.html
     assert "does not fit" not in shown.text and "does not fit" in shown.html
 
 
