@@ -42,7 +42,7 @@ def atomic_save(path: Path, data: bytes) -> None:
 
 # %%
 asked = []  # filled when a signal asks this rank to stop
-signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
+_ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %%

@@ -192,7 +192,7 @@ comm = MPI.COMM_WORLD
 # %%
 # %%px --save 15_resume.py
 asked = []  # filled when a signal asks this rank to stop
-signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
+_ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %%
