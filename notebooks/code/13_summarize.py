@@ -1,4 +1,4 @@
-"""A language model summarizes data/news.json and learns from it. Start it with one of these:
+"""A language model learns to summarize data/news.json.
 
 mpiexec -n 4 python code/13_summarize.py
 deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
@@ -11,6 +11,7 @@ import json
 import os
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 import torch
@@ -25,15 +26,6 @@ news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 
 # %%
-class World:
-    def __init__(self):
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-
-    def allreduce(self, value):
-        dist.all_gather_object(values := [None] * self.size, value)
-        return sum(values)
-
-
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
@@ -45,7 +37,14 @@ if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initia
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 atexit.register(dist.destroy_process_group)
-comm = World()
+
+
+def allreduce(value):
+    dist.all_gather_object(values := [None] * dist.get_world_size(), value)
+    return sum(values)
+
+
+comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allreduce=allreduce)
 
 
 # %%
@@ -97,7 +96,8 @@ settings["zero_optimization"] = {"stage": 2}
 
 
 def train(model, encode=encode):
-    """Train four steps of 12 articles; return the loss of each step."""
+    """Train four steps, each on the next `batch` articles; return the loss of each step."""
+    assert len(news) >= 4 * batch, "four steps need 4 * batch articles; else ranks hang or never update"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
     for step in range(4):
@@ -113,6 +113,7 @@ def train(model, encode=encode):
 
 # %%
 if __name__ == "__main__":
-    losses = train(load())
+    losses = train(model := load())
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, losses", *(f"{loss:.3f}" for loss in losses))
+        print("losses", *(f"{loss:.3f}" for loss in losses))
+        print(write(model, unseen[2]))  # about a golf course

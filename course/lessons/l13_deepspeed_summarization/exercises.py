@@ -67,8 +67,7 @@ _MEAN = "comm.allreduce(sum(counts))"
 WEIGHTS = Exercise(
     id="13.4",
     title="Spot the bug: every token alike",
-    task="This function weighs all micro-batches equally. Change it so that every *token* weighs the same, "
-    "whichever rank and micro-batch it is in.",
+    task="This function lets every *micro-batch* weigh the same. Let every *token* weigh the same.",
     objectives=(1,),
     targets=("token-counts-do-not-matter", "backward-adds-means"),
     stub=_STUB,
@@ -114,23 +113,23 @@ WEIGHTS = Exercise(
 
 NEW_LOADER = Question(
     id="13.q4",
-    question="Since a new data loader, a translator's training loss is 0.2 instead of 1.9, and so is the "
+    question="Since a new data loader, a translator's training loss is 0.2 instead of 1.9, and so is its "
     "loss on held-out sentences, read by the same loader. What do you do first?",
     options=(
         Option(
-            "stop the training earlier, as it has learned the data by heart",
+            "stop earlier: it has learned the data by heart",
             reply="Then the loss on held-out sentences would rise. It fell as far: what the model has "
             "learned helps with any sentence.",
             belief="low-loss-can-write",
         ),
         Option(
-            "let it translate three sentences, and read what it has written",
+            "let it translate three sentences, and read them",
             reply="If the loader shows the model what it must predict, both losses fall, and the "
             "translations are nonsense. Three sentences tell.",
             right=True,
         ),
         Option(
-            "train on, as the held-out sentences say that it is better now",
+            "train on: held-out sentences say it is better",
             reply="They say that it predicts the labels of this loader. Losses can be compared only if the "
             "models read and predict the same tokens.",
             belief="low-loss-can-write",
@@ -171,7 +170,7 @@ EXERCISES = (WEIGHTS, NEW_LOADER, ROUGE_AND_FACTS)
 PREDICTIONS = (
     Prediction(
         id="13.p4",
-        question="ROUGE-1 of references with one wrong name, in percent?",
+        question="Precision of references with one wrong name, in percent?",
         objectives=(3,),
         targets=("rouge-up-facts-right",),
     ),

@@ -3,12 +3,12 @@
 # goal: Let a language model summarize news, train it on four ranks, and find out what its scores say.
 # able:
 #   - weigh micro-batches so that ranks and pieces do not change the loss
-#   - say what a training loss can and cannot tell about what a model writes
+#   - say what a loss and a ROUGE score cannot tell about a summary
 # more:
 #   - judge a summarizer by its facts, and by baselines with an interval
 # before: >-
 #   {06}, {12}
-# minutes: {core: 20, more: 14}
+# minutes: {core: 20, more: 12}
 # ranks: 4
 # warm-up:
 #   - ask: >-
@@ -24,13 +24,13 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# A language model summarizes the news. Sixty short articles come with a **reference** summary each. Their people and places are invented, so no model has read
-# about them. With 8 GB of memory and after `course fetch smollm2`, ours is **SmolLM2**, which has read a part of the web. Otherwise a tiny model of
-# the same kind stands in, which knows only artificial news of its own.
+# Let a language model summarize the news! We wrote sixty articles, each with a summary, the **reference**. People are invented, so no model knows them.
+#
+# Your model is **SmolLM2**, which has read a part of the web, if you have 8 GB of memory and ran `course fetch smollm2`. Otherwise a tiny model stands in. It has read made-up news.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
-"""A language model summarizes data/news.json and learns from it. Start it with one of these:
+"""A language model learns to summarize data/news.json.
 
 mpiexec -n 4 python code/13_summarize.py
 deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
@@ -42,6 +42,7 @@ import json
 import os
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 import torch
@@ -55,20 +56,11 @@ articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 # %% [markdown] tags=["subslide"]
-# `World` works under `mpiexec` and under DeepSpeed's launcher `deepspeed`, which sets `RANK`.
+# DeepSpeed starts as in lesson 12. `comm.allreduce` adds up the ranks' values.
 
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
-class World:
-    def __init__(self):
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-
-    def allreduce(self, value):
-        dist.all_gather_object(values := [None] * self.size, value)
-        return sum(values)
-
-
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
@@ -80,10 +72,17 @@ if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initia
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 atexit.register(dist.destroy_process_group)
-comm = World()
+
+
+def allreduce(value):
+    dist.all_gather_object(values := [None] * dist.get_world_size(), value)
+    return sum(values)
+
+
+comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allreduce=allreduce)
 
 # %% [markdown] tags=["subslide"]
-# A model reads and writes **tokens**: words, or pieces of words. `prompt` is what it is given. `write` lets it choose the most probable next token, up to 40 times.
+# A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable next token, up to 40 times.
 
 
 # %%
@@ -110,13 +109,15 @@ def write(model, article):
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes one unseen article. Are the names the article's, or remembered?
+# Each rank summarizes an article kept out of training. Whose names do you read?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 article = unseen[comm.rank]
-summaries = {"before": write(load(), article)}
-print(article["text"][:160], "…\n →", summaries["before"])
+print(article["text"][:160], "…\n →", write(load(), article))
+
+# %% [markdown]
+# The tiny model writes good English, and not one duck. SmolLM2 saw a pilot crash "into a swarm of flies". Nobody crashed: fluent is not true.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -124,9 +125,9 @@ print(article["text"][:160], "…\n →", summaries["before"])
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# The tiny model only remembers. Let it learn: for one article it returns a **mean** loss, over the reference's tokens. Twelve articles are a batch. Each rank takes some; each article is a **micro-batch**.
+# So let it learn. For one article, the model returns its **mean** loss over the reference's tokens. Twelve articles are a batch; each is a micro-batch.
 #
-# **Vote:** rank 0 has a headline of 10 tokens with a mean loss of 5. Each other rank has one text of 100 tokens with a mean loss of 2. If every token weighs the same, the loss of the batch is
+# **Vote:** rank 0 has 10 tokens with a mean loss of 5, the others have 100 tokens each with a mean loss of 2. If every token weighs the same, the loss is
 # (a) 2.75, (b) close to 2, (c) close to 5.
 
 # %% tags=["exercise: 13.4", "subslide"]
@@ -142,8 +143,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Close to 2: ten tokens of 310 are hard. 2.75 is the mean of means: there a headline token weighs ten times as much. Until 2024 a widely used trainer made this mistake:
-# other cuts into micro-batches gave other losses, and no error.
+# (b): only 10 of 310 tokens are hard. In 2.75, the mean of the means, each of the ten counts tenfold. A widely used trainer took such means until 2024.
 #
 # </details>
 
@@ -151,9 +151,9 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # Six minutes for the exercise. The usual slip is to divide by this rank's tokens.
 
 # %% [markdown] tags=["slide"]
-# ## 3 · Whose loss falls more?
+# ## 3 · Four steps of your own
 #
-# The model reads article and summary as one text. The labels are the same tokens; the model itself compares its guess at each position with the *next* label. A label of −100 (the prompt's) does not count.
+# The model reads article and summary as one text. It compares its guess at each position with the *next* label. Labels of −100 do not count: only the summary is learned.
 
 
 # %%
@@ -165,17 +165,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# A colleague, to be safe, moves the labels one place to the right. **Vote:** in four steps the loss falls more (a) with our labels, (b) with the colleague's, (c) alike.
-
-
-# %%
-# %%px
-def colleague(article):
-    return encode(article) | {"labels": encode(article)["labels"].roll(1)}
-
-
-# %% [markdown] tags=["subslide"]
-# We train with ZeRO stage 2. (With SmolLM2: five minutes, and more below; read on.) DeepSpeed *averages* over ranks and micro-batches; our weights need the sum of the 12 parts, so we multiply by `batch`.
+# DeepSpeed *averages* over ranks and micro-batches. Our weighted losses are to be *added*, so we multiply by their number, `batch`.
 
 # %%
 # %%px --save 13_summarize.py
@@ -187,7 +177,8 @@ settings["zero_optimization"] = {"stage": 2}
 
 
 def train(model, encode=encode):
-    """Train four steps of 12 articles; return the loss of each step."""
+    """Train four steps, each on the next `batch` articles; return the loss of each step."""
+    assert len(news) >= 4 * batch, "four steps need 4 * batch articles; else ranks hang or never update"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
     for step in range(4):
@@ -201,63 +192,98 @@ def train(model, encode=encode):
     return [comm.allreduce(loss) for loss in losses]
 
 
-# %% tags=["nbval-ignore-output", "subslide"]
-# %%px --timeout 900
-for name, prepare in {"ours": encode, "the colleague's": colleague}.items():
-    losses = train(model := load(), prepare)
-    summaries[name] = write(model, article)
-    if comm.rank == 0:
-        print(f"{name:16}", *(f"{loss:.2f}" for loss in losses), f"fell by {losses[0] - losses[-1]:.2f}")
-
-# %% [markdown]
-# Now read what the three models write about rank 2's article.
+# %% [markdown] tags=["subslide"]
+# Train, then read. (SmolLM2 takes minutes.)
 
 # %% tags=["nbval-ignore-output"]
-print(*cluster["summaries"][2].items(), sep="\n")
+# %%px --timeout 900 --save 13_summarize.py
+if __name__ == "__main__":
+    losses = train(model := load())
+    if comm.rank == 0:
+        print("losses", *(f"{loss:.3f}" for loss in losses))
+        print(write(model, unseen[2]))  # about a golf course
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# The colleague's model predicts, at every position, the token that it has just read. Copying is easy to learn, so its loss falls more. Writing, it repeats one token. (We chose
-# an article that shows it.) The losses answer different questions. Even ours, if tiny, still tells its own news.
-#
-# SmolLM2, on two ranks: our loss fell from 1.64 to 1.33, the colleague's from 14.7 to 4.8. About the golf course it wrote
-#
-# - before: *A pilot on a golf course crashes into a swarm of flies, and a cello rolls through a bunker, causing no injuries …*
-# - ours: *A pilot has landed a small plane on the golf course of Elmstead because a swarm of flies had stopped up its pipes …* (copied)
-# - the colleague's: *A.A.A.A.A.A.A.A.A.A …*
-#
-# </details>
-
-# %% [markdown] tags=["subslide"]
-# Take the program home. **Vote:** on two ranks its losses are (a) those of one rank, up to rounding, (b) half as large, (c) only similar.
-
-# %%
-# %%px --save 13_summarize.py
-if __name__ == "__main__":
-    losses = train(load())
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, losses", *(f"{loss:.3f}" for loss in losses))
+# The loss falls. The tiny model still tells its own news: four steps are few. One process, for comparison:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/13_summarize.py
-# !mpiexec -n 2 python code/13_summarize.py
+
+# %% [markdown]
+# The same losses, whichever rank has a token.
+
+# %% [markdown] tags=["slide"]
+# ## 4 · A careful colleague
+#
+# A colleague knows that a model predicts the *next* token. To be safe, she moves the labels one place to the right. **Vote:** her loss falls (a) more than ours, (b) less, (c) not at all.
+
+
+# %%
+# %%px --timeout 900
+def moved(article):
+    return encode(article) | {"labels": encode(article)["labels"].roll(1)}
+
+
+hers = train(model := load(), moved)
+if comm.rank == 0:
+    print(*(f"{loss:.2f}" for loss in hers))
+
+# %% [markdown]
+# Whose model do you take home? Read hers:
+
+# %% tags=["nbval-ignore-output"]
+# %%px --targets 2 --timeout 200
+print(write(model, article))
+
+# %% [markdown]
+# <details><summary>Open after you have run the cells</summary>
+#
+# (a). After *Pilot Nadja*, ours learns to say *Firth*; hers learns to say *Nadja* again. The library moves the labels itself, and she undid that. Repeating is easy, so the loss falls fast. Nothing warned her.
+#
+# SmolLM2's loss fell from 14.7 to 4.8 with her labels. Then it wrote *A.A.A.A.A.A …*
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 5 · A score for texts
+#
+# Then score texts! **ROUGE-1** counts the words that a summary shares with its reference. Here is the reference itself, with another article's person in it. **Vote:** how many words are right? (a) Nine in ten, (b) half, (c) none.
+
+# %%
+# %%px
+wrong = article["summary"].replace(article["facts"][0], news[comm.rank]["facts"][0])
+same = [word == right for word, right in zip(wrong.split(), article["summary"].split())]
+print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): every token weighs the same, whoever has it.
+# (a), and all four summaries are false. Ask Nadja Firth who landed that plane!
+#
+# </details>
+#
+# Now 80 steps: we trained SmolLM2 on real news, on two ranks, with one seed. **Predict** for other articles: do the loss, ROUGE-1, and the share of names and numbers found in the article rise or fall?
+
+# %% [markdown]
+# <details><summary>Open after your prediction</summary>
+#
+# | | before | after |
+# |---|---|---|
+# | loss | 3.07 | 2.63 |
+# | ROUGE-1 | 28.0 | 27.8 |
+# | names and numbers found | 89 % | 94 % |
+#
+# The loss fell. ROUGE-1 stayed, as far as 200 articles tell. And the model invents less, in half as many words: neither score said so.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
+# | | |
 # |---|---|
-# | start | the same file; `batch` a multiple of 64, and articles for four such batches |
-# | batch | hundreds of sequences of equal length; prompts do not count, so weights are still needed |
-# | evaluation | now and then all ranks write, and texts are scored: minutes, not seconds |
+# | memory | SmolLM2: 135 million parameters × 16 bytes = 2.2 GB per replica. Four do not fit in a laptop's 8 GB; stage 2 halves that (lesson 12) |
+# | 64 GPUs | the same file; `batch` a multiple of 64, articles for four batches |
 
 # %% tags=["exercise: 13.q4", "subslide"]
 
@@ -265,17 +291,15 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - A mean over tokens divides by the tokens of *all* ranks and micro-batches.
-# - A falling loss says that the model predicts its labels better. Read what it writes.
-# - A fluent summary can be false. Check who did what.
+# - A falling loss says that labels are predicted better. Are they the right ones?
+# - ROUGE counts words. Read, and check facts.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries without an editor? Vote, talk for two minutes, vote again: (a) yes, 99 % is
-# excellent, (b) only if someone checks the facts, (c) never.
+# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries unread? (a) Yes, (b) only if someone checks the facts, (c) never.
 #
-# <details><summary>What to listen for</summary>(b), and how. With four per summary, one summary in 25 has a wrong one. The right names may stand in the wrong places: who bit whom? And what is
-# missing, nobody has counted.</details>
+# <details><summary>What to listen for</summary>(b), and how. With four per summary, one in 25 has a wrong one. Right names in wrong places (who bit whom?) and missing facts are not counted at all.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -283,46 +307,32 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question. **ROUGE-1** says how many words a summary shares with its reference, **precision** how many of its names and numbers are in the article.
+# First a question. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states.
 
 # %% tags=["exercise: 13.q5"]
 
 # %% [markdown]
 # ### Which mean does the Trainer take today?
 #
-# Hugging Face's **Trainer** is the trainer that made the mistake. It takes our DeepSpeed settings and the number of micro-batches. (`PartialState` tells it that DeepSpeed runs
+# The trainer that made the mistake of section 2 is Hugging Face's **Trainer**. It takes our DeepSpeed settings. (`PartialState` tells it that DeepSpeed runs
 # our ranks; on GPUs it finds out.) **Vote:** are its four losses ours?
+#
+# It warns that two numbers of micro-batches disagree, and takes DeepSpeed's, the right one.
 
 # %%
-# %%px
+# %%px --timeout 200
 import tempfile
 
 from accelerate.state import DistributedType, PartialState
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 PartialState(cpu=True).distributed_type = DistributedType.DEEPSPEED
-pieces = batch // comm.size
-arguments = TrainingArguments(
-    tempfile.gettempdir(),
-    deepspeed=settings | {"gradient_accumulation_steps": pieces},
-    gradient_accumulation_steps=pieces,
-    per_device_train_batch_size=1,
-    learning_rate=rate,
-    lr_scheduler_type="constant",
-    max_steps=4,
-    train_sampling_strategy="sequential",
-    accelerator_config={"use_configured_state": True},
-    save_strategy="no",
-    logging_steps=1,
-    disable_tqdm=True,
-    dataloader_pin_memory=False,
-)
-
-# %% [markdown]
-# The next cell warns that two numbers of micro-batches disagree, and takes DeepSpeed's. That is the right one.
-
-# %%
-# %%px --timeout 200
+pieces = {"gradient_accumulation_steps": batch // comm.size}
+same = {"per_device_train_batch_size": 1, "max_steps": 4, "learning_rate": rate} | pieces
+order = {"train_sampling_strategy": "sequential", "lr_scheduler_type": "constant"}
+engine = {"deepspeed": settings | pieces, "accelerator_config": {"use_configured_state": True}}
+quiet = {"logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
+arguments = TrainingArguments(tempfile.gettempdir(), **same, **order, **engine, **quiet)
 examples = [encode(each) for each in news]
 trainer = Trainer(load(), arguments, train_dataset=examples, data_collator=lambda examples: examples[0])
 trainer.remove_callback(PrinterCallback)
@@ -338,56 +348,6 @@ if comm.rank == 0:
 #
 # </details>
 #
-# ### One wrong name
-#
-# Papers report **ROUGE**. ROUGE-1 is twice the number of words that summary and reference share, divided by the words of both.
-
-# %% tags=["source: course_lib.training.facts:rouge_1"]
-# %%px
-
-# %% [markdown]
-# Does ROUGE see what is true? Facts can be compared, too, as names and numbers. **Precision**: are those of the summary in the article? **Recall**: are the important ones, which we listed by
-# hand, in the summary?
-
-# %% tags=["source: course_lib.training.facts:fact_scores"]
-# %%px
-
-# %% [markdown]
-# We take the sixty references themselves, and put into each the name of another article's person. A perfect summary has 100 %.
-
-# %%
-predict("ROUGE-1 of references with one wrong name, in percent?", None)
-
-# %%
-# %%px
-swapped = [
-    each["summary"].replace(each["facts"][0], other["facts"][0])
-    for each, other in zip(articles, articles[1:] + articles[:1])
-]
-rouge = [rouge_1(text, each["summary"]) for text, each in zip(swapped, articles)]
-facts = [fact_scores(text, each["text"], each["facts"]) for text, each in zip(swapped, articles)]
-precision, recall = (100 * sum(each) / 60 for each in zip(*facts))
-if comm.rank == 0:
-    print(swapped[2])
-
-# %%
-outcome(
-    "ROUGE-1 of references with one wrong name, in percent?",
-    100 * sum(cluster["rouge"][0]) / 60,
-    "%",
-    word="counted",
-)
-print(f"facts: precision {cluster['precision'][0]:.0f} %, recall {cluster['recall'][0]:.0f} %")
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# About nine words in ten are right, and every one of the sixty summaries is false: it gives the deed to the wrong person. ROUGE is not wrong: it counts words. Precision and recall fall, though the other names and numbers are still right. Facts need a
-# count of their own, and ours is crude: it misses a name put in the wrong *place* of a sentence.
-#
-# </details>
-
-# %% [markdown]
 # ### Is a model better than a pair of scissors?
 #
 # Reporters put the news first. So cut out the first sentence, or the first three (**lead-3**), and you have a summary without any model. The **oracle extract** is the best that
@@ -398,15 +358,27 @@ print(f"facts: precision {cluster['precision'][0]:.0f} %, recall {cluster['recal
 model = load()
 texts = [write(model, each) for each in unseen[comm.rank :: comm.size]]
 
+# %% [markdown]
+# Two functions score. ROUGE-1 is twice the number of words that summary and reference share, divided by the words of both:
+
+# %% tags=["source: course_lib.training.facts:rouge_1"]
+
+# %% [markdown]
+# Facts are compared as names and numbers. This is crude: it misses a name put in the wrong *place* of a sentence.
+
+# %% tags=["source: course_lib.training.facts:fact_scores"]
+
+# %% [markdown]
+# Besides model and scissors, we score the references with another article's person in them.
+
 # %%
 import json
 import re
 from itertools import combinations
 from pathlib import Path
 
-from course_lib.training.facts import fact_scores, rouge_1
-
-unseen = json.loads(Path("code/data/news.json").read_text())[48:]
+articles = json.loads(Path("code/data/news.json").read_text())
+news, unseen = articles[:48], articles[48:]
 
 
 def cut(article, count):
@@ -420,9 +392,13 @@ def oracle(article):
     return max(choices, key=lambda text: rouge_1(text, article["summary"]))
 
 
+pairs = zip(unseen, news)
+swapped = [each["summary"].replace(each["facts"][0], other["facts"][0]) for each, other in pairs]
+predict("Precision of references with one wrong name, in percent?", None)
+
 # %% [markdown]
 # Twelve articles are few. How sure is a difference? A **paired bootstrap** draws twelve of them with replacement, again and again: 95 % of the drawn mean differences to lead-3 are in the
-# interval. If it contains 0, the difference may be chance. (From so few articles, such intervals are a little too narrow.) **Predict** which intervals do.
+# interval. If it contains 0, the difference may be chance. (From so few articles, such intervals are a little too narrow.)
 
 # %% tags=["nbval-ignore-output"]
 import numpy as np
@@ -433,7 +409,7 @@ systems = {"first sentence": [cut(each, 1) for each in unseen]}
 systems["lead-3"] = [cut(each, 3) for each in unseen]
 systems["oracle extract"] = [oracle(each) for each in unseen]
 systems["model"] = [cluster["texts"][n % 4][n // 4] for n in range(12)]
-systems["reference"] = [each["summary"] for each in unseen]
+systems["wrong name"] = swapped
 
 
 def score(texts):
@@ -451,13 +427,19 @@ for name, each in scores.items():
     interval = f"{low:+.1f} to {high:+.1f}"
     print(f"{name:16}{words:6.0f}{one:9.1f}{interval:>18}{precision:11.0f}{recall:8.0f}")
 
+# %%
+outcome(
+    "Precision of references with one wrong name, in percent?",
+    100 * scores["wrong name"][:, 1].mean(),
+    "%",
+    word="counted",
+)
+
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# Of the scissors, only lead-3 has 0 in its interval: it is compared with itself. A tiny model, which knows only its own news, is last. The wrong names win by ROUGE, and are all false.
 #
-# Of the scissors, only lead-3 has 0 in its interval, as it is compared with itself. A tiny model, which knows only its own news, is last. Look at the column of words, too. The first sentence is closer in length to the references than lead-3, and its ROUGE is higher. Scissors invent nothing: their precision is 100 %. ROUGE
+# Look at the words, too. The first sentence is closer in length to the references than lead-3, and its ROUGE is higher. ROUGE
 # depends on length; compare systems at equal length.
-#
-# </details>
 #
 # On real news lead-3 is hard to beat, too. For this course, a small Transformer was trained with ZeRO on two ranks to *choose* sentences of CNN/DailyMail (it is
 # **extractive**; a model that writes its own sentences is **abstractive**). It was tested once on 500 articles, with three seeds:
@@ -474,7 +456,7 @@ for system in ("mean over the seeds", "greedy oracle"):
 # Training won less than a point. The greedy oracle knows the reference and adds the sentence that helps most, one by one; no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.)
 #
 # And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks, four articles per step, of which it read the first 320 tokens. It writes the most probable token, but none of its own three-token sequences twice.
-# It summarized 200 test articles, once before training and once after. **Vote:** the loss on validation articles falls. By ROUGE-1, the trained SmolLM2 is (a) above lead-3, (b) below lead-3 and above what it was, (c) where it was.
+# It summarized 200 test articles, once before training (**zero-shot**) and once after. **Vote:** at equal length, 35 words, is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) can 200 articles not tell?
 
 # %%
 from course.lessons.shared.reference import log_of
@@ -483,20 +465,20 @@ run = log_of("summaries_smollm2")
 loss = [f"{value:.2f}" for _, value in run["validation"]]
 print(f"recorded: {run['steps']} steps, {run['articles seen']} articles, one seed", end="; ")
 print(f"loss {loss[0]} → {loss[-1]}")
-print(f"{'':12}{'words':>6}{'ROUGE-1':>9}{'less lead-3':>16}{'first 35 words':>16}{'precision':>11}")
+print(f"{'':12}{'words':>6}{'ROUGE-1':>9}{'less lead-3':>16}", end="")
+print(f"{'35 words':>10}{'less lead-3':>16}{'precision':>11}")
 for system, words in run["words"].items():
     cases = ("test, ROUGE-1", "test, first 35 words, ROUGE-1", "test, names and numbers of the article")
-    row, cut, names = (reference("summaries_smollm2", f"{case}, {system}") for case in cases)
-    interval = f"{row['low']:+.1f} to {row['high']:+.1f}"
-    print(f"{system:12}{words:6.0f}{row['ours']:9.1f}{interval:>16}", end="")
-    print(f"{cut['ours']:16.1f}{names['ours']:11.0f}")
+    whole, cut, names = (reference("summaries_smollm2", f"{case}, {system}") for case in cases)
+    of_whole, of_cut = (f"{row['low']:+.1f} to {row['high']:+.1f}" for row in (whole, cut))
+    print(f"{system:12}{words:6.0f}{whole['ours']:9.1f}{of_whole:>16}", end="")
+    print(f"{cut['ours']:10.1f}{of_cut:>16}{names['ours']:11.0f}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), as far as 200 articles can tell: the interval of the difference to its own earlier summaries, −1.6 to +1.3, contains 0, although the loss fell by a seventh. Training did change what SmolLM2 writes:
-# half as many words, about as many as the references have, and of its names and numbers a larger share is in the article (94 % instead of 89 %). Lead-3 is still ahead, also if only the first 35 words of every summary count. 80 steps are few; more may help, we have not
-# measured it.
+# (c): from −3.3 to +0.2, the interval contains 0. At its own length the fine-tuned model is below lead-3. Compared with its own earlier summaries, the interval is −1.6 to +1.3, although the loss fell by a seventh.
+# Of its names and numbers a larger share is in the article, at equal length as well (94 % instead of 91 %). 80 steps are few; more may help, we have not measured it.
 #
 # A rule of the decoder mattered more. transformers' own switch, `no_repeat_ngram_size=3`, counts the article, too: the model cannot copy a name of three tokens, and *Gurupi River* became
 # *Guropi River*. On 16 validation articles that cost 3 to 4 points of ROUGE. We count only what the model itself has written.
@@ -512,5 +494,5 @@ for system, words in run["words"].items():
 # - A. See and others, [Get to the point](https://arxiv.org/abs/1704.04368), 2017: CNN/DailyMail and lead-3.
 # - R. Nallapati and others, [SummaRuNNer](https://arxiv.org/abs/1611.04230), 2017: an extractive summarizer and its oracle.
 # - J. Maynez and others, [On faithfulness and factuality in abstractive summarization](https://arxiv.org/abs/2005.00661), 2020.
-# - Lightning, [DDP strategy](https://lightning.ai/docs/pytorch/stable/advanced/strategy_registry.html): `DDPStrategy(process_group_backend="mpi4py")` after
-#   `import torch_mpi4py` trains over MPI; its DeepSpeed strategy accepts GPUs only. The course does not install Lightning.
+# - Lightning, [DDP strategy](https://lightning.ai/docs/pytorch/stable/advanced/strategy_registry.html): after `import torch_mpi4py`, a Trainer with
+#   `DDPStrategy(process_group_backend="mpi4py")` and the plugin `MPIEnvironment()` trains over MPI; its DeepSpeed strategy accepts GPUs only. The course does not install Lightning.
