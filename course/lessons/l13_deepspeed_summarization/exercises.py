@@ -117,7 +117,7 @@ NEW_LOADER = Question(
     "loss on held-out sentences, read by the same loader. What do you do first?",
     options=(
         Option(
-            "stop earlier: it has learned the data by heart",
+            "stop earlier, as it has learned the data by heart",
             reply="Then the loss on held-out sentences would rise. It fell as far: what the model has "
             "learned helps with any sentence.",
             belief="low-loss-can-write",
@@ -129,7 +129,7 @@ NEW_LOADER = Question(
             right=True,
         ),
         Option(
-            "train on: held-out sentences say it is better",
+            "train on, since the held-out loss fell as well",
             reply="They say that it predicts the labels of this loader. Losses can be compared only if the "
             "models read and predict the same tokens.",
             belief="low-loss-can-write",
