@@ -1,4 +1,4 @@
-"""Which plan, on which machine? One page of arithmetic; it needs no GPU.
+"""What a plan needs on each GPU, and how long a step takes: one page of arithmetic.
 
 Start it with one of these:
 
@@ -11,20 +11,22 @@ Start it with one of these:
 from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
-job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: in tokens
-node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # bytes, flop/s, bytes/s
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
+node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # A100s: bytes, flop/s, bytes/s
+plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
+plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 
 # %%
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """The bytes on the fullest GPU, every number by its name."""
+    """Return the bytes on the fullest GPU, every number by its name; `zero` is 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
-    gradients = 2 * mine / (data if zero >= 2 else 1)
-    optimizer = 12 * mine / (data if zero >= 1 else 1)
-    sequences = batch / data / microbatches
-    held = min(pipeline, microbatches)  # micro-batches that wait for backward on the first stage (1F1B)
-    activations = held * sequences * seq * depth / pipeline * 2 * width * (4 + 12 / tensor)
+    gradients = weights
+    optimizer = 12 * mine / (data if zero else 1)
+    tokens = seq * batch / data / microbatches
+    held = min(pipeline, microbatches)  # micro-batches that the first stage keeps at once (1F1B)
+    activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     total = weights + gradients + optimizer + activations
     return locals()
 
@@ -34,26 +36,25 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """The seconds of a step at best, every number by its name."""
-    computing = 6 * params * seq * batch / data / pipeline / tensor / rate
-    # 4 all-reduces per block, each sends 2 (t - 1) / t of the activations
-    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
-    idle = (computing + inside) * (pipeline - 1) / microbatches
-    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # per ZeRO stage 0-3: numbers' journeys
-    sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
-    last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
-    behind = computing * (last, last, 2 / 3, 1)[zero]  # last backward, last, all backwards, everything
-    left = max(0, sums - behind)
-    total = computing + idle + left + inside
+    """Return the seconds of a step at best, every number by its name."""
+    tokens = seq * batch / data
+    # flop per token: 6 per parameter, and attention
+    computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
+    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of the activations
+    tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
+    idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
+    # gradients out and back once per step; in ZeRO-3 weights, weights, gradients per micro-batch
+    trips = 3 * microbatches if zero == 3 else 2
+    data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
+    # computing that can hide them: in ZeRO-3 all, otherwise the last micro-batch's backward
+    cover = computing if zero == 3 else computing * 2 / 3 / microbatches
+    exposed = max(0, data_messages - cover)
+    total = computing + idle + tensor_messages + exposed
     return locals()
 
 
 # %%
 if __name__ == "__main__" and rank == 0:
-    for name, plan in (
-        ("ZeRO-3", {"data": 8, "zero": 3, "microbatches": 8}),
-        ("pipeline", {"pipeline": 8, "microbatches": 64}),
-        ("tensor", {"tensor": 8, "microbatches": 8}),
-    ):
-        gigabytes, seconds = memory(**job, **plan)["total"] / 1e9, step(**job, **node, **plan)["total"]
-        print(f"{name:9}{gigabytes:5.1f} GB {seconds:5.2f} s")
+    for name, microbatches in {"ZeRO-3": 8, "pipeline": 64, "tensor": 8}.items():
+        asked = job | node | plans[name] | {"microbatches": microbatches}
+        print(f"{name:9}{memory(**asked)['total'] / 1e9:5.1f} GB {step(**asked)['total']:5.2f} s")

@@ -24,7 +24,7 @@ CASES: tuple[Case, ...] = (
     ("ZeRO-3 on a slow link", SLOW, {"data": 8, "zero": 3, "microbatches": 8}),
     ("ZeRO-1 on a slow link", SLOW, {"data": 8, "zero": 1, "microbatches": 8}),
     ("ZeRO-1 and tensor on NVLink", NVLINK, {"data": 4, "zero": 1, "tensor": 2, "microbatches": 4}),
-    ("ZeRO-2 on a slow link", SLOW, {"data": 8, "zero": 2, "microbatches": 4}),
+    ("data on a slow link", SLOW, {"data": 8, "microbatches": 4}),
     (
         "ZeRO-3, pipeline and tensor",
         SLOW,
@@ -43,24 +43,25 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     right = reference(**JOB, **node, **plan)
     if math.isclose(got["total"], right["total"], rel_tol=1e-6):
         return
-    names = ("computing", "idle", "sums", "inside", "behind")
-    computing, idle, sums, inside, behind = (right[name] for name in names)
+    names = ("computing", "idle", "tensor_messages", "data_messages", "cover")
+    computing, idle, tensor, data, cover = (right[name] for name in names)
     busy = computing + idle
     lookalikes = {
-        "nothing hides yet. What do the data ranks' sums travel behind?": busy + sums + inside,
-        "the tensor ranks' sums hide, too. Can the next product run before its input is there?": busy
-        + max(0, sums + inside - behind),
-        "the sums are shorter than what they hide behind, and now the step is shorter than its parts. What "
-        "is left of a message that hides altogether?": busy + sums - behind + inside,
-        "all sums are gone. On this link they take longer than what they hide behind.": busy + inside,
-        "that is the longer of the two, and computing is counted already.": busy + max(sums, behind) + inside,
+        "nothing hides yet. What do the data ranks' messages travel behind?": busy + data + tensor,
+        "the tensor ranks' messages hide, too. Can the next product run before its input is there?": busy
+        + max(0, data + tensor - cover),
+        "the messages are shorter than what they hide behind, and now the step is shorter than its parts. "
+        "What is left of a message that hides altogether?": busy + data - cover + tensor,
+        "all messages of the data ranks are gone. On this link they take longer than what they hide "
+        "behind.": busy + tensor,
+        "that is the longer of the two, and computing is counted already.": busy + max(data, cover) + tensor,
     }
     for words, value in lookalikes.items():
         if math.isclose(got["total"], value, rel_tol=1e-6):
             raise Wrong(f"{got['total']:.2f} s: {words}")
     raise Wrong(
         f"{got['total']:.2f} s, expected {right['total']:.2f}: computing {computing:.2f}, idle {idle:.2f}, "
-        f"inside {inside:.2f}, sums {sums:.2f}, of which {behind:.2f} can hide."
+        f"tensor_messages {tensor:.2f}, data_messages {data:.2f}, of which {cover:.2f} can hide."
     )
 
 
@@ -68,17 +69,20 @@ _STEP = '''\
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """The seconds of a step at best, every number by its name."""
-    computing = 6 * params * seq * batch / data / pipeline / tensor / rate
-    # 4 all-reduces per block, each sends 2 (t - 1) / t of the activations
-    inside = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * seq * batch / data / link
-    idle = (computing + inside) * (pipeline - 1) / microbatches
-    rounds = (2, 2, microbatches + 1, 3 * microbatches)[zero]  # per ZeRO stage 0-3: numbers' journeys
-    sums = rounds * 2 * params / pipeline / tensor * (data - 1) / data / link
-    last = 2 / 3 / microbatches  # backward of the last micro-batch, as a part of computing
-    behind = computing * (last, last, 2 / 3, 1)[zero]  # last backward, last, all backwards, everything
-    left = max(0, sums - behind)
-    total = computing + idle + left + inside
+    """Return the seconds of a step at best, every number by its name."""
+    tokens = seq * batch / data
+    # flop per token: 6 per parameter, and attention
+    computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
+    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of the activations
+    tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
+    idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
+    # gradients out and back once per step; in ZeRO-3 weights, weights, gradients per micro-batch
+    trips = 3 * microbatches if zero == 3 else 2
+    data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
+    # computing that can hide them: in ZeRO-3 all, otherwise the last micro-batch's backward
+    cover = computing if zero == 3 else computing * 2 / 3 / microbatches
+    exposed = max(0, data_messages - cover)
+    total = computing + idle + tensor_messages + exposed
     return locals()
 '''
 
@@ -90,20 +94,25 @@ def reference(**given: float) -> dict[str, float]:
     return dict(names["step"](**given))
 
 
-_LEFT = "    left = max(0, sums - behind)\n"
+_EXPOSED = "    exposed = max(0, data_messages - cover)\n"
+
+
+def _exposed(line: str) -> str:
+    return changed(_STEP, (_EXPOSED, f"    exposed = {line}\n"))
+
 
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="A friend writes down the seconds of a step. Data ranks send for `sums` seconds, while at most "
-    "`behind` seconds of computing can hide them. Tensor ranks send for `inside`. Correct one line.",
+    task="A friend adds up a step. Data ranks' messages hide behind at most `cover` seconds of computing; "
+    "the rest is **exposed**. Tensor ranks need each sum before they go on. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
-    stub=changed(_STEP, (_LEFT, "    left = max(sums, behind)\n")),
+    stub=_exposed("max(data_messages, cover)"),
     hints=(
-        "Sums of 9 s, side by side with a backward pass of 6 s: how much longer does it take? And of 3?",
-        "backward ██████\nsums     █████████   3 left\n\nbackward ██████\nsums     ███         0 left",
-        "left = max(…, sums - …)",
+        "Messages of 9 s, side by side with a backward pass of 6 s: how much longer is it? And of 3 s?",
+        "backward ██████\nmessages █████████   3 left\n\nbackward ██████\nmessages ███         0 left",
+        "exposed = max(…, data_messages - …)",
     ),
     solution=_STEP,
     check=_check_step,
@@ -112,14 +121,14 @@ HIDE = Exercise(
     sizes=(3,),
     save="16_plan.py",
     wrong=(
-        WrongAnswer(changed(_STEP, (_LEFT, "    left = sums - behind\n")), "shorter than its parts"),
-        WrongAnswer(changed(_STEP, (_LEFT, "    left = 0\n")), "all sums are gone"),
-        WrongAnswer(changed(_STEP, (_LEFT, "    left = sums\n")), "nothing hides yet"),
+        WrongAnswer(_exposed("data_messages - cover"), "shorter than its parts"),
+        WrongAnswer(_exposed("0"), "are gone"),
+        WrongAnswer(_exposed("data_messages"), "nothing hides yet"),
         WrongAnswer(
             changed(
                 _STEP,
-                (_LEFT, "    left = max(0, sums + inside - behind)\n"),
-                ("left + inside", "left"),
+                (_EXPOSED, "    exposed = max(0, data_messages + tensor_messages - cover)\n"),
+                ("tensor_messages + exposed", "exposed"),
             ),
             "Can the next product run",
         ),
@@ -131,26 +140,26 @@ HIDE = Exercise(
 
 TWO_NODES = Question(
     id="16.q6",
-    question="Two nodes of eight A100s train our Transformer (110 GB of states). Each GPU exchanges "
-    "235 GB/s inside its node and 3 GB/s with the other node. The batch has 256 sequences. What do you try "
-    "first?",
+    question="Two nodes of eight A100s train our Transformer on 256 sequences per step. Each GPU "
+    "exchanges 235 GB/s inside its node and 3 GB/s with the other node. What do you try first?",
     options=(
         Option(
-            "ZeRO-3 in each node, and sums between the nodes",
-            reply="That is HSDP: 14 GB of states per GPU. Weights travel over the fast link and hide. Over "
-            "the slow one each GPU sums an eighth of the gradients, once per step: 0.6 s, which can hide.",
+            "ZeRO-3 in each node, and gradient sums between the nodes",
+            reply="That is hybrid sharding (HSDP): 14 GB of states per GPU. Weights travel over the fast "
+            "link and hide. Over the slow one, each GPU sums an eighth of the gradients, once per step: "
+            "0.6 s, which can hide.",
             right=True,
         ),
         Option(
-            "tensor in each node, and sums between the nodes",
-            reply="It fits, and its groups stay on the fast link. But of 8.3 s per step, 2 s are sums inside "
-            "blocks, and in our page nothing hides those.",
+            "tensor in each node, and gradient sums between the nodes",
+            reply="It fits, and its groups stay on the fast link. But of 8.8 s per step, 2 s are sums inside "
+            "blocks, and on our page nothing hides those.",
             belief="messages-hide-or-not",
         ),
         Option(
             "ZeRO-3 over all 16",
             reply="It keeps 7 GB of states instead of 14, which nobody needs. And all weights pass the slow "
-            "link: 13 s per micro-batch, where a whole step computes for 6.2 s.",
+            "link: 13 s per micro-batch, while a whole step computes for 6.7 s.",
             belief="most-saving-is-best",
         ),
     ),

@@ -17,8 +17,9 @@ from typing import Any
 Numbers = Mapping[str, Any]
 MICROBATCHES = (1, 2, 4, 8, 16, 32, 64)
 MEMORY = {"weights": "#0072B2", "gradients": "#56B4E9", "optimizer": "#009E73", "activations": "#E69F00"}
-STEP = {"computing": "#56B4E9", "idle": "#dddddd", "left": "#E69F00", "inside": "#D55E00"}
-SAID = {"left": "messages left", "inside": "tensor messages"}
+STEP = {"computing": "#56B4E9", "idle": "#dddddd", "exposed": "#E69F00", "tensor_messages": "#D55E00"}
+SAID = {"exposed": "exposed messages", "tensor_messages": "tensor messages"}
+ZERO = (0, 1, 3)  # the stages of which the program knows what they send
 BAR = 220  # pixels of the longest
 FIELDS: Mapping[str, Mapping[str, Numbers]] = {
     "sequence length": {f"{seq:,} tokens": {"seq": seq} for seq in (2048, 16384)},
@@ -91,7 +92,7 @@ def best(memory: Callable[..., Numbers], step: Callable[..., Numbers], customer:
         if data * pipeline * tensor != customer["gpus"]:
             continue
         forms = []
-        for zero, microbatches in product(range(4 if data > 1 else 1), MICROBATCHES):
+        for zero, microbatches in product(ZERO if data > 1 else (0,), MICROBATCHES):
             if customer["batch"] % (data * microbatches) == 0:
                 plan = {"data": data, "zero": zero, "pipeline": pipeline, "tensor": tensor}
                 plan["microbatches"] = microbatches

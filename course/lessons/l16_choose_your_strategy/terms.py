@@ -9,6 +9,11 @@ TERMS = (
         forms="",
     ),
     Term(
+        "exposed",
+        "Communication that computing does not hide, so the step takes longer by it.",
+        forms="",
+    ),
+    Term(
         "planner",
         "A program that predicts memory, bytes sent and step time of plans.",
     ),
