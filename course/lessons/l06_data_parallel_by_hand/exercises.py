@@ -73,8 +73,8 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards "
-    "may differ in size; one may be empty (the mean of nothing is nan).",
+    task="Make the ranks' shares add up to the *mean over the whole batch*. Shards may differ in size; one "
+    "may be empty.",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
@@ -213,8 +213,34 @@ WAIT_FIRST = Exercise(
 
 # -------------------------------------------------------------------- questions
 
-SAME_TRAINING = Question(
+WHICH_GPU = Question(
     id="06.q1",
+    question="Eight GPUs, two per machine. Each step's all-reduce takes 310 ms on GPUs 0 to 5, and 12 ms on "
+    "GPUs 6 and 7. What do you look at first?",
+    options=(
+        Option(
+            "the network of the first three machines",
+            reply="If it were slow, GPUs 6 and 7 would wait for the sum as well. They do not: when they "
+            "come, all others are there.",
+            belief="short-wait-is-good",
+        ),
+        Option(
+            "what GPUs 6 and 7 do before it",
+            reply="Both come 300 ms late, and the others wait: slow data, hot chips, another program. What "
+            "do the two share?",
+            right=True,
+        ),
+        Option(
+            "how to send fewer bytes",
+            reply="Once all are there, the sum takes 12 ms. Half of the bytes would save some 6 of 310 ms.",
+            belief="collective-time-is-transfer",
+        ),
+    ),
+    objectives=(3,),
+)
+
+SAME_TRAINING = Question(
+    id="06.q2",
     question="One GPU trains with batches of 256 and a rate of 0.1, without batch norm and dropout. On eight "
     "GPUs, each takes the mean loss of its 32 of these 256 images, and a library *averages* the "
     "gradients. Which training is this?",
@@ -238,32 +264,6 @@ SAME_TRAINING = Question(
         ),
     ),
     objectives=(2,),
-)
-
-WHICH_GPU = Question(
-    id="06.q2",
-    question="A training on eight GPUs, two per machine, is slow. The one all-reduce of each "
-    "step takes 310 ms on GPUs 0 to 5, and 12 ms on GPUs 6 and 7. What do you look at first?",
-    options=(
-        Option(
-            "the network of the first three machines",
-            reply="If it were slow, GPUs 6 and 7 would wait for the sum as well. They do not: when they "
-            "come, all others are there.",
-            belief="short-wait-is-good",
-        ),
-        Option(
-            "what GPUs 6 and 7 do before they call it",
-            reply="Both come 300 ms late, and the others wait: slow data, hot chips, another program. What "
-            "do the two share?",
-            right=True,
-        ),
-        Option(
-            "an all-reduce with fewer bytes for everyone",
-            reply="Once all are there, the sum takes 12 ms. Half of the bytes would save some 6 of 310 ms.",
-            belief="collective-time-is-transfer",
-        ),
-    ),
-    objectives=(3,),
 )
 
 NO_BROADCAST = Question(
@@ -292,11 +292,17 @@ NO_BROADCAST = Question(
     objectives=(5,),
 )
 
-EXERCISES = (SHARE, SAME_TRAINING, WHICH_GPU, WAIT_FIRST, NO_BROADCAST)
+EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST, NO_BROADCAST)
 
 PREDICTIONS = (
     Prediction(
         id="06.p1",
+        question="Six decimals of one rank's last loss at a rate of 0.4?",
+        objectives=(2,),
+        targets=("ranks-multiply-the-step",),
+    ),
+    Prediction(
+        id="06.p2",
         question="Which rank comes last?",
         objectives=(3,),
         targets=("short-wait-is-good",),
