@@ -1,4 +1,4 @@
-"""Data parallelism by hand: trains a network on data/digits.npz, which lies beside this file.
+"""Data parallelism by hand: trains a network on data/digits.npz, beside this file.
 
 Start it with one of these:
 
@@ -13,11 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
-
-BATCH, STEPS = 128, 60
 
 torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
@@ -29,15 +26,16 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
-batches = [draw.choice(len(images), BATCH, replace=False) for _ in range(STEPS)]
+batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]  # 60 batches of 128
 
 
 # %%
-def train(team, rate):
+def train(team, rate=0.4):
     """Train a network on all ranks of `team`; return it, and the loss of every batch."""
     torch.manual_seed(team.rank)  # each rank draws weights of its own …
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    broadcast_weights(team, model)  # 1 … and all get rank 0's
+    for weights in model.parameters():
+        team.Bcast(weights.data.numpy())  # 1 … and all get rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
@@ -45,42 +43,14 @@ def train(team, rate):
         optimizer.zero_grad()
         loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
         loss.backward()
-        sum_gradients(team, model)  # 4 the gradients of all ranks, added
+        for weights in model.parameters():
+            team.Allreduce(MPI.IN_PLACE, weights.grad.numpy())  # 4 the gradients of all ranks, added
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 the losses of all ranks, added
-    return model, losses
-
-
-# %%
-def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
-    """The memory of a dense tensor as a flat array for MPI: no copy. All ranks must use one layout."""
-    return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
-
-
-# %%
-def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Overwrite all weights and buffers (numbers that no gradient changes) with those of rank 0."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        comm.Bcast(numbers(tensor), root=0)
-
-
-# %%
-def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Sum the gradients over all ranks, in place; a parameter that a rank did not use counts as zeros."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            comm.Allreduce(MPI.IN_PLACE, numbers(parameter.grad))
-
-
-# %%
-def report(team, rate=1.0):
-    """Train on all ranks of `team`; rank 0 prints the losses and the new images read correctly."""
-    model, losses = train(team, rate)
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
+    return model, losses
 
 
 # %%
@@ -92,4 +62,4 @@ def share_of_loss(outputs, targets, batch_size):
 
 # %%
 if __name__ == "__main__":
-    report(comm)
+    train(comm)
