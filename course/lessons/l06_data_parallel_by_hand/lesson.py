@@ -166,14 +166,14 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A sum is complete when the last rank has brought its part. Let ranks sleep 0, 20, 40 or 80 ms before it, by a secret draw.
+# A sum is complete when the last rank has brought its part. Let ranks sleep 0, 100, 200 or 400 ms before it, by a secret draw.
 # The rank that sleeps longest is the **straggler**. Each rank measures its time in `allreduce`:
 
 # %%
 # %%px
 import time
 
-delays = comm.bcast(np.random.default_rng().permutation([0, 0.02, 0.04, 0.08]))  # rank 0 draws
+delays = comm.bcast(np.random.default_rng().permutation([0, 0.1, 0.2, 0.4]))  # rank 0 draws
 comm.Barrier()
 time.sleep(delays[comm.rank])
 began = MPI.Wtime()
@@ -196,10 +196,10 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # <details><summary>Open after you have run the cell</summary>
 #
 # ```
-#  0 ms late   ░░░░░░░░░░░░░░░░░░░░ sum
-# 20 ms late   ·····░░░░░░░░░░░░░░░ sum     · asleep
-# 40 ms late   ··········░░░░░░░░░░ sum     ░ waiting in allreduce
-# 80 ms late   ···················· sum
+#   0 ms late   ░░░░░░░░░░░░░░░░░░░░ sum
+# 100 ms late   ·····░░░░░░░░░░░░░░░ sum     · asleep
+# 200 ms late   ··········░░░░░░░░░░ sum     ░ waiting in allreduce
+# 400 ms late   ···················· sum
 # ```
 #
 # The *shortest* bar: when the straggler comes, all others are there. The longest bar is the punctual rank's. A faster network would hardly shorten it.
@@ -406,7 +406,7 @@ if pair.rank == 0:
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But the straggler's gradient is **stale**: since it
 # fetched the weights, others have updated them. **Staleness** counts those updates.
 #
-# Three equal workers train: each sleeps 20 ms before a batch. In a second run, worker 3 sleeps 200 ms. **Vote:** the staleness of its gradients is then mostly (a) 2,
+# Three equal workers train: each sleeps 40 ms before a batch. In a second run, worker 3 sleeps 400 ms. **Vote:** the staleness of its gradients is then mostly (a) 2,
 # one update by each of the others, (b) 5 to 10, (c) 11 or more.
 
 # %%
@@ -433,13 +433,13 @@ def with_a_server(count, seconds):
     return [staleness for worker, staleness in updates if worker == 3]
 
 
-equal = with_a_server(12, 0.02)
-slower = with_a_server(12, 0.2) if comm.rank == 3 else with_a_server(150, 0.02)
+equal = with_a_server(12, 0.04)
+slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)
 
 # %% tags=["nbval-ignore-output"]
 BINS = {"0 to 1": range(2), "2 to 4": range(2, 5), "5 to 10": range(5, 11), "11 or more": range(11, 10**6)}
 gradients = []
-for run, name in (("equal", "20 ms, as all"), ("slower", "200 ms")):
+for run, name in (("equal", "40 ms, as all"), ("slower", "400 ms")):
     print(f"worker 3 sleeps {name}: staleness {cluster[0][run]}")
     for group, members in BINS.items():
         labels = {"staleness of worker 3's gradients": group, "sleeps": name}
