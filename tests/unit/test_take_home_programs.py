@@ -105,13 +105,3 @@ def test_every_lesson_of_the_laboratory_but_an_elective_has_its_program() -> Non
 )
 def test_a_program_prints_the_same_numbers_on_any_number_of_ranks(program: Path, size: int) -> None:
     assert printed(program, size) == printed(program, 1)
-
-
-@pytest.mark.parametrize("name", ["course", "course_lib.measure", "mpi_classroom.launch"])
-def test_a_program_that_imports_ours_fails_there(tmp_path: Path, name: str) -> None:
-    for text, code in ((f"import {name}\n", 1), ("import json\n", 0)):
-        (tmp_path / "program.py").write_text(text)
-        command = [sys.executable, str(RUNNER), str(tmp_path / "program.py")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == code, done.stderr
-        assert ("No module named" in done.stderr) == bool(code)

@@ -32,6 +32,12 @@ def first() -> LessonSource:
 # -------------------------------------------------------------------- a page of a lesson
 
 
+def test_every_page_of_a_lesson_is_complete() -> None:
+    pages = sorted((GUIDE / "lessons").glob("*.md"))
+    assert len(pages) == len(SOURCES)
+    assert [lack for page in pages for lack in guide.lacking(page.read_text())] == []
+
+
 def test_the_letters_are_those_that_the_learner_sees(first: LessonSource) -> None:
     text = guide.answers(first)
     letter = re.search(r"00.q1 [*]+(.)", text)[1]  # type: ignore[index]
