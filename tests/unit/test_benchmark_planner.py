@@ -1,4 +1,4 @@
-"""The planner's validation: what was drawn, what counts as a right choice, and what is published."""
+"""The planner's validation: what was drawn, what counts as a right choice, and what is committed."""
 
 import json
 from dataclasses import fields, replace
@@ -19,7 +19,6 @@ from course.lessons.l16_choose_your_strategy.planner.memory import memory_of
 from course.paths import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
-LESSON = ROOT / "course" / "lessons" / "l16_choose_your_strategy" / "lesson.py"
 FIELDS = [field.name for field in fields(Outcome)]
 
 
@@ -61,7 +60,7 @@ def test_the_verdicts_count_what_missed() -> None:
     assert by_ranks([(one, found)]) == {"all": said, f"{one.ranks} ranks": said}
 
 
-def test_the_committed_result_is_what_lesson_16_says_of_it() -> None:
+def test_the_committed_claims_are_counted_from_the_committed_plans() -> None:
     result = json.loads((RESULTS / "planner_validation.json").read_text())
     drawn = committed()
     pairs = [
@@ -73,15 +72,6 @@ def test_the_committed_result_is_what_lesson_16_says_of_it() -> None:
     ]
     assert by_ranks(pairs) == result["claims"]
     assert [each["plan"] for each in result["plans"]] == [plan.name for one in drawn for plan in one.plans]
-    said, text = result["claims"]["all"], " ".join(LESSON.read_text().replace("\n# ", " ").split())
-    for words in (
-        f"committed {said['configurations']} small Transformers",
-        f"For {said['memory_within_15_percent']} of these {said['plans']} plans",
-        f"median error of seconds was {said['seconds_median_error']:.0%}".replace("%", " %"),
-        f"In {said['right_choices']} of {said['configurations']}",
-        f"by {said['memory_worst']:.1%}".replace("%", " %"),
-    ):
-        assert words in text
 
 
 def test_the_memory_formula_of_today_is_near_every_measured_memory() -> None:

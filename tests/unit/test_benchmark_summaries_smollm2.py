@@ -1,4 +1,4 @@
-"""The benchmark of SmolLM2 on real news: padding changes no summary, its loss is the model's, its record adds up."""
+"""The benchmark of SmolLM2 on real news: padding changes nothing, its loss is the model's."""
 
 import json
 from typing import Any

@@ -78,10 +78,8 @@ def test_the_installer_reads_on_old_pythons_and_imports_the_standard_library_alo
             GLIBC,
             r"is for linux-x86_64, and this machine is linux-aarch64\. Ask for .*",
         ),
-        ("macos-x86_64", "3.11", GLIBC, r"no files for Macs with Intel processors"),
         ("windows-x86_64", "3.11", GLIBC, r"inside WSL2"),
         ("linux-x86_64", "3.11", ("glibc", "2.17"), r"glibc 2\.28 or newer, and this one has glibc 2\.17"),
-        ("linux-x86_64", "3.11", ("", ""), r"and this one has another C library"),
     ],
 )
 def test_a_wrong_machine_is_one_sentence(system: str, python: str, libc: tuple, sentence: str) -> None:
@@ -116,13 +114,11 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(
             lambda path: path.write_bytes(b"two" * 1000),
             "wheels/one.whl is missing or damaged",
         ),
-        ("wheels/one.whl", Path.unlink, "wheels/one.whl is missing or damaged"),
         (
             "course.zip",
             lambda path: path.write_bytes(path.read_bytes()[:-1]),
             "course.zip is missing or damaged",
         ),
-        ("bundle.json", lambda path: path.write_text("{"), "bundle.json is missing or damaged"),
         ("sha256.txt", Path.unlink, "sha256.txt is missing or damaged"),
         (
             "sha256.txt",
