@@ -15,7 +15,6 @@ from course.paths import ROOT
 RARELY = (
     "allreduce",
     "deepspeed",
-    "deepspeed_cifar",
     "pipeline",
     "spatial",
     "synthetic",
