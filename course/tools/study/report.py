@@ -2,7 +2,7 @@
 
     page(study)    the whole page as text
 
-Every sentence about a result is chosen from the measurements; a study without a part has no section for it.
+A study without a part has no section for it.
 """
 
 import base64
@@ -14,15 +14,13 @@ from typing import Any
 from course.lessons.l07_ddp_on_mnist import study_pictures as pictures
 from course.lessons.l07_ddp_on_mnist.study_published import REMARKS, SOURCE, TABLE, Published
 from course.lessons.l07_ddp_on_mnist.study_results import (
-    FIXED,
-    GLOBAL,
     MEASURED,
     OVERSUBSCRIBED,
     REPLAYED,
     Study,
 )
 from course.lessons.l07_ddp_on_mnist.study_tables import NAMES, Final, Timing, finals, timings
-from mpi_classroom.figures import Picture, say_seconds
+from mpi_classroom.figures import Picture
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; padding: 1.5rem;
@@ -48,7 +46,7 @@ img { width: 100%; height: auto; }
 
 def page(study: Study) -> str:
     """The report of `study` as one HTML file."""
-    body = [header(study), *findings(study), *time_section(study), *thread_section(study)]
+    body = [header(study), *time_section(study), *thread_section(study)]
     body += [*accuracy_section(study), *remarks()]
     title = "The measured study: data parallelism on MNIST"
     return (
@@ -87,72 +85,6 @@ def host_lines(machine: Mapping[str, Any]) -> Iterator[str]:
         speed = machine.get("link_mbit_per_s")
         measured = f"; a message of 1 MiB went from host to host at {speed:g} Mbit/s" if speed else ""
         yield f"Ranks on {machine['hosts']}. Network: {machine['link']}{measured}."
-
-
-# ---------------------------------------------------------------- findings
-
-
-def findings(study: Study) -> Iterator[str]:
-    """What came out, in a few sentences."""
-    findings = [*time_findings(timings(study.rows)), *accuracy_findings(finals(study.rows))]
-    if findings:
-        yield (
-            "<h2>What came out</h2>\n<ul>"
-            + "".join(f"<li>{html.escape(one)}</li>" for one in findings)
-            + "</ul>"
-        )
-
-
-def time_findings(found: Sequence[Timing]) -> Iterator[str]:
-    """For each model the fastest way, and how far the replay is from what it replays."""
-    for model in dict.fromkeys(one.model for one in found):
-        ours = [one for one in found if one.model == model]
-        measured = [one for one in ours if one.label == MEASURED]
-        if measured:
-            best = min(measured, key=lambda one: one.epoch_seconds)
-            yield f"{model}: {fastest(best)}."
-        for one in ours:
-            same = [other for other in measured if (other.engine, other.ranks) == (one.engine, one.ranks)]
-            if one.label == REPLAYED and same:
-                off = one.epoch_seconds / same[0].epoch_seconds - 1
-                longer = "longer" if off >= 0 else "shorter"
-                yield f"{model}: replayed, {one.ranks} ranks take {abs(off):.0%} {longer} than measured."
-
-
-def fastest(best: Timing) -> str:
-    """The speed-up of the fastest way, and what it still lost."""
-    seconds = f"{say_seconds(best.epoch_seconds)} per epoch"
-    if best.ranks * best.threads == 1:
-        return f"with a core for each, nothing was faster than one thread of one process: {seconds}"
-    speedup = f", a speed-up of {best.speedup:.2f} over one thread" if best.speedup else ""
-    lost = f"; {best.wait:.1%} of the time went into waiting, {best.transfer:.1%} into transfer"
-    return f"fastest, with a core for each: {best.name}, {seconds}{speedup}{lost if best.ranks > 1 else ''}"
-
-
-def accuracy_findings(found: Sequence[Final]) -> Iterator[str]:
-    """What ranks, batch and learning rate do to the accuracy."""
-    for model in dict.fromkeys(one.model for one in found):
-        ours = [one for one in found if one.model == model]
-        kept = [one for one in ours if (one.batch_rule, one.rate_rule) == (GLOBAL, FIXED)]
-        if not kept:
-            continue
-        means = [100 * one.mean for one in kept]
-        on = ", ".join(str(one.ranks) for one in kept)
-        yield (
-            f"{model}: with the same global batch the mean accuracies on {on} ranks lie within "
-            f"{max(means) - min(means):.2f} points, from {min(means):.2f} % to {max(means):.2f} %."
-        )
-        for one in ours:
-            if one not in kept and one.ranks == max(other.ranks for other in ours if other.rule == one.rule):
-                yield (
-                    f"{model}: with the {one.rule}, {one.ranks} ranks train with batches of {one.batch_size} "
-                    f"and end at {100 * one.mean:.2f} %, {points(one.mean - kept[0].mean)}."
-                )
-
-
-def points(change: float) -> str:
-    """A change of accuracy in words."""
-    return f"{abs(100 * change):.2f} points {'higher' if change > 0 else 'lower'}"
 
 
 # ---------------------------------------------------------------- sections

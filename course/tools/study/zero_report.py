@@ -1,4 +1,4 @@
-"""The report of `course study --zero`: one HTML file with a table and figures; every sentence is measured."""
+"""The report of `course study --zero`: one HTML file with a table and figures."""
 
 import html
 from collections.abc import Iterator, Sequence
@@ -26,11 +26,10 @@ def zero_page(rows: Sequence[ZeroRow], about: dict[str, Any]) -> str:
 
 
 def sections(rows: Sequence[ZeroRow]) -> Iterator[str]:
-    """For each model that was trained: what came out, the table, the figures."""
+    """For each model that was trained: the table, the figures."""
     for model in dict.fromkeys(model_of(row) for row in rows):
         ours = [row for row in rows if model_of(row) == model]
-        yield f"<h2>{html.escape(model)}</h2>\n<ul>"
-        yield "".join(f"<li>{html.escape(one)}</li>" for one in findings(ours)) + "</ul>"
+        yield f"<h2>{html.escape(model)}</h2>"
         yield "<p>" + (
             "Bytes of one rank, that with the most. Held: counted between two steps, tensor by tensor. Peak: "
             "of the whole process, above what it had before the model was built; activations, buffers and "
@@ -47,24 +46,6 @@ def model_of(row: ZeroRow) -> str:
         f"A Transformer of width {row.width} with {row.layers} layers, {row.parameters / 1e6:.2f} M"
         f" parameters, {row.batch} sequences of {row.length} tokens per rank"
     )
-
-
-def findings(rows: Sequence[ZeroRow]) -> Iterator[str]:
-    """What came out, in a few sentences."""
-    most = max(row.ranks for row in rows)
-    held = {row.stage: largest(rows, row.stage, most).held.total for row in rows if row.ranks == most}
-    if {0, 3} <= held.keys() and most > 1:
-        yield (
-            f"On {most} ranks, stage 3 holds {held[3] / held[0]:.0%} of what data parallelism holds;"
-            f" 1 rank in {most} is {1 / most:.0%}."
-        )
-    off = max(abs(row.held.total / row.formula_bytes - 1) for row in rows)
-    yield f"What is held is within {100 * off:.2g} % of the formula in all {len(cases_of(rows))} cases."
-    losses = [
-        [row.loss for row in rows if row.ranks == ranks] for ranks in dict.fromkeys(row.ranks for row in rows)
-    ]
-    apart = max(max(each) - min(each) for each in losses)
-    yield f"On the same ranks the losses of all stages agree to {apart:.1g}: they are the same training."
 
 
 def largest(rows: Sequence[ZeroRow], stage: int, ranks: int) -> ZeroRow:

@@ -136,49 +136,6 @@ def test_a_full_disk_during_a_reset_leaves_the_learners_work_where_it_was(source
     ]
 
 
-def of_the_second_edition(mine, work="my work"):
-    """Make the copy one that the second edition made, of another text, with a learner's work in it."""
-    copy = nbformat.read(mine, as_version=4)
-    del copy.metadata.course["edition"]
-    copy.metadata.course["version"] = "0123456789abcdef"
-    copy.cells[1].source = work
-    nbformat.write(copy, mine)
-    return mine.read_bytes()
-
-
-def test_a_copy_of_the_second_edition_is_kept_beside_the_new_lesson_and_told_once(source, target):
-    update_copies(source, target)
-    mine = target / "04_collectives.ipynb"
-    fresh, old = mine.read_bytes(), of_the_second_edition(mine)
-    assert update_copies(source, target).sentences() == [
-        "The lessons are new. Your copies of the second edition: 04_collectives.second-edition.ipynb."
-    ]
-    assert mine.read_bytes() == fresh
-    assert (target / "04_collectives.second-edition.ipynb").read_bytes() == old
-    assert update_copies(source, target).sentences() == []
-
-
-def test_nothing_that_was_kept_aside_is_overwritten(source, target):
-    update_copies(source, target)
-    for work in ("first", "second"):
-        of_the_second_edition(target / "04_collectives.ipynb", work)
-        update_copies(source, target)
-    names = ("04_collectives.second-edition.ipynb", "04_collectives.second-edition-2.ipynb")
-    kept = [nbformat.read(target / name, as_version=4).cells[1].source for name in names]
-    assert kept == ["first", "second"]
-
-
-def test_a_copy_of_a_lesson_that_no_edition_has_changed_stays_where_it_is(source, target):
-    update_copies(source, target)
-    mine = target / "04_collectives.ipynb"
-    copy = nbformat.read(mine, as_version=4)
-    del copy.metadata.course["edition"]
-    copy.cells[1].source = "my work"
-    nbformat.write(copy, mine)
-    assert update_copies(source, target).sentences() == []
-    assert "my work" in mine.read_text()
-
-
 def test_code_starts_with_the_data_and_without_programs(source, target):
     (source / "code" / "data").mkdir(parents=True)
     (source / "code" / "06_by_hand.py").write_text("print()")
