@@ -14,7 +14,6 @@ from course.paths import ROOT
 
 RARELY = (
     "allreduce",
-    "deepspeed",
     "pipeline",
     "spatial",
     "synthetic",
