@@ -72,6 +72,7 @@ def test_a_test_that_hangs_is_ended_at_its_deadline_with_every_stack(tmp_path: P
     assert len(re.findall(r"rank \d stands at.*\n.*test_it\.py\", line 6 in test_it", output)) == 2
 
 
+@pytest.mark.slow
 def test_a_file_that_one_rank_does_not_come_to_the_end_of_ends_the_session_with_every_stack(tmp_path: Path):
     body = "import os, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n    time.sleep(1000)\n"
     code, output = run(tmp_path, body, "4.0")

@@ -116,6 +116,7 @@ def free_port() -> str:
     return output_of([sys.executable, "-c", free], os.environ, timeout=TIMEOUT)
 
 
+@pytest.mark.slow
 def test_without_a_gpu_one_sentence_says_so() -> None:
     command = mpiexec_command(2, [*PYTHON, "--device", "cuda"])
     given = environment() | {"CUDA_VISIBLE_DEVICES": ""}
