@@ -4,8 +4,7 @@ Two stages on two ranks, with the same cut, micro-batches and loss, alternate in
 width 512, length 128, a batch of 8 sequences as 8 micro-batches of one. PyTorch's pipelining also runs over
 the course's MPI backend, to separate messages from the rest; the plain pipeline shows the effect of the
 optimisations of `course_lib.fast`; and the uncut model runs in one process, on one thread and on as many as
-there are cores. The prediction is fed with the times of the single actions of that step. And four ranks count
-how many micro-batches they hold.
+there are cores. The prediction is fed with the times of the single actions of that step.
 
     python -m benchmarks.pipeline [--quick] [--json FILE]
 """
@@ -42,7 +41,6 @@ PEERS = {
     "mpi4py": "torch.distributed.pipelining, mpi4py",
     "plain": "the plain pipeline",
 }
-PEAK_RANKS = 4
 
 Work = Callable[[], object]
 
@@ -56,16 +54,16 @@ def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
 
-def build(blocks: int = BLOCKS, width: int = WIDTH, length: int = LENGTH) -> tuple[nn.Sequential, Batch]:
+def build(blocks: int = BLOCKS) -> tuple[nn.Sequential, Batch]:
     """The uncut model, and a batch of 8 sequences."""
     import torch
 
     from course_lib.training.loop import Batch
     from course_lib.training.transformer import build_transformer
 
-    sizes = {"vocabulary": VOCABULARY, "length": length, "width": width, "heads": HEADS, "layers": blocks}
-    tokens = torch.randint(VOCABULARY, (MICROBATCHES, length + 1), generator=torch.Generator().manual_seed(0))
-    batch = Batch(tokens[:, :-1], tokens[:, 1:], MICROBATCHES * length)
+    sizes = {"vocabulary": VOCABULARY, "length": LENGTH, "width": WIDTH, "heads": HEADS, "layers": blocks}
+    tokens = torch.randint(VOCABULARY, (MICROBATCHES, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+    batch = Batch(tokens[:, :-1], tokens[:, 1:], MICROBATCHES * LENGTH)
     return build_transformer(**sizes, seed=0).stack(), batch
 
 
@@ -198,25 +196,6 @@ def predict(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, dict[str
     return {name: {who: values[1:] for who, values in both.items()} for name, both in found.items()}
 
 
-def peaks(comm: MPI.Intracomm) -> dict[str, list[int]]:
-    """The most micro-batches that each rank held, counted while it ran."""
-    import torch
-
-    from course_lib.fast.pipeline import run_schedule
-    from course_lib.parallel.pipeline import split_batch, split_layers
-    from course_lib.theory import schedules
-
-    torch.set_num_threads(1)
-    model, batch = build(blocks=PEAK_RANKS, width=32, length=8)
-    stage = {(0, comm.rank): split_layers(model, comm.size)[comm.rank]}
-    held = {}
-    for name in NAMES:
-        schedule = getattr(schedules, name)(comm.size, MICROBATCHES)
-        step = run_schedule(comm, schedule, stage, token_loss, split_batch(batch, MICROBATCHES))
-        held[name] = comm.allgather(step.peak_activations)
-    return held
-
-
 # ---------------------------------------------------------------- rows
 
 
@@ -226,11 +205,7 @@ def measure(quick: bool) -> list[Row]:
     times = on_ranks(RANKS, race, timeout=900, rounds=rounds, blocks=blocks)
     predicted = on_ranks(RANKS, predict, timeout=600, rounds=rounds, blocks=blocks)
     model = f"Transformer (width {WIDTH}, length {LENGTH}, {blocks} blocks)"
-    return [
-        *race_rows(times, model),
-        *prediction_rows(predicted),
-        *peak_rows(on_ranks(PEAK_RANKS, peaks, timeout=120)),
-    ]
+    return [*race_rows(times, model), *prediction_rows(predicted)]
 
 
 def race_rows(times: Mapping[str, list[float]], model: str) -> list[Row]:
@@ -260,25 +235,6 @@ def prediction_rows(predicted: Mapping[str, Mapping[str, list[float]]]) -> list[
         case, peer = f"{said}, what simulate() is off by", "what it may be off by"
         rows.append(Row(case, RANKS, off.median, ACCURACY, peer, ratio, "%", "lower", off.spread, 0.0))
     return rows
-
-
-def peak_rows(held: Mapping[str, list[int]]) -> list[Row]:
-    """What each rank held at most with 1F1B, beside GPipe."""
-    return [
-        Row(
-            f"1F1B, micro-batches held by rank {rank} of {PEAK_RANKS}",
-            PEAK_RANKS,
-            float(ours),
-            float(theirs),
-            "GPipe",
-            theirs / ours,
-            "micro-batches",
-            "lower",
-            0.0,
-            0.0,
-        )
-        for rank, (ours, theirs) in enumerate(zip(held["one_f_one_b"], held["gpipe"], strict=True))
-    ]
 
 
 if __name__ == "__main__":

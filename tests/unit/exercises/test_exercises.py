@@ -28,8 +28,8 @@ WRONG = [(exercise, number) for exercise in EXERCISES for number in range(len(ex
 ATTEMPTED = [(each, number) for each, number in WRONG if each.wrong[number].source != each.stub]
 LATE = {exercise.id for exercise in EXERCISES if exercise.imports}  # torch takes seconds to import
 
-# A wrong answer for each kind of verdict that the batch gives in other words; jobs of their own, as a learner's,
-# check them, in `make test` those of LIVE.
+# A wrong answer for each kind of verdict that the batch gives in other words. A job of its own, as a
+# learner's, checks it; `make test` checks those of LIVE.
 KINDS = {
     ("01.1", 1): "a circle of sends",
     ("01.1", 2): "a circle of receives",
