@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import nbformat
 import psutil
@@ -16,6 +15,7 @@ from course import doctor, paths
 from course.tools import cli, jupyter
 from mpi_classroom import leftovers, processes
 from mpi_classroom.check import Check
+from tests.waiting import until
 
 # The same command on the lessons of a test.
 PROGRAM = """
@@ -61,18 +61,10 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return result
-
-
 def kernel_of(home):
     """The pid of the kernel, once the slow cell runs."""
     started = home / "notebooks" / "started"
-    return int(wait_for(lambda: started.exists() and started.read_text()))
+    return int(until(lambda: started.exists() and started.read_text()))
 
 
 def alive(pid):

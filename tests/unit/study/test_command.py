@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -16,6 +15,7 @@ from course.lessons.l07_ddp_on_mnist.study_results import MEASUREMENTS, REPORT, 
 from course.tools import cli
 from mpi_classroom.leftovers import RUN
 from mpi_classroom.processes import marked_processes
+from tests.waiting import until
 
 # The same command, with a study of seconds.
 PROGRAM = """
@@ -42,14 +42,6 @@ def start(folder, *arguments):
     )
 
 
-def wait_for(condition, seconds=250):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-    return result
-
-
 def ranks_of(process):
     """The Python processes that mpiexec has started for this study."""
     try:
@@ -73,8 +65,8 @@ def lines_of(folder):
 @pytest.mark.slow
 def test_a_study_survives_a_killed_rank_and_an_interrupt_and_measures_nothing_twice(tmp_path):
     killed = start(tmp_path)
-    wait_for(lambda: len(lines_of(tmp_path)) >= 2)
-    wait_for(lambda: ranks_of(killed)[1:])[0].kill()
+    until(lambda: len(lines_of(tmp_path)) >= 2, 250)
+    until(lambda: ranks_of(killed)[1:], 250)[0].kill()
     output, _ = killed.communicate(timeout=250)
     assert killed.returncode == 1
     (sentence,) = [line for line in output.splitlines() if line.startswith("course: ")]
@@ -87,7 +79,7 @@ def test_a_study_survives_a_killed_rank_and_an_interrupt_and_measures_nothing_tw
     first = lines_of(tmp_path)
 
     stopped = start(tmp_path)
-    wait_for(lambda: ranks_of(stopped))
+    until(lambda: ranks_of(stopped), 250)
     stopped.send_signal(signal.SIGINT)
     output, _ = stopped.communicate(timeout=250)
     assert stopped.returncode == 130
