@@ -67,8 +67,20 @@ def works(notebook: Notebook) -> None:
     assert after.error == ""
 
 
-INTERRUPTS = {"two interrupts at once", "more interrupts while the ranks are replaced"}
-SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, *(broken.name for broken in RARE)} - LIVE
+# Siblings of others that run live in `make test`.
+SIBLINGS = {
+    "two interrupts at once",
+    "more interrupts while the ranks are replaced",
+    "rank 2 raises after a collective",
+    "rank 3 raises after a collective",
+    "a broadcast in which every rank is the root, so that nobody waits",
+    "a sum on one member of a part and a maximum on the other",
+    "a test with naps between, while another rank raises",
+    "a raise before a receive, after the send",
+    "ZeRO-3: a forward pass that one rank skips",
+    "gradient buckets: a backward pass that one rank skips",
+}
+SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *SIBLINGS, *(broken.name for broken in RARE)} - LIVE
 # Siblings of others that run live, with a snapshot too; the ranks import torch for each.
 SELDOM = {
     "an asynchronous collective of torch.distributed that one rank skips",
