@@ -121,11 +121,6 @@ def twice(content: dict[str, Any]) -> None:
     content["tensors"]["exp_avg"].append(content["tensors"]["exp_avg"][0])
 
 
-def too_long(content: dict[str, Any]) -> None:
-    name, start, values = content["tensors"]["exp_avg"][0]
-    content["tensors"]["exp_avg"][0] = (name, start, torch.cat([values, values]))
-
-
 def two_dtypes(content: dict[str, Any]) -> None:
     name, _, values = content["tensors"]["weights"][0]
     content["tensors"]["weights"][0:1] = [(name, 0, values[:8].clone()), (name, 8, values[8:].double())]
