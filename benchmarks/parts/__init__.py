@@ -1,1 +1,1 @@
-"""What single benchmarks compute with: the model of a link."""
+"""What single benchmarks compute with: models of a link and of DeepSpeed."""

@@ -14,6 +14,7 @@ from course.paths import ROOT
 
 RARELY = (
     "allreduce",
+    "deepspeed",
     "pipeline",
     "spatial",
     "synthetic",
