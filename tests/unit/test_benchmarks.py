@@ -15,6 +15,7 @@ from course.paths import ROOT
 RARELY = (
     "allreduce",
     "deepspeed",
+    "deepspeed_cifar",
     "pipeline",
     "spatial",
     "synthetic",

@@ -1,0 +1,329 @@
+"""CIFAR-10 with DeepSpeed on two ranks, ZeRO-2, beside one process: accuracy, curves and CPU seconds.
+
+Both train the same net on the same global batches, from the same weights, with AdamW, shifted and mirrored
+images, and a learning rate that climbs for a quarter of the updates and then falls to 0. The small net of
+DeepSpeed's own example is trained in the same way beside them. A seed stands for weights, order and shifts.
+
+With the real images (COURSE_DATA), all train on the first four batches. data_batch_5 is the validation set:
+it chose every setting. The test images are scored once per seed, at the end: those of CIFAR-10 if they
+are there, else those in the file that --test names, in the binary version of CIFAR-10.
+
+    python -m benchmarks.deepspeed_cifar [--quick] [--seed 0] [--test FILE] [--json FILE]
+
+It takes minutes per seed. With --seed, the other seeds' rows that are in FILE stay there. The losses and
+accuracies along the way go to NAME.curves.json beside FILE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.harness import Row, Timing, about_this_run, as_json, on_ranks, row, save, show
+from course_lib.parallel.deepspeed_config import Config, stage_config
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from course_lib.data.dataset import Dataset
+
+RANKS, STAGE, BATCH = 2, 2, 128
+SEEDS = (0, 1, 2)
+EPOCHS, FIFTH = 3, 10_000  # images in a batch of CIFAR-10
+RATES = {"convnet": 5e-3, "cifar": 2e-3}  # the highest learning rate of each net
+CLIMB = 0.25  # of the updates
+POINTS = 12  # of the loss, per epoch
+TITLE = "CIFAR-10: DeepSpeed on two ranks beside one process"
+MEAN = "mean over the seeds"
+TIMEOUT = 3600.0  # seconds for a training
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images to train on and to validate with, and those to test with once, if there are any."""
+
+    data: Dataset
+    test: Dataset | None
+
+    @property
+    def name(self) -> str:
+        """What is trained on and validated with."""
+        return f"{self.data.name}, {len(self.data.train_labels)} images"
+
+
+# ---------------------------------------------------------------- the rows
+
+
+def measure(quick: bool, seeds: Sequence[int], test: str | None) -> tuple[list[Row], list[dict[str, Any]]]:
+    """The rows of each seed, and the curves of its three trainings."""
+    sizes: dict[str, Any] = {"epochs": EPOCHS, "train": None, "test": None, "file": test}
+    if quick:
+        sizes |= {"epochs": 2, "train": 4_000, "test": 1_000}
+    rows, curves = [], []
+    for seed in seeds:
+        ours = on_ranks(RANKS, with_deepspeed, timeout=TIMEOUT, model="convnet", seed=seed, **sizes)
+        peer = on_ranks(1, in_one_process, timeout=TIMEOUT, model="convnet", seed=seed, **sizes)
+        small = on_ranks(RANKS, with_deepspeed, timeout=TIMEOUT, model="cifar", seed=seed, **sizes)
+        rows += seed_rows(ours, peer)
+        curves += [ours, peer, small]
+    return rows, curves
+
+
+def seed_rows(ours: dict[str, Any], peer: dict[str, Any]) -> list[Row]:
+    """Percent of the validation images and of the test images that are right, and CPU seconds per rank."""
+    case = f"{ours['data']}, {ours['epochs']} epochs, seed {ours['seed']}"
+    rows = [a_row(f"{case}, validation", ours["validation"][-1], peer["validation"][-1])]
+    if ours["test"] is not None:
+        rows.append(a_row(f"{case}, test", ours["test"], peer["test"]))
+    return [*rows, a_row(f"{case}, CPU time per rank", ours["cpu_seconds"], peer["cpu_seconds"], "s")]
+
+
+def a_row(case: str, ours: float, peer: float, unit: str = "% right") -> Row:
+    """A row of what was measured once."""
+    return row(case, RANKS, Timing(ours, 0.0), Timing(peer, 0.0), "one process", unit=unit)
+
+
+def with_means(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the seeds in order, and a mean of each kind of which there are several."""
+    seeds = sorted((each for each in rows if not each.case.startswith(MEAN)), key=lambda each: each.case)
+    kinds = {kind_of(each): [one for one in seeds if kind_of(one) == kind_of(each)] for each in seeds}
+    return [*seeds, *(mean_row(kind, alike) for kind, alike in kinds.items() if len(alike) > 1)]
+
+
+def kind_of(a_row: Row) -> str:
+    """What a row says of its seed: "validation", "test" or "CPU time per rank"."""
+    return a_row.case.rpartition(", ")[2]
+
+
+def mean_row(kind: str, rows: Sequence[Row]) -> Row:
+    """The mean of `rows`; the spread is that of the seeds."""
+    ours, peer = [each.ours for each in rows], [each.peer for each in rows]
+    mine, other = (Timing(statistics.mean(values), max(values) - min(values)) for values in (ours, peer))
+    return row(f"{MEAN}, {kind}", RANKS, mine, other, "one process", unit=rows[0].unit)
+
+
+# ---------------------------------------------------------------- on the ranks
+
+
+def with_deepspeed(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
+    """Train `model` with DeepSpeed on all ranks of `comm`: its curve."""
+    from course.lessons.l12_deepspeed_on_cifar.runs import score_whole
+    from course_lib.parallel.deepspeed_engine import deepspeed_step, deepspeed_world, end_engine, start_engine
+    from course_lib.training.loop import summed_cross_entropy
+    from course_lib.training.models import build
+
+    chosen = the_images(**images)
+    with deepspeed_world(comm):
+        engine = start_engine(
+            build(model, seed=seed), settings(model, comm.size, updates(chosen.data) * epochs)
+        )
+
+        def right(data: Dataset) -> float:
+            return score_whole(comm, engine, model, data, len(data.test_labels))
+
+        step = deepspeed_step(engine, summed_cross_entropy)
+        result = followed(f"DeepSpeed, ZeRO-{STAGE}", comm, model, seed, epochs, chosen, step, right)
+        end_engine(engine)
+    return result
+
+
+def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
+    """The same training without DeepSpeed and without ranks, on one core."""
+    import numpy as np
+    import torch
+
+    from course_lib.training.loop import Batch, evaluate, image_batches, make_step, summed_cross_entropy
+    from course_lib.training.models import build
+
+    torch.set_num_threads(1)  # one core, as each rank has
+    chosen, net = the_images(**images), build(model, seed=seed)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=RATES[model])
+    total = updates(chosen.data) * epochs
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: rate_factor(update, total))
+    plain = make_step(net, summed_cross_entropy, optimizer)
+
+    def step(batch: Batch) -> float:
+        loss = plain(batch)
+        schedule.step()
+        return loss
+
+    def right(data: Dataset) -> float:
+        order = np.array_split(np.arange(len(data.test_labels)), -(-len(data.test_labels) // 250))
+        batches = image_batches(data.test_images, data.test_labels, order)
+        return evaluate(net, summed_cross_entropy, batches).accuracy
+
+    return followed("one process", comm, model, seed, epochs, chosen, step, right)
+
+
+def followed(
+    how: str,
+    comm: MPI.Intracomm,
+    model: str,
+    seed: int,
+    epochs: int,
+    chosen: Images,
+    step: Callable[..., float],
+    right: Callable[[Dataset], float],
+) -> dict[str, Any]:
+    """Train with `step`, and return what is saved of it; the test images are scored once, at the end.
+
+    All ranks of `comm` call it. `right` is the share of a data set's test images that are right.
+    """
+    from course.lessons.l12_deepspeed_on_cifar.runs import follow
+
+    curve = follow(
+        comm,
+        step,
+        lambda: right(chosen.data),
+        chosen.data,
+        batch_size=BATCH,
+        epochs=epochs,
+        seed=seed,
+        augment=True,
+    )
+    every = max(1, updates(chosen.data) // POINTS)
+    return {
+        "data": chosen.name,
+        "model": model,
+        "how": how,
+        "ranks": comm.size,
+        "seed": seed,
+        "epochs": len(curve.accuracies),
+        "batch_size": BATCH,
+        "updates_per_epoch": updates(chosen.data),
+        "loss_every": every,
+        "losses": [round(value, 4) for value in means(curve.losses, every)],
+        "validation_images": len(chosen.data.test_labels),
+        "validation": [round(100 * value, 2) for value in curve.accuracies],
+        "test_images": len(chosen.test.test_labels) if chosen.test else 0,
+        "test": round(100 * right(chosen.test), 2) if chosen.test else None,
+        "cpu_seconds": round(curve.cpu_seconds, 1),
+    }
+
+
+def means(values: Sequence[float], every: int) -> list[float]:
+    """The means of each `every` values in a row, the last maybe of fewer."""
+    return [statistics.mean(values[start : start + every]) for start in range(0, len(values), every)]
+
+
+def climb_steps(total: int) -> int:
+    """Updates in which the learning rate climbs."""
+    return max(1, round(CLIMB * total))
+
+
+def rate_factor(update: int, total: int) -> float:
+    """What DeepSpeed's WarmupDecayLR makes of the learning rate: its first two updates have none."""
+    done, climb = max(0, update - 1), climb_steps(total)
+    return done / climb if done < climb else max(0.0, (total - done) / max(1, total - climb))
+
+
+def settings(model: str, ranks: int, total: int) -> Config:
+    """The configuration: the global batch is BATCH on any number of ranks."""
+    return stage_config(
+        STAGE,
+        ranks,
+        micro_batch=BATCH // ranks,
+        learning_rate=RATES[model],
+        warmup_steps=climb_steps(total),
+        total_steps=total,
+    )
+
+
+# ---------------------------------------------------------------- the images
+
+
+def the_images(train: int | None, test: int | None, file: str | None) -> Images:
+    """Images to train on, a fifth to validate with, and the test images: the first `train` and `test`.
+
+    Without the test batch of CIFAR-10, `load_cifar10` holds out data_batch_5: the fifth that is wanted.
+    """
+    from course_lib.data.cifar10 import load_cifar10
+
+    data = load_cifar10()
+    pixels, labels = data.train_images, data.train_labels
+    if data.real and len(labels) == 4 * FIFTH:
+        final, fifth = None, data
+    else:
+        start = 4 * len(labels) // 5
+        final, fifth = data, replace(data, test_images=pixels[start:], test_labels=labels[start:])
+        pixels, labels = pixels[:start], labels[:start]
+    fifth = replace(fifth, train_images=pixels, train_labels=labels)
+    if file:
+        final = read_test(Path(file), data)
+    return Images(shortened(fifth, train, test), final and shortened(final, train, test))
+
+
+def read_test(path: Path, data: Dataset) -> Dataset:
+    """`data` with the images at `path`, in the binary version of CIFAR-10, to test with."""
+    from course_lib.data.cifar10 import from_binary, split
+
+    images, labels = split(from_binary(path.read_bytes(), str(path)))
+    return replace(data, test_images=images, test_labels=labels)
+
+
+def shortened(data: Dataset, train: int | None, test: int | None) -> Dataset:
+    """The first `train` images to train on, and the first `test` to test with."""
+    return replace(
+        data,
+        train_images=data.train_images[:train],
+        train_labels=data.train_labels[:train],
+        test_images=data.test_images[:test],
+        test_labels=data.test_labels[:test],
+    )
+
+
+def updates(data: Dataset) -> int:
+    """Full batches in an epoch."""
+    return len(data.train_labels) // BATCH
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def main() -> None:
+    """Measure the seeds that were asked for, print all rows and save them."""
+    parser = argparse.ArgumentParser(description=TITLE)
+    parser.add_argument("--quick", action="store_true", help="few images and epochs, one seed")
+    parser.add_argument("--seed", type=int, action="append", help="this one only; may be given several times")
+    parser.add_argument("--test", metavar="IMAGES", help="test images, in the binary version of CIFAR-10")
+    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for standard output")
+    options = parser.parse_args()
+    seeds = options.seed or (SEEDS[:1] if options.quick else SEEDS)
+    path = Path(options.json) if options.json not in (None, "-") else None
+    rows_before = read_json(path) if path and options.seed else []
+    curves_before = read_json(curves_path(path)) if path and options.seed else []
+    new, curves = measure(options.quick, seeds, options.test)
+    cases = {each.case for each in new}
+    rows = with_means([*new, *(Row(**each) for each in rows_before if each["case"] not in cases)])
+    show(TITLE, rows, about_this_run())
+    if options.json == "-":
+        print(as_json([asdict(each) for each in rows]))
+    elif path:
+        save(path, rows, about_this_run())
+        others = [each for each in curves_before if each["seed"] not in seeds]
+        save_curves(path, sorted([*curves, *others], key=lambda each: each["seed"]))
+
+
+def save_curves(path: Path, curves: Sequence[dict[str, Any]]) -> None:
+    """The curves beside the rows at `path`, a line each."""
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in curves)
+    curves_path(path).write_text(f"[\n{lines}\n]\n")
+
+
+def curves_path(path: Path) -> Path:
+    """Where the curves of the rows at `path` are."""
+    return path.with_suffix(".curves.json")
+
+
+def read_json(path: Path) -> list[dict[str, Any]]:
+    """What was measured before; nothing where there is no file."""
+    return list(json.loads(path.read_text())) if path.exists() else []
+
+
+if __name__ == "__main__":
+    main()
