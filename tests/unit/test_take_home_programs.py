@@ -16,7 +16,6 @@ from tests.waiting import free_port
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 SLOW = ("12_train.py", "13_summarize.py")  # a process of them needs 1 GB, and some seconds to start
-QUICK = ("08_pipeline.py", "09_tensor.py", "10_halo.py", "11_zero.py")  # `make test` runs these
 RUNNER = ROOT / "tests" / "without_ours.py"
 # What depends on the number of ranks or on the clock, as patterns; all else that is printed is compared.
 DIFFERS: dict[str, tuple[str, ...]] = {
@@ -60,7 +59,6 @@ def printed(program: Path, size: int) -> str:
     return said
 
 
-@pytest.mark.slow
 def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
     program = NOTEBOOKS / "code" / "07_ddp.py"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -95,7 +93,7 @@ def test_every_lesson_of_the_laboratory_but_an_elective_has_its_program() -> Non
 @pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "program",
-    [pytest.param(each, marks=() if each.name in QUICK else pytest.mark.slow) for each in PROGRAMS],
+    [pytest.param(each, marks=pytest.mark.slow if each.name in SLOW else ()) for each in PROGRAMS],
     ids=lambda path: path.name,
 )
 def test_a_program_prints_the_same_numbers_on_any_number_of_ranks(program: Path, size: int) -> None:
