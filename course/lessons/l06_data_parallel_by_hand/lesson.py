@@ -308,7 +308,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # **How many messages should a step send?** `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**. A bucket's sum starts when its last
 # gradient is there.
 #
-# Let forward and backward take 1 again. On the next link each message costs 1/8, however short, and the bytes of a whole step cost 1 more. Messages travel one after the other.
+# Let forward and backward take 1 again. On the next link each message costs 1/4, however short, and the bytes of a whole step cost 1 more. Messages travel one after the other.
 # **Predict** the fastest: 12, 4 or 1 messages per step?
 
 # %%
@@ -317,7 +317,7 @@ from course_lib.parallel.gradient_buckets import GradientBuckets
 
 once = timed(pair, lambda: compute(plain))
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(pair, seconds=once / 8, gbit_per_s=8e-9 * nbytes / once)
+slow = slow_messages(pair, seconds=once / 4, gbit_per_s=8e-9 * nbytes / once)
 
 
 def bucketed(threshold):
@@ -339,7 +339,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages pay 1/8 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can travel while backward computes. Which
+# Twelve messages pay 1/4 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can travel while backward computes. Which
 # of these two wins depends on the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB for the first.
 #
 # </details>
