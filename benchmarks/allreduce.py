@@ -22,17 +22,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.comm.collectives import tree_broadcast
+from course_lib.comm.collectives import ring_allgather, scatter_allgather_broadcast, tree_broadcast
 from course_lib.comm.ping_pong import SIZES as FITTED
 from course_lib.comm.ping_pong import measure_ping_pong
 from course_lib.comm.timing import seconds_of_each
 from course_lib.fast.collectives import (
     PIECE_BYTES,
     recursive_doubling_allreduce,
-    ring_allgather,
     ring_allreduce,
     ring_reduce_scatter,
-    scatter_allgather_broadcast,
 )
 from course_lib.network import loopback
 from course_lib.theory.cost_model import (
@@ -91,7 +89,7 @@ COSTS: Mapping[str, tuple[str, Callable[[int, float], Cost]]] = {
 
 
 def ours(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
-    """Our collectives in their fast forms, on a full buffer, a shard to send and a shard to receive."""
+    """Our collectives, the fast forms of those that add: on a full buffer, a shard to send, one to receive."""
     buffer, shard, out = arrays
     works: dict[str, Work] = {
         "ring": lambda: ring_allreduce(comm, buffer),

@@ -6,8 +6,6 @@
     broadcast        tree, scatter + all-gather               0│a b     1│- -              both│a b
     reduce           tree                                     0│a       1│b                0│a+b    1│b
     scatter, gather  root sends, root receives                0│a b     1│-                0│a      1│b
-    all-to-all       pairwise                                 0│a0 a1   1│b0 b1            0│a0 b0  1│a1 b1
-    barrier          dissemination
 
 `0│a0 a1` means that rank 0 holds the chunks a0 and a1 of its array a; rank 1 holds those of b; `-` is a chunk
 that is yet to be received. Chunks are those of `np.array_split`; a shard is one chunk in an array of its own.
@@ -31,8 +29,8 @@ that benchmarks time.
 Sources: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
 experience" (2007); Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 MPICH" (2005); Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations"
-(2009); Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988); Kielmann and others,
-"MagPIe: MPI's collective communication operations for clustered wide area systems" (1999).
+(2009); Kielmann and others, "MagPIe: MPI's collective communication operations for clustered wide area
+systems" (1999).
 """
 
 from functools import cache
@@ -51,10 +49,11 @@ from course_lib.comm.buffers import (
     must_be_rank,
     must_match,
 )
+from course_lib.theory.partition import even_ranges
 
 # One tag per use of a message: a rank that calls a different collective never receives a message of this one.
 RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM, TREE_CHUNKS = range(4301, 4308)
-RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER, ALL_TO_ALL, BARRIER = range(4308, 4315)
+RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER = range(4308, 4313)
 
 # ------------------------------------------------------------------------------------ all-reduce
 
@@ -93,6 +92,11 @@ def distances(size: int) -> tuple[int, ...]:
     return tuple(2**k for k in range((size - 1).bit_length()))
 
 
+def chunks_of(array: Array, count: int) -> list[Array]:
+    """The chunks that `np.array_split(array, count)` returns, as views, without its 5 µs."""
+    return [array[chunk.start : chunk.stop] for chunk in even_ranges(len(array), count)]
+
+
 # ------------------------------------------------------------------ reduce-scatter and all-gather, each alone
 # here rank r ends with chunk r; inside ring_allreduce, with chunk r+1
 
@@ -106,7 +110,7 @@ def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
     must_be_numbers(out, "out", written=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = np.array_split(buffer, n)
+    chunks = chunks_of(buffer, n)
     must_match(out, "out", chunks[rank].shape, buffer.dtype)
     must_be_apart(buffer, out, "buffer and out")
     partial = chunks[(rank - 1) % n]
@@ -125,7 +129,7 @@ def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
     must_be_numbers(out, "out", written=True, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = np.array_split(out, n)
+    chunks = chunks_of(out, n)
     must_match(shard, "shard", chunks[rank].shape, out.dtype)
     chunks[rank][...] = shard
     for step in range(n - 1):
@@ -159,7 +163,7 @@ def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) ->
     must_be_rank(comm, root)
     n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size  # counted from the root
     data = flat(buffer, written=relative > 0)
-    chunks = np.array_split(data, n)
+    chunks = chunks_of(data, n)
     starts = [0, *accumulate(len(chunk) for chunk in chunks), *n * [len(data)]]
     # At the start of a round, each rank i from the root that is a multiple of 2*distance has the chunks i to
     # i+2*distance-1, and sends the upper half of them to rank i+distance. Where n is no power of two, indices
@@ -207,7 +211,7 @@ def scatter(comm: MPI.Comm, full: Array | None, shard: Array, root: int = 0) -> 
         return
     must_be_numbers(full, "full", written=False, split=True)
     assert full is not None  # refused above
-    chunks = np.array_split(full, comm.size)
+    chunks = chunks_of(full, comm.size)
     must_match(shard, "shard", chunks[root].shape, full.dtype)
     for rank, chunk in enumerate(chunks):
         if rank != root:
@@ -227,41 +231,10 @@ def gather(comm: MPI.Comm, shard: Array, full: Array | None, root: int = 0) -> N
         return
     must_be_numbers(full, "full", written=True, split=True)
     assert full is not None  # refused above
-    chunks = np.array_split(full, comm.size)
+    chunks = chunks_of(full, comm.size)
     must_match(shard, "shard", chunks[root].shape, full.dtype)
     chunks[root][...] = shard
     for rank, chunk in enumerate(chunks):
         if rank != root:
             comm.Recv(chunk, rank, GATHER, received := MPI.Status())
             must_be_filled(chunk, f"chunk {rank} of full", received)
-
-
-# ------------------------------------------------------------------------------------ everyone to everyone
-
-
-def pairwise_alltoall(comm: MPI.Comm, outgoing: Array, incoming: Array) -> None:
-    """Send chunk r of `outgoing` to rank r; `incoming` becomes the chunks from ranks 0, 1 …, in this order.
-
-    `outgoing` has the same length on every rank. So `incoming` is n times as long as this rank's own chunk;
-    when n divides the length, it is as long as `outgoing`.
-    """
-    must_be_numbers(outgoing, "outgoing", written=False, split=True)
-    n, rank = comm.size, comm.rank
-    chunks = np.array_split(outgoing, n)
-    length, *rest = chunks[rank].shape
-    must_match(incoming, "incoming", (n * length, *rest), outgoing.dtype)
-    must_be_apart(outgoing, incoming, "outgoing and incoming")
-    must_be_numbers(incoming, "incoming", written=True)
-    received = np.array_split(incoming, n)
-    received[rank][...] = chunks[rank]
-    for distance in range(1, n):  # in each round every rank sends to one rank and receives from one
-        to, source = (rank + distance) % n, (rank - distance) % n
-        comm.Sendrecv(chunks[to], to, ALL_TO_ALL, received[source], source, ALL_TO_ALL)
-
-
-def dissemination_barrier(comm: MPI.Comm) -> None:
-    """Return when all ranks have called it: after round k every rank has heard from 2^k ranks."""
-    nothing = np.empty(0, np.uint8)
-    for distance in distances(comm.size):
-        to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
-        comm.Sendrecv(nothing, to, BARRIER, nothing, source, BARRIER)

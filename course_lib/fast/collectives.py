@@ -1,8 +1,7 @@
-"""The collectives of `comm/collectives.py` that benchmarks time, with little Python and memory traffic.
+"""The collectives of `comm/collectives.py` that add, with little memory traffic; benchmarks time them.
 
     long messages     a chunk is summed in pieces of PIECE_BYTES: a received piece is added while the cache
                       holds it, and every piece is received into the same small block of memory
-    short messages    arrays are split without `np.array_split`, which takes 5 µs, longer than the message
     slow links        long arrays are sent in eager pieces, so that both directions of a link are busy: see
                       `_eager_ring_allreduce`
 
@@ -10,26 +9,21 @@ Numbers are added in the same order as in the plain forms, so the bits are equal
 more than two nodes, which `hierarchical_allreduce` sums by recursive doubling.
 """
 
-from itertools import accumulate
-
 import numpy as np
 from mpi4py import MPI
 
-from course_lib.comm.buffers import Array, flat, must_be_apart, must_be_numbers, must_be_rank, must_match
+from course_lib.comm.buffers import Array, flat, must_be_apart, must_be_numbers, must_match
 from course_lib.comm.collectives import (
     DOUBLING,
     FOLD,
-    RING_BROADCAST,
     RING_COPY,
     RING_PARTIAL_SUM,
-    RING_SHARD,
     RING_SUM,
-    TREE_CHUNKS,
+    chunks_of,
     distances,
     tree_broadcast,
     tree_reduce,
 )
-from course_lib.theory.partition import even_ranges
 
 PIECE_BYTES = 2**20  # as large as a common second-level cache
 # 60 KiB and a header are below 64 KiB, up to which Open MPI sends eagerly over TCP (`btl_tcp_eager_limit`).
@@ -42,7 +36,7 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place; each rank sends 2(n-1)/n of its bytes (Patarasuk & Yuan 2009)."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = split(flat(buffer), n)
+    chunks = chunks_of(flat(buffer), n)
     scratch = np.empty_like(chunks[0][pieces(chunks[0])[0]])  # the first chunk is the longest
     for step in range(n - 1):
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
@@ -110,7 +104,7 @@ def _eager_ring_allreduce(comm: MPI.Comm, data: Array) -> None:
     if n == 1:
         return
     right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = split(data, n)
+    chunks = chunks_of(data, n)
     cuts = pieces(chunks[0], EAGER_BYTES)
     incoming = np.empty_like(chunks[0])
     # One tag: what a step sends is received in the next step, which may copy where this one sums.
@@ -139,7 +133,7 @@ def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
     must_be_numbers(buffer, "buffer", written=False, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = split(buffer, n)
+    chunks = chunks_of(buffer, n)
     must_match(out, "out", chunks[rank].shape, buffer.dtype)
     must_be_apart(buffer, out, "buffer and out")
     result, chunks = flat(out, "out"), [chunk.reshape(-1) for chunk in chunks]
@@ -152,48 +146,6 @@ def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
             incoming += mine
             partial = incoming
         result[piece] = partial
-
-
-def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
-    """Gather every rank's `shard` into `out`, on all ranks; each rank sends (n-1)/n of the bytes of `out`."""
-    must_be_numbers(out, "out", written=True, split=True)
-    n, rank = comm.size, comm.rank
-    right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = split(out, n)
-    must_match(shard, "shard", chunks[rank].shape, out.dtype)
-    chunks[rank][...] = shard
-    for step in range(n - 1):
-        outgoing, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        comm.Sendrecv(outgoing, right, RING_SHARD, into, left, RING_SHARD)
-
-
-def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
-    """Copy root's `buffer` to all ranks: scatter down a tree, then all-gather round the ring."""
-    must_be_rank(comm, root)
-    n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size
-    right, left = (rank + 1) % n, (rank - 1) % n
-    data = flat(buffer, written=relative > 0)
-    chunks = split(data, n)
-    starts = [0, *accumulate(len(chunk) for chunk in chunks), *n * [len(data)]]
-    for distance in reversed(distances(n)):
-        if relative % (2 * distance) == 0 and relative + distance < n:
-            upper = data[starts[relative + distance] : starts[relative + 2 * distance]]
-            comm.Send(upper, (rank + distance) % n, TREE_CHUNKS)
-        if relative % (2 * distance) == distance:
-            mine = data[starts[relative] : starts[relative + distance]]
-            comm.Recv(mine, (rank - distance) % n, TREE_CHUNKS)
-    to, source = MPI.PROC_NULL if right == root else right, MPI.PROC_NULL if rank == root else left
-    for step in range(n - 1):
-        outgoing, into = chunks[(relative - step) % n], chunks[(relative - step - 1) % n]
-        comm.Sendrecv(outgoing, to, RING_BROADCAST, into, source, RING_BROADCAST)
-
-
-# ------------------------------------------------------------------------------------ splitting
-
-
-def split(array: Array, count: int) -> list[Array]:
-    """The chunks that `np.array_split(array, count)` returns: views."""
-    return [array[chunk.start : chunk.stop] for chunk in even_ranges(len(array), count)]
 
 
 def pieces(data: Array, nbytes: int = PIECE_BYTES) -> list[slice]:

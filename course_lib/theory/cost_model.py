@@ -6,12 +6,9 @@ an array of m bytes, the textbooks' forms are
     all-reduce, ring                  2(n-1)α + 2(n-1)/n βm + (n-1)/n γm
     all-reduce, recursive doubling    log2(n) (α + βm + γm)           (n a power of two)
     reduce-scatter, ring              (n-1)α + (n-1)/n (β+γ)m
-    all-gather, ring; all-to-all      (n-1)α + (n-1)/n βm
+    all-gather, ring                  (n-1)α + (n-1)/n βm
     broadcast, tree                   ⌈log2 n⌉ (α + βm)
     broadcast, scatter + all-gather   (⌈log2 n⌉ + n-1)α + 2(n-1)/n βm
-    reduce, tree                      ⌈log2 n⌉ (α + βm + γm)
-    scatter, gather                   (n-1)α + (n-1)/n βm
-    barrier, dissemination            ⌈log2 n⌉ α
 
 Here each is a `Cost`: the steps that follow one another, and what is sent, which can be counted. How long
 it takes, a machine says: one line (`Hockney`) or a measured one (`MeasuredMachine`), see `hockney.py`.
@@ -132,11 +129,6 @@ def ring_allgather_cost(ranks: int, nbytes: float) -> Cost:
     return Cost((Step(others, part),), Traffic(others, others * part), total, copied_nbytes=part)
 
 
-def pairwise_alltoall_cost(ranks: int, nbytes: float) -> Cost:
-    """Like the all-gather in bytes: every rank has a part for every other."""
-    return ring_allgather_cost(ranks, nbytes)
-
-
 def tree_broadcast_cost(ranks: int, nbytes: float) -> Cost:
     """The root sends everything ⌈log2 n⌉ times."""
     others, rounds = _others(ranks, nbytes), _doublings(ranks)
@@ -153,36 +145,6 @@ def scatter_allgather_broadcast_cost(ranks: int, nbytes: float) -> Cost:
     total = Traffic(others * ranks, (handed_on + others * others) * part)
     steps = (*down, Step(others, part, both_ways=ranks > 2))
     return Cost(steps, Traffic(len(jumps) + others, 2 * others * part), total)
-
-
-def tree_reduce_cost(ranks: int, nbytes: float, *, piece_nbytes: float = WHOLE) -> Cost:
-    """The tree of the broadcast, backwards: each other rank sends once, the root adds ⌈log2 n⌉ times."""
-    others = _others(ranks, nbytes)
-    pieces, rounds = _pieces(nbytes, piece_nbytes), _doublings(ranks)
-    step = Step(rounds, nbytes, pieces, both_ways=False, summed=True)
-    busiest = Traffic(pieces, nbytes) if others else Traffic()
-    return Cost((step,), busiest, Traffic(others * pieces, others * nbytes), copied_nbytes=nbytes)
-
-
-def scatter_cost(ranks: int, nbytes: float) -> Cost:
-    """The root sends each other rank its part; `nbytes` are those of the whole."""
-    others, part = _others(ranks, nbytes), nbytes / ranks
-    sent = Traffic(others, others * part)
-    return Cost((Step(others, part, both_ways=False),), sent, sent, copied_nbytes=part)
-
-
-def gather_cost(ranks: int, nbytes: float) -> Cost:
-    """The scatter backwards: every other rank sends one part."""
-    scattered = scatter_cost(ranks, nbytes)
-    busiest = Traffic(1, nbytes / ranks) if ranks > 1 else Traffic()
-    return Cost(scattered.steps, busiest, scattered.total, scattered.copied_nbytes)
-
-
-def dissemination_barrier_cost(ranks: int, nbytes: float = 0) -> Cost:
-    """⌈log2 n⌉ rounds of empty messages (Hensgen, Finkel & Manber 1988); `nbytes` have no effect."""
-    _others(ranks, nbytes)
-    rounds = _doublings(ranks)
-    return Cost((Step(rounds, 0),), Traffic(rounds, 0), Traffic(rounds * ranks, 0))
 
 
 def _others(ranks: int, nbytes: float) -> int:

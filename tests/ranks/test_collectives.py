@@ -19,10 +19,9 @@ from mpi4py import MPI
 from course_lib.comm import collectives
 from course_lib.comm.buffers import Array
 from course_lib.comm.collectives import (
-    dissemination_barrier,
+    chunks_of,
     gather,
     hierarchical_allreduce,
-    pairwise_alltoall,
     recursive_doubling_allreduce,
     ring_allgather,
     ring_allreduce,
@@ -34,7 +33,6 @@ from course_lib.comm.collectives import (
 )
 from course_lib.fast import collectives as fast
 from course_lib.fast.collectives import PIECE_BYTES
-from course_lib.fast.collectives import split as quick_split
 
 LENGTHS = (0, 1, 2, 3, 7, 1000, 100_003)
 DTYPES = ("float32", "float64", "int32", "int64", "complex128")
@@ -54,10 +52,6 @@ def numbers(rank: int, length: int, dtype: str = "float64") -> Array:
     if made.dtype.kind == "c":
         made += 1j * draw(-1000, 1000, length)
     return made
-
-
-def of_all(comm: MPI.Comm, length: int, dtype: str = "float64") -> list[Array]:
-    return [numbers(rank, length, dtype) for rank in range(comm.size)]
 
 
 def split(comm: MPI.Comm, whole: Array) -> list[Array]:
@@ -147,16 +141,6 @@ def gather_is_mpis(comm: MPI.Comm, ours: Any, length: int, dtype: str) -> bool:
     return all(right)
 
 
-def alltoall_is_mpis(comm: MPI.Comm, ours: Any, length: int, dtype: str) -> bool:
-    mine = numbers(comm.rank, length, dtype)
-    before, sizes = mine.copy(), counts(comm, mine)
-    out = np.full(comm.size * sizes[comm.rank], 77, dtype)
-    theirs = out.copy()
-    ours(comm, mine, out)
-    comm.Alltoallv([before, sizes], [theirs, comm.size * [sizes[comm.rank]]])
-    return np.array_equal(out, theirs) and np.array_equal(mine, before)
-
-
 CHECKS: list[tuple[Callable[..., None], Callable[..., bool]]] = [
     (ring_allreduce, allreduce_is_mpis),
     (recursive_doubling_allreduce, allreduce_is_mpis),
@@ -167,12 +151,9 @@ CHECKS: list[tuple[Callable[..., None], Callable[..., bool]]] = [
     (ring_allgather, allgather_is_mpis),
     (scatter, scatter_is_mpis),
     (gather, gather_is_mpis),
-    (pairwise_alltoall, alltoall_is_mpis),
     (fast.ring_allreduce, allreduce_is_mpis),
     (fast.recursive_doubling_allreduce, allreduce_is_mpis),
-    (fast.scatter_allgather_broadcast, broadcast_is_mpis),
     (fast.ring_reduce_scatter, reduce_scatter_is_mpis),
-    (fast.ring_allgather, allgather_is_mpis),
 ]
 
 
@@ -275,7 +256,7 @@ def test_a_message_of_ones_own_that_waits_is_not_taken_for_theirs(comm: MPI.Comm
 @pytest.mark.parametrize("shape", [(0,), (1,), (7,), (1000,), (7, 3), (2, 0), (0, 4)])
 def test_parts_are_those_of_numpy_and_are_views(comm: MPI.Comm, shape: tuple[int, ...]) -> None:
     whole = np.arange(np.prod(shape)).reshape(shape)
-    for ours, theirs in zip(quick_split(whole, comm.size), split(comm, whole), strict=True):
+    for ours, theirs in zip(chunks_of(whole, comm.size), split(comm, whole), strict=True):
         assert ours.shape == theirs.shape and (ours == theirs).all()
         assert ours.size == 0 or np.shares_memory(ours, whole)
 
@@ -368,43 +349,6 @@ def test_a_hierarchical_sum_refuses_a_wrong_buffer_before_it_sends(
                 hierarchical(inside, between, wrong)
 
 
-# ---------------------------------------------------------------- the barrier
-
-
-Seconds = tuple[float, float]
-
-
-def entries_and_exits(comm: MPI.Comm, barrier: Callable[[MPI.Comm], None], late: int) -> list[Seconds]:
-    """When each rank entered and left; the clock of one machine is the same for all its processes."""
-    comm.Barrier()
-    if comm.rank == late:
-        time.sleep(0.05)
-    entered = time.monotonic()
-    barrier(comm)
-    return comm.allgather((entered, time.monotonic()))
-
-
-def nobody_left_early(times: Sequence[Seconds]) -> bool:
-    return min(left for _, left in times) >= max(entered for entered, _ in times)
-
-
-def test_nobody_leaves_the_barrier_before_the_last_has_come(comm: MPI.Comm) -> None:
-    for late in range(comm.size):
-        assert nobody_left_early(entries_and_exits(comm, dissemination_barrier, late))
-
-
-def test_a_barrier_without_its_last_round_is_rejected(comm: MPI.Comm) -> None:
-    def a_round_too_few(comm: MPI.Comm) -> None:
-        for distance in collectives.distances(comm.size)[:-1]:
-            to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
-            comm.Sendrecv(b"", to, 1, bytearray(), source, 1)
-
-    if comm.size == 1:
-        pytest.skip("one rank waits for nobody")
-    times = [entries_and_exits(comm, a_round_too_few, late) for late in range(comm.size)]
-    assert not all(nobody_left_early(each) for each in times)
-
-
 # ---------------------------------------------------------------- shapes, strides, arguments
 
 
@@ -415,12 +359,7 @@ def test_sums_and_broadcasts_take_any_shape(comm: MPI.Comm) -> None:
             mine = np.full(shape, comm.rank + 1.0)
             ours(comm, mine)
             assert (mine == sum(range(comm.size + 1))).all()
-        for rooted in (
-            tree_broadcast,
-            scatter_allgather_broadcast,
-            fast.scatter_allgather_broadcast,
-            tree_reduce,
-        ):
+        for rooted in (tree_broadcast, scatter_allgather_broadcast, tree_reduce):
             mine = np.full(shape, comm.rank + 1.0)
             rooted(comm, mine, 0)
             assert mine.shape == shape
@@ -430,28 +369,25 @@ def test_parts_of_a_matrix_are_its_rows(comm: MPI.Comm) -> None:
     whole = np.arange(21.0).reshape(7, 3)
     mine = split(comm, whole)[comm.rank]
     gathered, summed, dealt = np.empty((7, 3)), np.empty(mine.shape), np.empty(mine.shape)
+    ring_allgather(comm, mine, gathered)
+    assert (gathered == whole).all()
     for form in (collectives, fast):
-        gathered[:], summed[:] = 0, 0
-        form.ring_allgather(comm, mine, gathered)
+        summed[:] = 0
         form.ring_reduce_scatter(comm, whole, summed)
-        assert (gathered == whole).all() and (summed == comm.size * mine).all()
+        assert (summed == comm.size * mine).all()
     scatter(comm, whole, dealt)
     assert (dealt == mine).all()
     gathered[:] = 0
     gather(comm, mine, gathered)
     assert (gathered == (whole if comm.rank == 0 else 0)).all()
-    received = np.empty((comm.size * len(mine), 3))
-    pairwise_alltoall(comm, whole, received)
-    assert (received == np.concatenate(comm.size * [mine])).all()
 
 
 def test_a_shard_may_lie_in_the_whole_that_it_is_gathered_into(comm: MPI.Comm) -> None:
     whole = numbers(3, 29)
-    for form in (collectives, fast):
-        out = np.zeros(29)
-        split(comm, out)[comm.rank][:] = split(comm, whole)[comm.rank]
-        form.ring_allgather(comm, split(comm, out)[comm.rank], out)
-        assert (out == whole).all()
+    out = np.zeros(29)
+    split(comm, out)[comm.rank][:] = split(comm, whole)[comm.rank]
+    ring_allgather(comm, split(comm, out)[comm.rank], out)
+    assert (out == whole).all()
 
 
 def frozen(array: Array) -> Array:
@@ -470,27 +406,20 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: ring_reduce_scatter(comm, np.zeros(4 * comm.size)[::2], np.zeros(2))),
     ("not contiguous", lambda comm: scatter(comm, np.zeros(comm.size), np.zeros((2, 2))[:, 0])),
     ("not contiguous", lambda comm: gather(comm, np.zeros((2, 2))[:, 0], np.zeros(2 * comm.size))),
-    ("not contiguous", lambda comm: pairwise_alltoall(comm, np.zeros(20)[::2], TEN)),
     ("is read-only", lambda comm: ring_allreduce(comm, frozen(np.zeros(3)))),
-    ("is read-only", lambda comm: recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
-    ("is read-only", lambda comm: ring_allgather(comm, np.zeros(1), frozen(np.zeros(comm.size)))),
     ("is read-only", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
-    ("is read-only", lambda comm: pairwise_alltoall(comm, np.zeros(comm.size), frozen(np.ones(comm.size)))),
     (r"out is \(9,\) float64 and must be", lambda comm: ring_reduce_scatter(comm, TEN, np.zeros(9))),
     (r"shard is \(3, 3\) float64 and must be", lambda comm: ring_allgather(comm, np.zeros((3, 3)), TEN)),
-    (r"incoming is \(999,\) float64", lambda comm: pairwise_alltoall(comm, TEN, np.zeros(999))),
     (
         r"float32 and must be .* float64",
         lambda comm: ring_allgather(comm, np.zeros(1, "f"), np.zeros(comm.size)),
     ),
     (r"int32 and must be", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), np.zeros(1, "i"))),
     ("root -1 is not one of", lambda comm: tree_broadcast(comm, TEN, -1)),
-    ("root 99 is not one of", lambda comm: scatter_allgather_broadcast(comm, TEN, 99)),
     ("root 99 is not one of", lambda comm: tree_reduce(comm, TEN, root=99)),
     ("root 99 is not one of", lambda comm: scatter(comm, TEN, TEN, 99)),
     ("root 99 is not one of", lambda comm: gather(comm, TEN, TEN, 99)),
     ("share memory", lambda comm: ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
-    ("share memory", lambda comm: pairwise_alltoall(comm, (a := np.zeros(comm.size)), a)),
     ("is of type list", lambda comm: ring_allreduce(comm, [1.0, 2.0])),
     ("holds object", lambda comm: ring_allreduce(comm, np.array([1, None]))),
     ("holds bool", lambda comm: recursive_doubling_allreduce(comm, np.array([True]))),
@@ -499,11 +428,7 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: fast.ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
     ("is read-only", lambda comm: fast.recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
     ("is read-only", lambda comm: fast.ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
-    (r"out is \(9,\) float64 and must be", lambda comm: fast.ring_reduce_scatter(comm, TEN, np.zeros(9))),
-    (r"shard is \(3, 3\) float64 and must be", lambda comm: fast.ring_allgather(comm, np.zeros((3, 3)), TEN)),
     ("share memory", lambda comm: fast.ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
-    ("root 99 is not one of", lambda comm: fast.scatter_allgather_broadcast(comm, TEN, 99)),
-    ("holds bool", lambda comm: fast.ring_allreduce(comm, np.array([True]))),
 ]
 
 
@@ -569,7 +494,7 @@ class Tagged:
 
 def test_no_two_collectives_share_a_tag(comm: MPI.Comm) -> None:
     """Ranks that call different ones must not take each other's messages and return with mixed data."""
-    a, part, into = np.zeros(comm.size), np.zeros(1), np.zeros(comm.size)
+    a, part = np.zeros(comm.size), np.zeros(1)
     calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
         (ring_allreduce, (a,)),
         (recursive_doubling_allreduce, (a,)),
@@ -580,8 +505,6 @@ def test_no_two_collectives_share_a_tag(comm: MPI.Comm) -> None:
         (tree_reduce, (a,)),
         (scatter, (a, part)),
         (gather, (part, a)),
-        (pairwise_alltoall, (a, into)),
-        (dissemination_barrier, ()),
     ]
     used_by: dict[int, str] = {}
     for collective, arguments in calls:
@@ -698,12 +621,6 @@ def forgets_its_own_shard(comm: MPI.Comm, shard: Array, out: Array) -> None:
     split(comm, out)[comm.rank][:] = 0
 
 
-def in_the_order_of_arrival(comm: MPI.Comm, outgoing: Array, incoming: Array) -> None:
-    """All-to-all whose parts stand in the order of the rounds, not of the ranks."""
-    pairwise_alltoall(comm, outgoing, incoming)
-    incoming[:] = np.roll(incoming, comm.rank * (len(incoming) // comm.size))
-
-
 MISTAKES = [
     Mistake("ring: copies start one chunk off", one_chunk_off, allreduce_is_mpis),
     Mistake("ring: the last sum is missing", one_sum_too_few, allreduce_is_mpis),
@@ -720,7 +637,6 @@ MISTAKES = [
     Mistake("reduce-scatter: the neighbour's part", the_neighbours_part, reduce_scatter_is_mpis),
     Mistake("reduce-scatter: the input changes", sums_in_the_input, reduce_scatter_is_mpis),
     Mistake("all-gather: the own shard is missing", forgets_its_own_shard, allgather_is_mpis),
-    Mistake("all-to-all: order of arrival", in_the_order_of_arrival, alltoall_is_mpis),
 ]
 
 
@@ -730,8 +646,3 @@ def test_a_mistake_is_told_from_the_truth(comm: MPI.Comm, mistake: Mistake) -> N
         pytest.skip(f"it is no mistake on {comm.size}")
     length = 7 if comm.size != 7 else 8
     assert not everywhere(comm, mistake.is_mpis(comm, mistake.variant, length, "float64"))
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_the_ring_that_the_mistakes_are_made_of_is_right(comm: MPI.Comm, length: int) -> None:
-    assert allreduce_is_mpis(comm, right_ring, length, "float64")

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from course_lib.fast import zero as fast
 from course_lib.parallel.zero import Zero0, Zero1, Zero2, offload_state
-from course_lib.parallel.zero3 import TiledLinear, Zero3
+from course_lib.parallel.zero3 import Zero3
 from course_lib.parallel.zero_shards import LossScaler
 
 STAGES: list[Any] = [Zero0, Zero1, Zero2, Zero3]
@@ -354,16 +354,6 @@ def test_all_replicas_start_equal(comm: MPI.Intracomm, stage: Any) -> None:
     for tensor in tensors:
         found = comm.allgather(tensor.tolist())
         assert found == found[:1] * comm.size
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_tiles_are_frozen_as_the_layer_is(comm: MPI.Intracomm, *, frozen: bool) -> None:
-    del comm
-    linear = nn.Linear(4, 6)
-    linear.weight.requires_grad_(not frozen)
-    for tile in TiledLinear(linear, 2).tiles:
-        assert tile.weight.requires_grad is not frozen
-        assert tile.bias.requires_grad
 
 
 # ------------------------------------------------------------------ all weights of stage 3, for a while

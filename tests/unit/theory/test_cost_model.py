@@ -9,18 +9,13 @@ from hypothesis import strategies as st
 from course_lib.theory.cost_model import (
     Hockney,
     Traffic,
-    dissemination_barrier_cost,
-    gather_cost,
-    pairwise_alltoall_cost,
     predict_seconds,
     recursive_doubling_allreduce_cost,
     ring_allgather_cost,
     ring_allreduce_cost,
     ring_reduce_scatter_cost,
     scatter_allgather_broadcast_cost,
-    scatter_cost,
     tree_broadcast_cost,
-    tree_reduce_cost,
 )
 
 # ---------------------------------------------------------------- collectives
@@ -30,13 +25,8 @@ COSTS = {
     "doubling all-reduce": recursive_doubling_allreduce_cost,
     "reduce-scatter": ring_reduce_scatter_cost,
     "all-gather": ring_allgather_cost,
-    "all-to-all": pairwise_alltoall_cost,
     "tree broadcast": tree_broadcast_cost,
     "scatter + all-gather": scatter_allgather_broadcast_cost,
-    "tree reduce": tree_reduce_cost,
-    "scatter": scatter_cost,
-    "gather": gather_cost,
-    "barrier": dissemination_barrier_cost,
 }
 few_ranks = st.integers(1, 70)
 sizes = st.integers(0, 2**30)
@@ -52,13 +42,8 @@ def textbook(name: str, n: int, m: float, machine: Hockney) -> float:
         "doubling all-reduce": log * (a + b * m + c * m),
         "reduce-scatter": (n - 1) * a + share * (b + c) * m,
         "all-gather": (n - 1) * a + share * b * m,
-        "all-to-all": (n - 1) * a + share * b * m,
         "tree broadcast": log * (a + b * m),
         "scatter + all-gather": (log + n - 1) * a + 2 * share * b * m,
-        "tree reduce": log * (a + b * m + c * m),
-        "scatter": (n - 1) * a + share * b * m,
-        "gather": (n - 1) * a + share * b * m,
-        "barrier": log * a,
     }[name]
 
 
