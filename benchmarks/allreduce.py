@@ -89,7 +89,7 @@ COSTS: Mapping[str, tuple[str, Callable[[int, float], Cost]]] = {
 
 
 def ours(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
-    """Our collectives, the fast forms of those that add: on a full buffer, a shard to send, one to receive."""
+    """Our collectives, those that add in fast form: on a full buffer, a shard to send, one to receive."""
     buffer, shard, out = arrays
     works: dict[str, Work] = {
         "ring": lambda: ring_allreduce(comm, buffer),
