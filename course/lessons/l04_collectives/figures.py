@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from mpi_classroom.figures import FONT_SIZE, INK, Picture, ink_on, listed, name_ranks, new_panels
+from mpi_classroom.figures import FONT_SIZE, INK, Picture, ink_on, name_ranks, new_panels
+from mpi_classroom.sentences import listed
 
 Frame = Sequence[Sequence[int]]  # by rank, then by chunk
 ACROSS = 3  # frames side by side

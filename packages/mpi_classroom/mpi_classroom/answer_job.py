@@ -28,6 +28,7 @@ from mpi_classroom.mistake_words import Line, Words
 from mpi_classroom.mistakes import Comparison
 from mpi_classroom.observer import Observer, Source
 from mpi_classroom.rank_log import RankLog
+from mpi_classroom.sentences import listed, listed_ranks
 from mpi_classroom.snapshot import RankState
 from mpi_classroom.watch import CpuShares, standstill
 
@@ -91,8 +92,7 @@ def _praise(exercise: Exercise) -> str:
     sizes = sorted(exercise.sizes)
     if sizes == [1]:
         return f"✓ {exercise.id} is right."
-    ranks = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}" if sizes[1:] else str(sizes[0])
-    return f"✓ {exercise.id} is right on {ranks} ranks, also with random pauses between the calls."
+    return f"✓ {exercise.id} is right on {listed(sizes)} ranks, also with random pauses between the calls."
 
 
 def _functions(source: str) -> set[str]:
@@ -213,7 +213,7 @@ class AnswerJob:
         right = [rank for rank, outcome in outcomes.items() if outcome and outcome["event"] == "right"]
         body = self._faults(outcomes)[:2] + self._mistakes(step)[:1]
         if right:
-            body.append(f"({_ranks(right)} {'is' if len(right) == 1 else 'are'} right.)")
+            body.append(f"({listed_ranks(right)} {'is' if len(right) == 1 else 'are'} right.)")
         hint = f'hint("{self.exercise.id}") shows where to look.'
         return "\n".join([head, *body[:4], self._so_far(step), hint])
 
@@ -251,7 +251,7 @@ class AnswerJob:
         for rank, outcome in outcomes.items():
             if outcome and outcome["event"] != "right":
                 groups.setdefault(self._words(outcome), []).append(rank)
-        return [f"{_ranks(ranks)}: {words}" for words, ranks in groups.items()]
+        return [f"{listed_ranks(ranks)}: {words}" for words, ranks in groups.items()]
 
     def _case(self, step: int) -> str:
         began = self.log.began(step)
@@ -323,9 +323,3 @@ def _plain(state: RankState) -> RankState:
     if state.call is None:
         return state
     return replace(state, call=replace(state.call, on=replace(state.call.on, part=False)))
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

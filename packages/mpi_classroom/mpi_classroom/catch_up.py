@@ -12,14 +12,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from IPython.core.getipython import get_ipython
-from IPython.display import display
 from IPython.utils.capture import capture_output
 
 from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import course_of, find_exercise
 from mpi_classroom.practice import Practice, current_practice
+from mpi_classroom.welcome import StatusLine
 
 MAGIC = "%%exercise "
 SETUP = "cluster = start_cluster("
@@ -40,7 +39,7 @@ def catch_up(id: str, *, folder: Path | None = None) -> None:
     if practice is None or not practice.cluster.alive:
         raise CatchUpError('there is no cluster yet; run the cell below "Setup", then catch_up again')
     practice.shell.push({"cluster": practice.cluster}, interactive=False)
-    line = _Line()
+    line = StatusLine()
     solved = list[str]()
     for done, (number, cell) in enumerate(cells):
         line.show(f"Catching up with {id}: {done} of {len(cells)} cells")
@@ -117,19 +116,3 @@ def _what(error: BaseException) -> str:
     if isinstance(error, CourseError) or first.startswith("rank"):
         return first
     return f"{type(error).__name__}: {first}"
-
-
-class _Line:
-    """One line that is rewritten from cell to cell; only the last where a notebook is not looked at."""
-
-    def __init__(self) -> None:
-        self.handle: Any = None
-
-    def show(self, text: str, final: bool = False) -> None:
-        if get_ipython() is None:
-            if final:
-                print(text)
-        elif self.handle is None:
-            self.handle = display({"text/plain": text}, raw=True, display_id=True)
-        else:
-            self.handle.update({"text/plain": text}, raw=True)

@@ -21,6 +21,7 @@ from mpi_classroom.recording.calls import (
     Call,
     Communicator,
 )
+from mpi_classroom.sentences import listed, listed_ranks
 from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, LOST, PERHAPS, SILENT, RankState
 
 _WIDTH = 120
@@ -50,11 +51,7 @@ def _shorten(text: str) -> str:
 
 
 def _ranks(states: Sequence[RankState]) -> str:
-    return f"rank{'s' * (len(states) > 1)} {_and([str(state.rank) for state in states])}"
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return listed_ranks(state.rank for state in states)
 
 
 def likely_cause(states: Sequence[RankState]) -> str:
@@ -68,7 +65,7 @@ def likely_cause(states: Sequence[RankState]) -> str:
             names = list(dict.fromkeys(state.host for state in lost))
             them = "it" if len(names) == 1 else "them"
             others = "; MPI then ends all the others" if len(lost) < len(states) else ""
-            return f"{_and(names)} died or cannot be reached, and {_ranks(lost)} with {them}{others}."
+            return f"{listed(names)} died or cannot be reached, and {_ranks(lost)} with {them}{others}."
         if any(state.error.startswith(PERHAPS) for state in gone):
             one_of_them = " or ".join(f"rank {state.rank}" for state in gone)
             return f"{one_of_them} died first; MPI then ends all the others."

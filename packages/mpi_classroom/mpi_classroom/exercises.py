@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from mpi_classroom.sentences import listed_ranks
+
 
 class Wrong(Exception):
     """The answer is wrong; the message says how, in the learner's terms."""
@@ -260,9 +262,8 @@ def missing_ranks(total: float, size: int) -> str:
     twice = [rank for rank, digit in enumerate(digits) if digit > 1]
     if total != int(total) or total >= 10**size * 10 or not (absent or twice):
         return f"the sum is {total:g}"
-    *others, last = absent or [-1]
-    words = [f"rank {last}'s contribution is missing"] if absent else []
-    if others:
-        words = [f"the contributions of ranks {', '.join(map(str, others))} and {last} are missing"]
+    words = [f"rank {rank}'s contribution is missing" for rank in absent]
+    if len(absent) > 1:
+        words = [f"the contributions of {listed_ranks(absent)} are missing"]
     words += [f"rank {rank}'s contribution is counted {digits[rank]} times" for rank in twice]
     return "; ".join(words)

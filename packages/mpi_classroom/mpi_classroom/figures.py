@@ -15,7 +15,7 @@ import io
 import sys
 import textwrap
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,9 +250,3 @@ def say_ranks(ranks: int, cores: int) -> str:
     """How many ranks on how many cores, and whether they have to share them."""
     where = f"{cores} core{'s' * (cores != 1)}"
     return f"{ranks} rank{'s' * (ranks != 1)} {'sharing' if ranks > cores else 'on'} {where}"
-
-
-def listed(words: Iterable[object]) -> str:
-    """Words as a sentence lists them: a, b and c."""
-    *most, last = [str(word) for word in words] or [""]
-    return f"{', '.join(most)} and {last}" if most else last

@@ -27,6 +27,7 @@ from mpi_classroom.folders import SHARED_MEMORY, SHARED_MEMORY_PER_RANK
 from mpi_classroom.launch import available_cores, find_mpiexec
 from mpi_classroom.layout import common_network
 from mpi_classroom.processes import boot
+from mpi_classroom.sentences import listed
 
 MEMORY_PER_RANK = 150 * 2**20
 CLOCK_SECONDS = 2.0
@@ -271,16 +272,11 @@ def closed_ports(
         if not why:
             continue
         reasons = ", ".join(sorted(set(why.values())))
-        detail = f"{join_names(list(why))} cannot reach {name} at {address}, port {port} ({reasons})"
+        detail = f"{listed(why)} cannot reach {name} at {address}, port {port} ({reasons})"
         whose = "here" if name == HERE else f"of {name}"
         remedy = f"let the firewall {whose} admit all TCP ports from {network}"
         found.append(Check("network", False, detail, f"{remedy}: MPI uses ports that the system chooses"))
     return found
-
-
-def join_names(names: Sequence[str]) -> str:
-    """One or more names in a sentence: `n1, n2 and n3`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 # What ssh, or the shell on the host, says when no agent starts; the first that fits counts.

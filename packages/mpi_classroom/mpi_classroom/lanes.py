@@ -20,6 +20,7 @@ from typing import Literal, get_args
 
 from mpi_classroom.cause import find_cycle, is_in, misses
 from mpi_classroom.recording.calls import Call, Counts
+from mpi_classroom.sentences import listed_ranks
 from mpi_classroom.snapshot import NOTHING_COUNTED, RankState, Snapshot
 from mpi_classroom.watch import MOVED_BYTES
 
@@ -194,7 +195,7 @@ def words_of(state: RankState, doing: Doing, missing: Sequence[int]) -> str:
     named = state.call is not None and not state.call.collective and state.call.other is None
     if not missing or named:
         return state.what()
-    return f"{state.what()} for {_ranks(missing)}"
+    return f"{state.what()} for {listed_ranks(missing)}"
 
 
 def waits_for(state: RankState, states: Sequence[RankState]) -> tuple[int, ...]:
@@ -254,10 +255,5 @@ def _note(
     for rank, missing in sorted(standing.items()):
         if gone := [other for other in missing if other in states and states[other].ended]:
             has = "has" if len(gone) == 1 else "have"
-            return f"Rank {rank} waits for {_ranks(gone)}, which {has} ended the cell."
+            return f"Rank {rank} waits for {listed_ranks(gone)}, which {has} ended the cell."
     return ""
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    *most, last = [str(rank) for rank in ranks]
-    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"

@@ -250,8 +250,7 @@ def type_word(name: str) -> str:
 
 
 def received_is_new(text: str, name: str) -> bool:
-    """Whether the line `text` makes the memory that the call `name` receives into: nobody wants "
-    "that content."""
+    """Whether line `text` makes the memory that the call `name` receives into: nobody wants what comes."""
     try:
         nodes = [*ast.walk(ast.parse(text))]
     except SyntaxError:

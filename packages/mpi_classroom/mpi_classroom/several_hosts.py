@@ -15,11 +15,11 @@ from pathlib import Path
 
 from mpi_classroom import host_checks
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.host_checks import join_names
 from mpi_classroom.layout import Layout, place, read_hosts
 from mpi_classroom.network import Lab
 from mpi_classroom.network_commands import HEAD, HEAD_ADDRESS
 from mpi_classroom.remote import HostGroup
+from mpi_classroom.sentences import listed
 from mpi_classroom.slurm import Slurm
 
 AGAIN_SECONDS = 5.0  # for a host that was lost to answer again
@@ -153,7 +153,7 @@ class SeveralHosts:
         return self.slurm.over() if self.slurm is not None else ""
 
     def _connect_again(self, group: HostGroup, lost: Mapping[str, str], report: Report) -> None:
-        report(f"connecting {join_names(list(lost))} again")
+        report(f"connecting {listed(lost)} again")
         again = HostGroup.connect(list(lost), self.shell, seconds=AGAIN_SECONDS)
         if still := again.lost():
             again.close()
@@ -171,8 +171,8 @@ class SeveralHosts:
             group.facts.pop(name, None)
             del self.counts[name]
         ranks = sum(self.counts.values())
-        where = f"{ranks} rank{'s' * (ranks > 1)} on {join_names(list(self.counts))}"
-        return f"without {join_names(list(lost))}: {where}"
+        where = f"{ranks} rank{'s' * (ranks > 1)} on {listed(self.counts)}"
+        return f"without {listed(lost)}: {where}"
 
     def _without(self, lost: Mapping[str, str]) -> list[str]:
         """How to go on with the rest of the hosts."""
@@ -226,7 +226,7 @@ class SeveralHosts:
     def describe(self) -> str:
         """Where the ranks run and what they share: `n1, n2 (2 each) over 10.77.0.0/24: 8 and 4 cores`."""
         cores = [str(self.group.facts[name].cores) for name in self.layout.hosts]
-        each = f"{cores[0]} cores each" if len(set(cores)) == 1 else f"{join_names(cores)} cores"
+        each = f"{cores[0]} cores each" if len(set(cores)) == 1 else f"{listed(cores)} cores"
         return f"{self.layout} over {self.layout.network}: {each}, {_threads(self.layout.threads)} per rank"
 
 

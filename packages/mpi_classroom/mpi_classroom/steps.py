@@ -10,10 +10,11 @@ like make. Communicators with the same members are compared together. Not compar
 calls of threads, the communicators of one rank, and what the small file of a rank has no room for.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpi_classroom.recording.calls import EVERYONE, Collectives, Counts
+from mpi_classroom.sentences import listed
 from mpi_classroom.snapshot import RankState
 
 CountsByRank = Mapping[int, Counts]
@@ -49,7 +50,7 @@ def report(
     if not group.everyone and any("root=" in words for words in calls.values()):
         meaning += " Roots are numbered as in COMM_WORLD."
     if others:
-        them = "; ".join(_and(other.before) for other in others)
+        them = "; ".join(listed(other.before) for other in others)
         meaning += f" The calls on the communicator{'s' * (len(others) > 1)} of ranks {them} differ too."
     width = max(len(state.what()) for state in states)
     rows = [
@@ -60,7 +61,7 @@ def report(
 
 
 def _title_and_meaning(group: "_Group") -> tuple[str, str]:
-    on = "" if group.everyone else f" on the communicator of ranks {_and(group.before)}"
+    on = "" if group.everyone else f" on the communicator of ranks {listed(group.before)}"
     every_rank = "every rank" if group.everyone else "every rank of that communicator"
     wrong_later = "A later call would take what was sent for its own, and give wrong numbers."
     if group.numbers_differ:
@@ -132,8 +133,3 @@ def _compared(before: CountsByRank, after: CountsByRank, everyone: bool) -> Iter
         ended = {rank: made for rank, made in now.items() if made is not None}
         if begun.keys() == ended.keys() == set(ranks):
             yield _Group(members == EVERYONE, begun, ended)
-
-
-def _and(ranks: Iterable[int]) -> str:
-    *others, last = ranks
-    return f"{', '.join(map(str, others))} and {last}"

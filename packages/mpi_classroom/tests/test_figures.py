@@ -64,9 +64,8 @@ def test_a_figure_that_failed_leaves_nothing_to_the_next():
     assert failed.axes
 
 
-@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("name", ["lines.linewidth", "hatch.linewidth", "font.size", "text.color"])
-def test_a_figure_made_with_the_users_settings_is_noticed(make, name, monkeypatch):
+def test_a_figure_made_with_the_users_settings_is_noticed(name, monkeypatch):
     """Known wrong: the same figures without our settings, of which each setting changes at least one."""
     monkeypatch.setattr(figures._OwnSettings, "begin", lambda self: None)
     monkeypatch.setattr(figures, "DEFAULTS", {})

@@ -12,7 +12,6 @@ from mpi_classroom.figures import (
     INK,
     Look,
     Picture,
-    listed,
     name_ranks,
     new_panels,
     say_ranks,
@@ -20,6 +19,7 @@ from mpi_classroom.figures import (
     three_digits,
     time_unit,
 )
+from mpi_classroom.sentences import listed
 
 WORTH_TELLING = 0.1  # the share of all time that others have to wait before one rank is called slow
 MANY = 60  # bars; more of them are drawn with thinner lines

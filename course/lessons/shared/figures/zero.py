@@ -13,10 +13,10 @@ from mpi_classroom.figures import (
     INK,
     Look,
     Picture,
-    listed,
     new_panels,
     three_digits,
 )
+from mpi_classroom.sentences import listed
 
 PARTS: dict[str, Look] = {  # of what a rank holds
     "weights": {"color": "#0072B2", "hatch": ""},
