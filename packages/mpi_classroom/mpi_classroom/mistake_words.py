@@ -61,8 +61,7 @@ class Words:
         if "reduce" in base or "scan" in base:
             return (
                 f"in {name} rank {rank} has {signature(what)} ({self.where(line, name)}) and rank "
-                f"{other_rank} "
-                f"{signature(into)} ({self.where(other_line, other_name)}). {remedy(what, into)}"
+                f"{other_rank} {signature(into)} ({self.where(other_line, other_name)}). {remedy(what, into)}"
             )
         return (
             f"in {name} rank {rank} sent {signature(what)} ({self.where(line, name)}), and rank {other_rank} "
@@ -74,15 +73,13 @@ class Words:
         line, other_line = self.where(one[-1], one[0]), self.where(other[-1], other[0])
         if said == "name":
             return (
-                f"rank {rank} called {one[0]} ({line}) and rank {other_rank} {other[0]} "
-                f"({other_line}): all must call "
-                "the same."
+                f"rank {rank} called {one[0]} ({line}) and rank {other_rank} {other[0]} ({other_line}): all "
+                "must call the same."
             )
         first, second = (one[1], other[1]) if said == "root" else (_OPERATORS[one[2]], _OPERATORS[other[2]])
         return (
-            f"in {one[0]} rank {rank} has the {said} {first} ({line}), and rank {other_rank} has the "
-            f"{said} {second} "
-            f"({other_line}): all must have the same."
+            f"in {one[0]} rank {rank} has the {said} {first} ({line}), and rank {other_rank} has the {said} "
+            f"{second} ({other_line}): all must have the same."
         )
 
     # ---------------------------------------------------------------- what a rank saw by itself
@@ -97,10 +94,9 @@ class Words:
     ) -> tuple[str, str]:
         size = nbytes // max(_count(what), 1)
         return "note", (
-            f"{{who}} received a message that fills {arrived // max(size, 1)} of the {_count(what)} "
-            "elements of its "
-            f"buffer ({self.where(line, name)}); the rest kept its values. A Status tells how many came: "
-            "status.Get_count(...)."
+            f"{{who}} received a message that fills {arrived // max(size, 1)} of the {_count(what)} elements "
+            f"of its buffer ({self.where(line, name)}); the rest kept its values. A Status tells how many "
+            "came: status.Get_count(...)."
         )
 
     def _temporary(self, name: str, line: Line, times: int) -> tuple[str, str]:
@@ -126,15 +122,13 @@ class Words:
         instead = "Sendrecv_replace" if "endrecv" in name else "MPI.IN_PLACE"
         return "error", (
             f"{{who}} used the same memory to send and to receive ({self.where(line, name)}). Use two "
-            "arrays, or "
-            f"{instead}."
+            f"arrays, or {instead}."
         )
 
     def _in_use(self, name: str, line: Line, other: str, other_line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} used memory in {name} ({self.where(line)}) that {other} "
-            f"({self.where(other_line)}) still "
-            "uses: wait for that request first, or use two arrays."
+            f"{{who}} used memory in {name} ({self.where(line)}) that {other} ({self.where(other_line)}) "
+            "still uses: wait for that request first, or use two arrays."
         )
 
     def _changed(self, name: str, line: Line, end: Line, nbytes: int, times: int) -> tuple[str, str]:
@@ -146,16 +140,14 @@ class Words:
 
     def _moved(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} resized or freed the buffer of {name} ({self.where(line)}) before the request "
-            "was complete: "
-            "MPI still used the old memory."
+            f"{{who}} resized or freed the buffer of {name} ({self.where(line)}) before the request was "
+            "complete: MPI still used the old memory."
         )
 
     def _dropped(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} never waited for the request of {name} ({self.where(line)}) and {{has}} lost "
-            "it: keep it, "
-            "request = ..., and call request.Wait()."
+            f"{{who}} never waited for the request of {name} ({self.where(line)}) and {{has}} lost it: keep "
+            "it, request = ..., and call request.Wait()."
         )
 
     def _never_waited(self, name: str, line: Line, times: int) -> tuple[str, str]:
@@ -172,16 +164,14 @@ class Words:
 
     def _twice(self, name: str, line: Line, again: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} started the request of {name} ({self.where(line)}) once more "
-            f"({self.where(again)}) before its "
-            "Wait: wait for each start."
+            f"{{who}} started the request of {name} ({self.where(line)}) once more ({self.where(again)}) "
+            "before its Wait: wait for each start."
         )
 
     def _no_epoch(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} called {name} outside an epoch ({self.where(line, name)}): put it between two "
-            "Fence, or between "
-            "Lock and Unlock."
+            f"{{who}} called {name} outside an epoch ({self.where(line, name)}): put it between two Fence, "
+            "or between Lock and Unlock."
         )
 
     def _leak(self, name: str, line: Line, times: int) -> tuple[str, str]:
@@ -189,9 +179,8 @@ class Words:
             return "note", ""
         what = "window" if name.startswith("Win") else "communicator"
         return "note", (
-            f"{{who}} made {times} {what}s with {name} ({self.where(line)}) and lost them unfreed: "
-            "call Free() when "
-            f"a {what} is not needed any more."
+            f"{{who}} made {times} {what}s with {name} ({self.where(line)}) and lost them unfreed: call "
+            f"Free() when a {what} is not needed any more."
         )
 
     def same_place(
@@ -202,9 +191,8 @@ class Words:
         name, other_name = name.split()[0], other_name.split()[0]
         return (
             f"rank {rank}'s {name} ({self.where(line)}) and rank {other_rank}'s {other_name} "
-            f"({self.where(other_line)}) touch the same place of rank {target}'s window in one epoch: "
-            "their order "
-            "is not defined."
+            f"({self.where(other_line)}) touch the same place of rank {target}'s window in one epoch: their "
+            "order is not defined."
         )
 
     def other_order(self, rank: int, line: Line, once: Sequence[int], again: Sequence[int]) -> str:
