@@ -72,9 +72,9 @@ def write(model, article):
 # %%
 # The course's solution of exercise 13.4: yours takes its place when it is right.
 def weights(comm, counts):
-    """By what to multiply the mean loss of each of this rank's micro-batches, which have so many tokens.
+    """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
-    The products of all ranks add up to the mean loss over all tokens.
+    Factor times mean loss, added up over all ranks, is the mean loss over all tokens.
     """
     everyone = comm.allreduce(sum(counts))
     return [count / everyone for count in counts]

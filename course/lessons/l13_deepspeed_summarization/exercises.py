@@ -52,9 +52,9 @@ def _check_weights(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
 
 _WEIGHTS = '''\
 def weights(comm, counts):
-    """By what to multiply the mean loss of each of this rank's micro-batches, which have so many tokens.
+    """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
-    The products of all ranks add up to the mean loss over all tokens.
+    Factor times mean loss, added up over all ranks, is the mean loss over all tokens.
     """
     everyone = comm.allreduce(sum(counts))
     return [count / everyone for count in counts]
@@ -66,8 +66,8 @@ _MEAN = "comm.allreduce(sum(counts))"
 
 WEIGHTS = Exercise(
     id="13.4",
-    title="Spot the bug: every token alike",
-    task="This function lets every *micro-batch* weigh the same. Let every *token* weigh the same.",
+    title="Spot the bug: the factors",
+    task="Every *token* should weigh the same in the loss. Correct the function.",
     objectives=(1,),
     targets=("token-counts-do-not-matter", "backward-adds-means"),
     stub=_STUB,
@@ -113,7 +113,7 @@ WEIGHTS = Exercise(
 
 NEW_LOADER = Question(
     id="13.q4",
-    question="Since a new data loader, a translator's training loss is 0.2 instead of 1.9, and so is its "
+    question="With a new data loader, a translator's training loss is 0.2 instead of 1.9, and so is its "
     "loss on held-out sentences, read by the same loader. What do you do first?",
     options=(
         Option(

@@ -2,7 +2,7 @@
 # title: DeepSpeed summarization
 # goal: Let a language model summarize news, train it on four ranks, and find out what its scores say.
 # able:
-#   - weigh micro-batches so that ranks and pieces do not change the loss
+#   - weight micro-batches so that the number of ranks does not change the loss
 #   - say what a loss and a ROUGE score cannot tell about a summary
 # more:
 #   - judge a summarizer by its facts, and by baselines with an interval
@@ -26,7 +26,7 @@
 #
 # Let a language model summarize the news! We wrote sixty articles, each with a summary, the **reference**. People are invented, so no model knows them.
 #
-# Your model is **SmolLM2**, which has read a part of the web, if you have 8 GB of memory and ran `course fetch smollm2`. Otherwise a tiny model stands in. It has read made-up news.
+# With 8 GB of memory and after `course fetch smollm2`, your model is **SmolLM2**, trained on a part of the web. Otherwise it is a tiny model, trained on made-up news.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -117,7 +117,7 @@ article = unseen[comm.rank]
 print(article["text"][:160], "…\n →", write(load(), article))
 
 # %% [markdown]
-# The tiny model writes good English, and not one duck. SmolLM2 saw a pilot crash "into a swarm of flies". Nobody crashed: fluent is not true.
+# The tiny model writes good English, but about its own news. SmolLM2 let the pilot crash "into a swarm of flies". Nobody crashed: fluent is not true.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -125,7 +125,7 @@ print(article["text"][:160], "…\n →", write(load(), article))
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# So let it learn. For one article, the model returns its **mean** loss over the reference's tokens. Twelve articles are a batch; each is a micro-batch.
+# So let it learn. For each article, the model returns the **mean** loss over the reference's tokens. Twelve articles are a batch, one is a micro-batch: **gradient accumulation** (lesson 05).
 #
 # **Vote:** rank 0 has 10 tokens with a mean loss of 5, the others have 100 tokens each with a mean loss of 2. If every token weighs the same, the loss is
 # (a) 2.75, (b) close to 2, (c) close to 5.
@@ -143,7 +143,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): only 10 of 310 tokens are hard. In 2.75, the mean of the means, each of the ten counts tenfold. A widely used trainer took such means until 2024.
+# (b): only 10 of 310 tokens are hard. In 2.75, the mean of the means, each of them counts as much as ten others. A widely used trainer took such means until 2024.
 #
 # </details>
 
@@ -153,7 +153,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps of your own
 #
-# The model reads article and summary as one text. It compares its guess at each position with the *next* label. Labels of −100 do not count: only the summary is learned.
+# The model reads article and summary as one text. Its library compares the guess at each position with the *next* label. Labels of −100 do not count.
 
 
 # %%
@@ -165,7 +165,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed *averages* over ranks and micro-batches. Our weighted losses are to be *added*, so we multiply by their number, `batch`.
+# DeepSpeed *averages* over ranks and micro-batches. Our weighted losses must be *added*, so we multiply each by the number of micro-batches, `batch`.
 
 # %%
 # %%px --save 13_summarize.py
@@ -204,18 +204,18 @@ if __name__ == "__main__":
         print(write(model, unseen[2]))  # about a golf course
 
 # %% [markdown]
-# The loss falls. The tiny model still tells its own news: four steps are few. One process, for comparison:
+# Four steps are few, but the loss falls. **Predict:** does one process print the same losses?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# The same losses, whichever rank has a token.
+# The losses agree up to rounding, on one rank or four.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
 #
-# A colleague knows that a model predicts the *next* token. To be safe, she moves the labels one place to the right. **Vote:** her loss falls (a) more than ours, (b) less, (c) not at all.
+# A colleague remembers "outputs (shifted right)" from a figure, and moves the labels one place to the right. **Vote:** her loss falls (a) more than ours, (b) less, (c) not at all.
 
 
 # %%
@@ -238,7 +238,7 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a). After *Pilot Nadja*, ours learns to say *Firth*; hers learns to say *Nadja* again. The library moves the labels itself, and she undid that. Repeating is easy, so the loss falls fast. Nothing warned her.
+# (a). After *Pilot Nadja*, ours learns to say *Firth*; hers learns to say *Nadja* again. The library takes the next label already. Her shift undid that: the target is the token just read. Repeating is easy, and nothing warned her.
 #
 # SmolLM2's loss fell from 14.7 to 4.8 with her labels. Then it wrote *A.A.A.A.A.A …*
 #
@@ -247,7 +247,7 @@ print(write(model, article))
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# Then score texts! **ROUGE-1** counts the words that a summary shares with its reference. Here is the reference itself, with another article's person in it. **Vote:** how many words are right? (a) Nine in ten, (b) half, (c) none.
+# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. Here is the reference itself, with another article's person in it. **Vote:** how many words are right? (a) Nine in ten, (b) half, (c) none.
 
 # %%
 # %%px
@@ -262,7 +262,7 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 #
 # </details>
 #
-# Now 80 steps: we trained SmolLM2 on real news, on two ranks, with one seed. **Predict** for other articles: do the loss, ROUGE-1, and the share of names and numbers found in the article rise or fall?
+# We also trained SmolLM2 on real news: 80 steps, two ranks, one seed. **Predict** for new articles: what do the loss, ROUGE-1, and the share of a summary's names and numbers that are in its article do?
 
 # %% [markdown]
 # <details><summary>Open after your prediction</summary>
@@ -273,7 +273,7 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # | ROUGE-1 | 28.0 | 27.8 |
 # | names and numbers found | 89 % | 94 % |
 #
-# The loss fell. ROUGE-1 stayed, as far as 200 articles tell. And the model invents less, in half as many words: neither score said so.
+# The loss fell; ROUGE-1 stayed, as far as 200 articles tell. The summaries are half as long, and more of their names are in the article: neither score said so.
 #
 # </details>
 
@@ -282,24 +282,24 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 #
 # | | |
 # |---|---|
-# | memory | SmolLM2: 135 million parameters × 16 bytes = 2.2 GB per replica. Four do not fit in a laptop's 8 GB; stage 2 halves that (lesson 12) |
-# | 64 GPUs | the same file; `batch` a multiple of 64, articles for four batches |
+# | memory | SmolLM2: 135 million parameters × 16 bytes = 2.2 GB per replica. Four do not fit in 8 GB. Stage 2 on 4 ranks about halves that |
+# | 64 GPUs | the same file, `batch` a multiple of 64, 4 × `batch` articles, another learning rate |
 
 # %% tags=["exercise: 13.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A mean over tokens divides by the tokens of *all* ranks and micro-batches.
+# - A mean over tokens divides by the tokens of *all* data-parallel ranks and micro-batches.
 # - A falling loss says that labels are predicted better. Are they the right ones?
 # - ROUGE counts words. Read, and check facts.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries unread? (a) Yes, (b) only if someone checks the facts, (c) never.
+# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries? (a) Yes, unread, (b) only after someone has checked the facts, (c) never.
 #
-# <details><summary>What to listen for</summary>(b), and how. With four per summary, one in 25 has a wrong one. Right names in wrong places (who bit whom?) and missing facts are not counted at all.</details>
+# <details><summary>What to listen for</summary>(b). With four names per summary, about one summary in 25 has a wrong one. Who bit whom is not counted at all.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -317,7 +317,7 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # The trainer that made the mistake of section 2 is Hugging Face's **Trainer**. It takes our DeepSpeed settings. (`PartialState` tells it that DeepSpeed runs
 # our ranks; on GPUs it finds out.) **Vote:** are its four losses ours?
 #
-# It warns that two numbers of micro-batches disagree, and takes DeepSpeed's, the right one.
+# It warns that Accelerate counts 1 micro-batch per rank and DeepSpeed 3. It uses DeepSpeed's number, the right one: 12 articles on 4 ranks.
 
 # %%
 # %%px --timeout 200
@@ -351,7 +351,7 @@ if comm.rank == 0:
 # ### Is a model better than a pair of scissors?
 #
 # Reporters put the news first. So cut out the first sentence, or the first three (**lead-3**), and you have a summary without any model. The **oracle extract** is the best that
-# scissors can do: up to three sentences chosen by whoever knows the reference. Where will our model stand, not trained on these articles?
+# scissors can do: up to three sentences chosen by whoever knows the reference. **Predict:** where will the model stand, as loaded, before any of our steps?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 600
@@ -397,8 +397,8 @@ swapped = [each["summary"].replace(each["facts"][0], other["facts"][0]) for each
 predict("Precision of references with one wrong name, in percent?", None)
 
 # %% [markdown]
-# Twelve articles are few. How sure is a difference? A **paired bootstrap** draws twelve of them with replacement, again and again: 95 % of the drawn mean differences to lead-3 are in the
-# interval. If it contains 0, the difference may be chance. (From so few articles, such intervals are a little too narrow.)
+# Twelve articles are few. How sure is a difference? A **paired bootstrap** draws twelve of them with replacement, again and again, and each time takes the mean difference to lead-3. The interval holds
+# 95 % of these means. If it contains 0, the difference may be chance. (From so few articles, such intervals are a little too narrow.)
 
 # %% tags=["nbval-ignore-output"]
 import numpy as np
@@ -419,7 +419,7 @@ def score(texts):
 
 
 scores = {name: score(texts) for name, texts in systems.items()}
-print(f"{'':16}{'words':>6}{'ROUGE-1':>9}{'less lead-3':>18}{'precision':>11}{'recall':>8}")
+print(f"{'':16}{'words':>6}{'ROUGE-1':>9}{'minus lead-3':>18}{'precision':>11}{'recall':>8}")
 for name, each in scores.items():
     words = sum(len(text.split()) for text in systems[name]) / 12
     one, precision, recall = 100 * each.mean(0)
@@ -436,7 +436,7 @@ outcome(
 )
 
 # %% [markdown]
-# Of the scissors, only lead-3 has 0 in its interval: it is compared with itself. A tiny model, which knows only its own news, is last. The wrong names win by ROUGE, and are all false.
+# Of the extracts, only lead-3 has 0 in its interval: it is compared with itself. A tiny model, which knows only its own news, is last. The wrong names win by ROUGE, and are all false: a person is two of a summary's three to seven names and numbers, so precision falls.
 #
 # Look at the words, too. The first sentence is closer in length to the references than lead-3, and its ROUGE is higher. ROUGE
 # depends on length; compare systems at equal length.
@@ -453,10 +453,10 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# Training won less than a point. The greedy oracle knows the reference and adds the sentence that helps most, one by one; no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.)
+# Training gained 0.7 points, and the interval barely excludes 0. The greedy oracle knows the reference and adds the sentence that helps most, one by one; no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.)
 #
 # And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks, four articles per step, of which it read the first 320 tokens. It writes the most probable token, but none of its own three-token sequences twice.
-# It summarized 200 test articles, once before training (**zero-shot**) and once after. **Vote:** at equal length, 35 words, is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) can 200 articles not tell?
+# It summarized 200 test articles, once before training (**zero-shot**) and once after. **Vote:** of each summary, keep at most the first 35 words. Then the fine-tuned SmolLM2 is (a) better than lead-3, (b) worse, (c) 200 articles cannot tell.
 
 # %%
 from course.lessons.shared.reference import log_of
@@ -465,8 +465,8 @@ run = log_of("summaries_smollm2")
 loss = [f"{value:.2f}" for _, value in run["validation"]]
 print(f"recorded: {run['steps']} steps, {run['articles seen']} articles, one seed", end="; ")
 print(f"loss {loss[0]} → {loss[-1]}")
-print(f"{'':12}{'words':>6}{'ROUGE-1':>9}{'less lead-3':>16}", end="")
-print(f"{'35 words':>10}{'less lead-3':>16}{'precision':>11}")
+print(f"{'':12}{'words':>6}{'ROUGE-1':>9}{'minus lead-3':>16}", end="")
+print(f"{'first 35':>10}{'minus lead-3':>16}{'precision':>11}")
 for system, words in run["words"].items():
     cases = ("test, ROUGE-1", "test, first 35 words, ROUGE-1", "test, names and numbers of the article")
     whole, cut, names = (reference("summaries_smollm2", f"{case}, {system}") for case in cases)
@@ -478,9 +478,9 @@ for system, words in run["words"].items():
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c): from −3.3 to +0.2, the interval contains 0. At its own length the fine-tuned model is below lead-3. Compared with its own earlier summaries, the interval is −1.6 to +1.3, although the loss fell by a seventh.
-# Of its names and numbers a larger share is in the article, at equal length as well (94 % instead of 91 %). 80 steps are few; more may help, we have not measured it.
+# A larger share of its names and numbers is in the article, also when both are cut to 35 words (94 % instead of 91 %). 80 steps are few; more may help, but we have not measured it.
 #
-# A rule of the decoder mattered more. transformers' own switch, `no_repeat_ngram_size=3`, counts the article, too: the model cannot copy a name of three tokens, and *Gurupi River* became
+# A rule for writing seemed to matter more. transformers' own switch, `no_repeat_ngram_size=3`, counts the article, too. The model then cannot copy three tokens in a row, and *Gurupi River* became
 # *Guropi River*. On 16 validation articles that cost 3 to 4 points of ROUGE. We count only what the model itself has written.
 #
 # </details>
