@@ -93,7 +93,7 @@ MUTATIONS = (
         "comm/allreduce.py",
         "chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]",
         "chunks[(rank - step) % n], chunks[(rank - step - 1) % n]",
-        "test_allreduce.py::test_rings_and_doubling_are_mpis_sums",
+        "test_allreduce.py::test_the_ring_is_mpis_sum",
     ),
     Mutation(
         "the tensor-parallel backward lacks its all-reduce",

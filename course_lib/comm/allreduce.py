@@ -4,7 +4,7 @@
     doubling     log2(n) messages of all of it          with the ranks 1, 2, 4 … away
     halving      log2(n) messages there, as many back   of a half, a quarter …; with the ranks 1, 2, 4 … away
 
-If n is not 1, 2, 4, 8 …, `doubling` needs two messages more, and `halving` cannot be used.
+`doubling` and `halving` need 1, 2, 4, 8 … ranks; with another number, MPI refuses a partner beyond n.
 
 Arrays have one dimension and are contiguous; all ranks pass the same length and dtype. Messages have the
 `tag`; those of `halving` have 0. Nothing is checked here: `comm/collectives.py` takes any shape and checks
@@ -28,36 +28,21 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         comm.Sendrecv(out, right, tag, incoming[: into.size], left, tag)
         into += incoming[: into.size]
-    # Now chunk (rank + 1) % n is complete: the sum of all n ranks.
+    # Now chunk (rank + 1) % n is complete.
     for step in range(n - 1):  # all-gather: pass the complete chunks on
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
         comm.Sendrecv(out, right, tag, into, left, tag)
 
 
-def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over `comm`, in place: exchange all of it with the ranks 1, 2, 4 … away.
-
-    That needs 1, 2, 4, 8 … ranks: the first `power`. Each rank beyond sends its array to rank - power
-    first, and receives the sum last.
-    """
-    n, rank = comm.size, comm.rank
-    power = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
-    if rank >= power:
-        comm.Send(array, rank - power, tag)
-        comm.Recv(array, rank - power, tag)
-        return
+def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0, first: int | None = None) -> None:
+    """Sum `array` over the `first` 1, 2, 4, 8 … ranks (or all), in place."""
     incoming = np.empty_like(array)
-    if rank + power < n:
-        comm.Recv(incoming, rank + power, tag)
-        array += incoming
     distance = 1
-    while distance < power:  # array is the sum of a block of `distance` ranks by now
-        partner = rank ^ distance  # the two numbers differ in one bit
+    while distance < (first or comm.size):  # array is the sum of a block of `distance` ranks by now
+        partner = comm.rank ^ distance  # the two numbers differ in one bit
         comm.Sendrecv(array, partner, tag, incoming, partner, tag)
         array += incoming
         distance *= 2
-    if rank + power < n:
-        comm.Send(array, rank + power, tag)
 
 
 def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:

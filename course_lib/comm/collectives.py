@@ -64,8 +64,24 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 
 def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
-    """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005)."""
-    allreduce.doubling(comm, flat(buffer), DOUBLING)
+    """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005).
+
+    That needs 1, 2, 4, 8 … ranks: the first `power`. Each rank beyond sends its array to rank - power first,
+    and receives the sum last.
+    """
+    n, rank, array = comm.size, comm.rank, flat(buffer)
+    power = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
+    if rank >= power:
+        comm.Send(array, rank - power, FOLD)
+        comm.Recv(array, rank - power, FOLD)
+        return
+    if rank + power < n:
+        incoming = np.empty_like(array)
+        comm.Recv(incoming, rank + power, FOLD)
+        array += incoming
+    allreduce.doubling(comm, array, DOUBLING, power)
+    if rank + power < n:
+        comm.Send(array, rank + power, FOLD)
 
 
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:

@@ -202,7 +202,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="For four ranks the film counted it. Write it for n = 2, 4, 8 …",
+    task="For four ranks, count in the film. Write it for n = 2, 4, 8 …",
     objectives=(2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
@@ -250,24 +250,23 @@ def counts(n):
 
 LOG_THE_LOSS = Question(
     id="04.q4",
-    question="In every step, four ranks call `comm.Allreduce` for the gradients. You add: every hundred "
-    "steps, under `if comm.rank == 0:`, one more `comm.Allreduce`, of the losses, for the log. What is most "
-    "likely at step 100?",
+    question="In every step, four ranks call `comm.Allreduce` for the gradients. For the log, you add one "
+    "more, of the losses, every hundred steps, under `if comm.rank == 0:`. What is this call likely to do?",
     options=(
         Option(
-            "rank 0's call fetches the other ranks' losses, and adds",
+            "fetches the other ranks' losses, and adds them",
             reply="Then MPI would have to read the losses of ranks 1 to 3 without being asked. They take "
             "part in a collective only when they call it.",
             belief="only-root-calls",
         ),
         Option(
-            "rank 0's call pairs with the next call of the others",
+            "pairs with the next all-reduce of the others",
             reply="The first call of one rank goes with the first of the others, whatever it was meant for. "
             "Losses meet gradients: a hang, an error, or wrong numbers.",
             right=True,
         ),
         Option(
-            "rank 0's call returns its own loss, as if it were alone",
+            "returns the loss of rank 0, as if it were alone",
             reply="That would mean a sum over those who have come. An all-reduce is over all ranks of the "
             "communicator: it waits for them.",
             belief="sum-of-those-who-call",

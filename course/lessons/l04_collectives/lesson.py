@@ -1,13 +1,13 @@
 # ---
 # title: Collectives
-# goal: Add up arrays over all ranks in two ways, and find out which way to take where.
+# goal: Sum arrays over all ranks in two ways, and find out which way wins where.
 # able:
 #   - build an all-reduce from messages, in two ways
-#   - count what each rank sends, on 2, 4, 8 … ranks
+#   - count what each rank sends
 #   - choose an all-reduce for a size, a network and a number of ranks
 # more:
 #   - count what crosses between nodes
-#   - use PyTorch's collectives, and name what lies below them
+#   - use PyTorch's collectives
 # before: >-
 #   {01}. Helpful: {02}
 # minutes: {core: 20, more: 30}
@@ -24,13 +24,14 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks have an array each, and all need the sum: an **all-reduce**. Data-parallel training does one in every step (lesson 06). MPI's
-# `Allreduce` is a **collective**: all ranks make the same collective calls, in the same order. We build our own from messages, twice. Cells marked
-# `--save` also fill `code/04_allreduce.py`.
+# Four ranks have an array each, and each needs the sum of all four: an **all-reduce**. Training does one in every step. MPI's `Allreduce` is a
+# **collective**: all ranks make the same collective calls, in the same order. We build two of our own.
 
 # %%
 # %%px --save 04_allreduce.py
-"""All-reduce by hand: adds up arrays over all ranks in a ring and by doubling, and times both."""
+"""All-reduce by hand: in a ring and by doubling."""
+
+from timeit import repeat
 
 import numpy as np
 from mpi4py import MPI
@@ -38,41 +39,37 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, a rank cuts its array into one **chunk** per rank. In each step it sends a chunk to the right, and adds the chunk that comes
-# from the left. That sum it sends next. Complete chunks go round once more, copied. (`Sendrecv` takes what to send, to whom, a tag; then the same for receiving.)
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In every step it sends a chunk to the right, and adds the one
+# from the left to its own:
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, partners exchange whole arrays, and both add. The lines around the loop serve ranks without a partner.
+# In **recursive doubling**, partners exchange whole arrays, and both add:
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# We film both, a row per rank. Rank 0 brings 1, 2, 3, 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. **Predict:** after how many exchanges has every rank
-# all sums?
+# We film both. Rank 0 brings 1, 2, 3, 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. **Predict:** how many exchanges until every rank has all four sums?
 
 
 # %%
 # %%px
 class Filmed(MPI.Intracomm):
-    """A communicator that copies `array` before each exchange, and notes how much of it is sent."""
+    """Notes what `array` holds before each exchange."""
 
-    def Sendrecv(self, out, *where):
+    def Sendrecv(self, *message):
         frames.append(array.tolist())
-        sent.append(out.size / array.size)
-        super().Sendrecv(out, *where)
+        super().Sendrecv(*message)
 
 
 films = {}
 for way in ring, doubling:
-    frames, sent, array = [], [], np.array([1, 2, 3, 4]) * 10**comm.rank
+    frames, array = [], np.array([1, 2, 3, 4]) * 10**comm.rank
     way(Filmed(comm), array)
     films[way.__name__] = [*frames, array.tolist()]
-    if comm.rank == 0:
-        print(f"{way.__name__}: each rank sent {len(sent)} messages, {sum(sent):g} arrays")
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures import film
@@ -82,129 +79,121 @@ film(cluster["films"], "In the ring, one chunk per exchange; by doubling, all (d
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Follow the ring's last column: 4000 on rank 3, then rank 0 adds its 4, rank 1 its 40, rank 2 its 400. Three exchanges complete one chunk per rank: a
-# **reduce-scatter**. Three more copy these round: an **all-gather**. Doubling needs two, of whole arrays.
+# The ring needs six. Follow its last column: 4000 leaves rank 3 and collects 4, 40, 400. Three exchanges complete one chunk per rank: a
+# **reduce-scatter**. Three more copy them around: an **all-gather**. Doubling needs two.
 #
 # </details>
 
+# %% tags=["exercise: 04.4", "subslide"]
+
+# %% [markdown] tags=["notes"]
+# Six minutes for the exercise. Most people forget the second half of the ring, or that a message holds only a chunk.
+# Point at the film.
+
 # %% [markdown] tags=["slide"]
-# ## 2 · A slow link
+# ## 2 · Which is faster?
 #
-# Which is faster? Your ranks have no network, so we *delay messages on purpose*: each takes 5 ms, plus its bytes at 12.5 MB/s.
+# There is no network between your ranks, so we *delay messages on purpose*. Each takes 10 ms, its **latency** α. (One measures half a **ping-pong**: an empty message, there and
+# back.) Each byte adds β; the **bandwidth** 1/β is 5 MB/s. In the **alpha-beta model**, an all-reduce takes
+# α · messages + β · bytes of one rank.
 
 # %%
 # %%px
 from course_lib.effects import slow_messages
 
-ALPHA, RATE = 0.005, 12.5e6  # seconds per message; bytes per second, which is 0.1 Gbit/s
-comm = slow_messages(MPI.COMM_WORLD, seconds=ALPHA, gbit_per_s=0.1)
-
-# %% [markdown]
-# **Vote** for the winners at 1 KiB and at 4 MiB: (a) ring, ring, (b) ring, doubling, (c) doubling, ring, (d) doubling, doubling.
+comm = slow_messages(MPI.COMM_WORLD, seconds=0.01, gbit_per_s=0.04)
 
 
-# %% tags=["nbval-ignore-output", "subslide"]
+# %% tags=["subslide"]
 # %%px --save 04_allreduce.py
-def seconds(way, nbytes):
-    """Seconds in which `way` adds up arrays of so many bytes: the slowest rank, the best of four runs."""
-    times = []
-    for _ in range(4):
-        array = np.ones(nbytes // 8)
-        comm.Barrier()
-        began = MPI.Wtime()
-        way(comm, array)
-        times.append(comm.allreduce(MPI.Wtime() - began, op=MPI.MAX))
-    assert (array == comm.size).all(), f"{way.__name__} adds wrongly"
-    return min(times)
+def seconds(comm, way, nbytes):
+    """The time of the slowest rank, in the best of three runs."""
+    array = np.ones(nbytes // 8)
+    best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
+    return comm.allreduce(best, op=MPI.MAX)
 
 
-def main(*sizes):
-    """Time both ways for arrays of so many bytes."""
-    for nbytes in sizes:
-        ms = [1000 * seconds(way, nbytes) for way in (ring, doubling)]
+def race(comm, *ways):
+    """Time each way at four sizes."""
+    for nbytes in 2**10, 2**16, 400_000, 2**22:
+        times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
-            print(f"ranks: {comm.size}, {nbytes:9,} bytes, ring {ms[0]:8.2f} ms, doubling {ms[1]:8.2f} ms")
+            print(f"ranks: {comm.size}, {nbytes:9,} bytes:", *times, sep="  ")
 
-
-if __name__ == "__main__":
-    main(2**10, 2**16, 2**22)
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# (c): messages decide at 1 KiB, 5 ms each; bytes at 4 MiB, 0.34 s per array.
-#
-# </details>
-
-# %% [markdown] tags=["slide"]
-# ## 3 · Count
-#
-# The **latency** α is the time of an empty message, half of a **ping-pong** (there and back). Each byte adds β seconds; 1/β is the **bandwidth**.
-# The **alpha-beta model** says that an all-reduce takes messages · α + bytes · β of one rank.
-
-# %% tags=["exercise: 04.4"]
-
-# %% [markdown] tags=["notes"]
-# Ten minutes up to here, six for the exercise. Most people forget the second half of the ring, or that a message holds only a chunk.
-# Point at the film.
 
 # %% [markdown] tags=["subslide"]
-# At which size do both ways take equally long, on the slow link and four ranks? **Guess** first; then your counts compute it, and the link
-# decides:
+# **Vote** for the winners at 1 KiB and 4 MiB: (a) ring, ring, (b) ring, doubling, (c) doubling, ring, (d) doubling, doubling.
 
 # %% tags=["nbval-ignore-output"]
-# %%px
-(messages, arrays), (fewer, more) = counts(4)
-costs = ALPHA * (messages - fewer)  # seconds that the ring loses by its messages
-main(round(costs * RATE / (more - arrays)))
+# %%px --save 04_allreduce.py
+ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # 1, 2, 4, 8 … ranks, or others
+race(comm, *ways)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring sends 4 messages more, which cost 20 ms, and half an array less. In 20 ms go 250 kB, so they tie at 500 kB: 90 ms either way
-# (delays are sleeps, and end late).
+# (c). At 1 KiB messages decide: six or two, 10 ms each. At 4 MiB bytes decide: 1.5 arrays or 2, 0.84 s each. And at 400,000 bytes they tie! There four extra messages
+# cost the ring 40 ms, and half an array saves it 40 ms.
 #
 # </details>
 
-# %% [markdown]
-# And on eight ranks? **Predict** the times at 1 KiB and at 4 MiB. (`course_lib/effects.py` adds the delay.)
+# %% [markdown] tags=["subslide"]
+# **Predict** both times on eight ranks, at 1 KiB:
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 8 python -m course_lib.effects 0.005 0.1 code/04_allreduce.py | grep ranks
+# !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The model says 70 and 15 ms at 1 KiB, 657 and 1,022 ms at 4 MiB.
+# 14 · 10 = 140 ms, and 3 · 10 = 30 ms.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 4 · A fast network
+# ## 3 · On 2,048
 #
-# Your counts at 2 µs per message and 25 GB/s: **predict** the winners on 2,048 ranks, at 1 MiB and at 1 GiB.
+# A message on our link costs the time of 50,000 bytes. So does one on a cluster's link, with 2 µs and 25 GB/s: its ties are at the same sizes.
+# **Vote:** where do 2,048 ranks tie? (a) 0.4 MB, like four, (b) 20 MB, (c) 200 MB
 
 # %%
 # %%px --save 04_allreduce.py
-ALPHA, RATE = 2e-6, 25e9  # seconds per message, bytes per second
-
-
-def predicted(n, nbytes):
-    """Milliseconds on n ranks, in the ring and by doubling."""
-    return [1e3 * (ALPHA * messages + arrays * nbytes / RATE) for messages, arrays in counts(n)]
-
-
 if comm.rank == 0:
-    print("predicted   ms for 1 MiB: ring, doubling   for 1 GiB: ring, doubling   (2 us, 25 GB/s)")
-    for n in 2, 4, 64, 2048:
-        small, large = predicted(n, 2**20), predicted(n, 2**30)
-        print(f"n = {n:4} {small[0]:20.3f} {small[1]:10.3f} {large[0]:19.3f} {large[1]:10.3f}")
+    for n in 2, 4, 8, 64, 2048:
+        (messages, arrays), (fewer, more) = counts(n)
+        tie = 0.05 * (messages - fewer) / (more - arrays) if n > 2 else np.inf  # MB
+        print(f"{n:4}: ring {messages:4} messages, {arrays:.2f} arrays; doubling {more}; tie {tie:.1f} MB")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring's messages grow with n, its bytes stay below two arrays. By doubling, both grow with log₂ n. So the ring wins above 0.4 MB on four
-# ranks, but only above 23 MB on 2,048. (On real networks far partners share links: more time for doubling.)
+# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Take the ring for 14 GB of gradients,
+# doubling for the loss, one number: 22 µs instead of 8 ms.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 4 · On your machine
+#
+# Now without delay, on two ranks with a core each, beside MPI's own. Both our ways send one array: the ring in two messages, doubling in one.
+# **Vote:** which is faster at 4 MiB?
+
+
+# %% tags=["nbval-ignore-output"]
+# %%px
+def Allreduce(comm, array):
+    comm.Allreduce(MPI.IN_PLACE, array)
+
+
+pair = MPI.COMM_WORLD.Split(comm.rank // 2)
+if comm.rank < 2:
+    race(pair, ring, doubling, Allreduce)
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# Doubling, says the model. It forgets that each rank *adds*: half an array in the ring, a whole one by doubling (on four ranks 0.75 and 2).
+# Without a network, additions and cache decide at 4 MiB. GPUs add fast: there, the network decides.
 #
 # </details>
 
@@ -214,7 +203,7 @@ if comm.rank == 0:
 # | | what changes |
 # |---|---|
 # | algorithm | MPI and NCCL choose per call: rings, trees, or *halving and doubling* (2·log₂ n messages, the ring's bytes) |
-# | latency | about 2 µs when network cards access memory (RDMA), more from GPUs; tens over TCP |
+# | latency | 2 µs with RDMA, more from GPUs, tens over TCP |
 # | several GPUs per node | often: sum inside nodes, then between (More) |
 
 # %% tags=["exercise: 04.q4", "subslide"]
@@ -223,15 +212,15 @@ if comm.rank == 0:
 # ## Key points
 #
 # - All ranks make the same collective calls, in the same order.
-# - Per rank, a ring sends 2(n−1)/n arrays in 2(n−1) messages, doubling log₂ n arrays in log₂ n.
-# - Few messages win for small arrays, few bytes for large ones.
+# - Per rank, a ring sends 2(n−1)/n arrays in 2(n−1) messages, doubling log₂ n in log₂ n.
+# - Few messages win for small arrays, few bytes for large.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A new network has twice the bandwidth and the same latency. From which size on does the ring win now? (a) Half the old one, (b) the same, (c) twice.
+# A new network has twice the bandwidth, the same latency. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c): where they tie, added messages cost what the saved bytes cost. A byte costs half
+# <details><summary>What to listen for</summary>(c): at a tie, extra messages cost what saved bytes are worth. A byte is worth half
 # as much now, so it takes twice as many.</details>
 
 # %% [markdown]
@@ -452,9 +441,8 @@ for name in by_rank[0]["gloo"]:
 # `reduce_scatter` and `all_to_all` leave what they should on both backends. `monitored_barrier` exists for Gloo alone: PyTorch refuses it elsewhere.
 
 # %% [markdown]
-# **Which all-reduce for which size?** Two ranks, from 4 bytes to 64 MiB: our two, MPI's own and Gloo's, in one run. A ping-pong stands
-# beside them; half of its left end is this machine's α. A point is the median of five runs, its bar goes from the fastest to the slowest.
-# On two ranks the ring sends one array in two messages, doubling in one. **Predict** which of the two wins at 1 KiB, 64 KiB, 4 MiB and 64 MiB.
+# **Which all-reduce for which size?** Section 4 once more, from 4 bytes to 64 MiB, with Gloo and a ping-pong beside: half of its left end is this
+# machine's α. A point is the median of five runs, its bar goes from the fastest to the slowest. **Predict** which of our two wins at 64 MiB.
 
 # %%
 # %%px --timeout 100
@@ -493,9 +481,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# At 1 KiB and 64 KiB doubling wins: it sends one message, the ring two. At 4 MiB they are close, at 64 MiB the ring wins on most machines. Copies and
-# additions decide there, which the model leaves out: on each rank the ring adds half an array, doubling a whole one (on four ranks 0.75 and 2). On a GPU
-# additions cost little beside the network.
+# The ring, on most machines: there, copies and additions decide.
 #
 # </details>
 #
