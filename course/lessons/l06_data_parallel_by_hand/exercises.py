@@ -73,8 +73,8 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Make the ranks' shares add up to the *mean over the whole batch*. Shards may differ in size; one "
-    "may be empty.",
+    task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards may "
+    "differ in size; one may be empty.",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
@@ -181,7 +181,7 @@ WAIT_FIRST = Exercise(
     id="06.2",
     title="Spot the bug",
     task="Somebody starts all sums at once and then updates. On one rank the result is right. On four it is "
-    "not, and not always in the same way.",
+    "wrong, and differs from run to run.",
     objectives=(4,),
     targets=("started-is-done",),
     stub=_STUB,
@@ -243,7 +243,7 @@ SAME_TRAINING = Question(
     id="06.q2",
     question="One GPU trains with batches of 256 and a rate of 0.1, without batch norm and dropout. On eight "
     "GPUs, each takes the mean loss of its 32 of these 256 images, and a library *averages* the "
-    "gradients. Which training is this?",
+    "gradients. Which training on one GPU equals this?",
     options=(
         Option(
             "batches of 256, rate 0.1",

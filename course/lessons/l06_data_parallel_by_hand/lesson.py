@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Do four ranks learn what one would? We try it on handwritten digits. Cells marked `--save` also fill `code/06_by_hand.py`, their `__file__`.
+# Do four ranks learn what one would? We try it on handwritten digits. Cells marked `--save` also become a program, `code/06_by_hand.py`.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -60,8 +60,8 @@ draw = np.random.default_rng(0)  # the same on every rank, so all ranks know eve
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]  # 60 batches of 128
 
 # %% [markdown] tags=["subslide"]
-# This is your training loop, with five new lines. `team` is the communicator of the ranks that train together. `.numpy()` shows MPI a tensor's
-# memory, and with `MPI.IN_PLACE` the sum overwrites it.
+# This is your training loop, with five numbered lines for MPI. `team` is the communicator of the ranks that train together. `.numpy()` gives MPI a tensor's
+# memory; `MPI.IN_PLACE` overwrites it with the sum.
 
 
 # %%
@@ -90,8 +90,8 @@ def train(team, rate=0.4):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs `share_of_loss`. We take the mean over the images at hand, as every loop does. One rank trains alone (`MPI.COMM_SELF`), then four train
-# together. **Vote:** of 297 new images, the four read (a) fewer correctly than the one, (b) as many, (c) more.
+# Line 3 needs `share_of_loss`. We take the mean over the images at hand, PyTorch's default. First each rank trains alone (`MPI.COMM_SELF`), then four
+# together. **Vote:** of 297 new images, the four read (a) fewer correctly, (b) as many, (c) more.
 
 
 # %%
@@ -109,9 +109,9 @@ four = train(comm, rate=0.1)
 # (c). Four ranks beat one. Ship it?
 #
 # Look at the *first* loss. Weights and images are the same, yet 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
-# Line 4 adds their gradients: each step is four times as long.
+# Line 4 adds their gradients, so SGD takes steps four times as large. (With Adam, only the loss would show it.)
 #
-# So *one* rank takes the same steps at a rate of 0.4, and its loss is not multiplied. Predict it.
+# So *one* rank at a rate of 0.4 takes the same steps, and prints its loss without the factor. Predict that loss. (Write 0.123456 as 123456.)
 #
 # </details>
 
@@ -128,12 +128,40 @@ outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cl
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. A rate of 1 would become 4, and nothing would warn you.
+# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 GPUs, a rate of 1 would become 64, and nothing would warn you.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
+#
+# The usual repair divides by the number of ranks:
+
+
+# %%
+# %%px
+def share_of_loss(outputs, targets, batch_size):
+    return F.cross_entropy(outputs, targets) / team.size
+
+
+team = comm
+four = train(team)
+
+# %% [markdown] tags=["subslide"]
+# 0.400933, as on one rank. Ship it? Now ranks 0 to 2 train without rank 3, with 43, 43 and 42 images. **Vote:** how many of the six decimals stay?
+# (a) None, (b) some, (c) all.
+
+# %%
+# %%px
+team = comm.Split(comm.rank == 3)
+three = train(team)
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (b). An image among 42 weighs more than one among 43. Equal shards hide that.
+#
+# </details>
 
 # %% tags=["exercise: 06.1"]
 
@@ -147,8 +175,7 @@ if __name__ == "__main__":
     train(comm)
 
 # %% [markdown]
-# 0.400933, as on one rank? Then line 3 is right. Three ranks get 43, 43 and 42 images. **Vote:** how many of the six decimals do they keep?
-# (a) None, (b) two or three, (c) all.
+# And on three ranks?
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
@@ -156,18 +183,18 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Each rank adds the losses of *its* images and divides by the *whole* batch:
-# `F.cross_entropy(outputs, targets, reduction="sum") / batch_size`. It is the same training, up to rounding.
+# All six. Each rank adds the losses of *its* images and divides by the *whole* batch: it is the same training, up to rounding.
 #
-# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 43 on three ranks, not 128. **Dropout** draws other units than one process would.
+# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 43 on three ranks, not 128. **Dropout** drops different units
+# than one process would.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A sum is complete when the last rank has brought its part. Let ranks sleep 0, 100, 200 or 400 ms before it, by a secret draw.
-# The rank that sleeps longest is the **straggler**. Each rank measures its time in `allreduce`:
+# A sum is complete when the last rank has sent its part. By a secret draw, each rank sleeps 0, 100, 200 or 400 ms before an all-reduce.
+# The rank that the others wait for is the **straggler**. Each rank measures its time in `allreduce`:
 
 # %%
 # %%px
@@ -202,9 +229,9 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 400 ms late   ···················· sum
 # ```
 #
-# The *shortest* bar: when the straggler comes, all others are there. The longest bar is the punctual rank's. A faster network would hardly shorten it.
+# The rank with the *shortest* bar: when the straggler comes, all others are there. The longest bar is the punctual rank's.
 #
-# Say one of 64 GPUs is 20 ms late in every step of 200 ms. Ten days of training become eleven, for all.
+# Say a step takes 200 ms, and one of 64 GPUs comes 20 ms late in each. Ten days of training become eleven, for all.
 #
 # </details>
 
@@ -215,16 +242,16 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | line 4 | PyTorch's DDP (lesson 07) sums gradients during backward |
-# | batch | 64 · 32 = 2,048 images usually need a larger rate (lesson 05) |
-# | batch norm | `SyncBatchNorm` normalises over all GPUs' images |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients, during backward; there, take the mean over equal shards |
+# | batch | 64 · 32 = 2,048 images usually need a larger rate; at 2,048 GPUs, batches can be too large to help (lesson 05) |
+# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` normalises over all GPUs' |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Divide a shard's *summed* losses by the *whole* batch, then add gradients. Any number of ranks trains alike, without
+# - Divide a shard's *summed* losses by the *whole* batch, then add gradients: any number of ranks does the same training, without
 #   batch norm and dropout.
-# - In an all-reduce, the late rank waits least.
+# - In an all-reduce, the rank that comes last waits least: look at what it does before.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -233,7 +260,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # rate? (c) Which seed?
 #
 # <details><summary>What to listen for</summary>(b): if each rank kept its batch, the global one is eight times as
-# large. (a) changes only time.</details>
+# large. (a) changes only time. (c) comes next.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -243,15 +270,17 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # ### When do messages cost no time?
 #
-# Our loop sends when backward is done. But backward begins with the last layer, so that layer's gradient is complete early. PyTorch can call a **hook**, a function
-# of ours, as soon as a gradient is complete. There, `Iallreduce` starts a sum and returns at once. `sum_when_ready` returns a function that waits for all sums:
+# Our loop sends when backward is done. But backward begins with the last layer, so that layer's gradient is complete early. To compute while messages travel is called **overlap**.
+#
+# PyTorch can call a **hook**, a function of ours, as soon as a gradient is complete. In our hook, `Iallreduce` starts a sum and returns at once. (`numbers` is `.numpy()` for a
+# tensor of any shape.) `sum_when_ready` returns a function that waits for all sums:
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# To compute while messages travel is called **overlap**. To see it, we take a deeper network and a slow link, *delayed on purpose* (`course_lib/effects.py` says how, on one page). A step's 12 messages, for
-# 6 layers with a weight and a bias each, together take about 2/3 of the time of forward and backward.
+# To see overlap, we take a deeper network and a slow link, *delayed on purpose* (`course_lib/effects.py` says how, on one page). A step has 12 messages, for
+# 6 layers with a weight and a bias each. Together they take about 2/3 of the time of forward and backward.
 #
 # `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. Both take the same images: we look only at the time.
 
@@ -281,7 +310,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send* (`sum_gradients` is our line 4 as a function); *overlap*. If the first takes 1, the second takes about 1 + 2/3, and a little more for the real messages. **Predict** the third.
+# We time three kinds of steps: *compute* only; *compute, then send* (`sum_gradients` is our line 4 as a function); *overlap*. If the first takes 1, the second takes about 1 + 2/3, and a little more for the real messages. **Predict** the third. (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
 
 # %%
 # %%px --targets 0:2
@@ -298,17 +327,17 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Between the two. Why is not every message hidden? The gradients of the *first* layer come last, and then no computing is left to hide them behind.
+# Between the two. Why are not all messages hidden? The gradients of the *first* layer come last, and then no computation is left to hide them behind.
 #
-# Somebody has to move messages while you compute. Our slow link is a timer. With NCCL the GPU moves them, and takes some of backward's speed for it. Plain MPI often moves them only
+# Somebody has to move messages while you compute. Our slow link is a timer. NCCL moves them with some of the GPU's own cores, which slows backward a little. Plain MPI often moves them only
 # inside MPI calls.
 #
 # </details>
 #
-# **How many messages should a step send?** `GradientBuckets` of `course_lib` collects gradients in **buckets** of at most so many bytes, the **fusion threshold**. A bucket's sum starts when its last
-# gradient is there.
+# **How many messages should a step send?** `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a larger gradient fills a bucket alone).
+# A bucket's sum starts when its last gradient is complete.
 #
-# Let forward and backward take 1 again. On the next link each message costs 1/4, however short, and the bytes of a whole step cost 1 more. Messages travel one after the other.
+# Let forward and backward take 1 again. On the next link, each message costs 1/4, however short; the bytes of a step take another 1 in total. Messages travel one after the other.
 # **Predict** the fastest: 12, 4 or 1 messages per step?
 
 # %%
@@ -340,11 +369,11 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Twelve messages pay 1/4 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can travel while backward computes. Which
-# of these two wins depends on the link: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket, and 1 MiB for the first.
+# of these two wins depends on the link, and on the number of ranks, which raises the cost per message: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first.
 #
 # </details>
 #
-# Hooks and fusion are what **Horovod** made popular, over MPI and NCCL. With the weights, it also broadcasts the *optimizer's state*. Why? Say that after a restart only rank 0 has its momentum back.
+# Hooks and fusion are what **Horovod** made popular, over MPI and NCCL. With the weights, it also broadcasts the *optimizer's state*. Why? Say that after a restart only rank 0 reads the checkpoint, with the momentum.
 # **Predict:** are the two replicas equal one step later, without that broadcast, and with it?
 
 # %%
@@ -375,7 +404,7 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Momentum is state, too. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. And again no error message.
+# Momentum is state, too. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. Again, there is no error message.
 #
 # </details>
 #
@@ -400,13 +429,13 @@ if pair.rank == 0:
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker, then updates once. That gives an all-reduce's numbers (up to rounding), but with n workers the server
-# receives n gradients and sends n copies of the weights per step. In a ring all-reduce each rank sends less than the bytes of two gradients, for any n (lesson 04).
+# A *synchronous* server waits for one gradient from every worker, then updates once. The weights are those of an all-reduce (up to rounding), but with n workers a single server
+# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than the bytes of two gradients, for any n (lesson 04).
 #
-# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But the straggler's gradient is **stale**: since it
-# fetched the weights, others have updated them. **Staleness** counts those updates.
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: since a worker
+# fetched the weights, others have updated them. A gradient's **staleness** is the number of those updates.
 #
-# Three equal workers train: each sleeps 40 ms before a batch. In a second run, worker 3 sleeps 400 ms. **Vote:** the staleness of its gradients is then mostly (a) 2,
+# Three equal workers train: each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
 # one update by each of the others, (b) 5 to 10, (c) 11 or more.
 
 # %%
@@ -451,7 +480,7 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c). While worker 3 is at one gradient, the other two update many times. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1),
-# and its gradient belongs to weights that are long gone.
+# and its gradient belongs to weights that are long gone. (k is less than 10 here: computing and messages add to both sleeps.)
 #
 # No run can be repeated exactly: the order of arrival decides the numbers. Large networks are almost always trained synchronously today. Servers live on where tables of embeddings are too large
 # for one machine, as in recommenders.
