@@ -33,7 +33,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "11_zero.py": (r"\branks: \d\b",),
     "12_train.py": (),
     "13_summarize.py": (),
-    "14_slow_link.py": (r"on \d ranks; .*", r"on \d:", r"\d+\.\d ms"),
+    "14_slow_link.py": (r"halving, \d ranks", r"measured \d+\.\d", r"\d+\.\d [mn]s", r"\d+\.\d\d s"),
     "15_resume.py": (r"\branks: \d\b",),
     "16_plan.py": (),
 }

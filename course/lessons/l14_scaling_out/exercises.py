@@ -1,4 +1,4 @@
-"""Exercises, questions and predictions of lesson 14, scaling out: three formulas, and what grows with n."""
+"""Exercises, questions and predictions of lesson 14, scaling out: four formulas, and what grows with n."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from mpi_classroom.exercises import (
     expect,
 )
 
-# -------------------------------------------------------------------- 14.3 three formulas
+# -------------------------------------------------------------------- 14.3 four formulas
 
 Case = tuple[int, float, float, float]  # ranks, bytes, alpha, beta
 
@@ -22,8 +22,8 @@ Case = tuple[int, float, float, float]  # ranks, bytes, alpha, beta
 def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     n, nbytes, alpha, beta = case
     got = answer.forecasts(n, nbytes, alpha, beta)
-    ways = {"ring", "halving", "tree"}
-    expect(isinstance(got, dict) and got.keys() == ways, "keep the three names of the ways.")
+    ways = {"ring", "halving", "tree", "hierarchy"}
+    expect(isinstance(got, dict) and got.keys() == ways, "keep the four names of the ways.")
     log2, whole = n.bit_length() - 1, alpha + beta * nbytes
     bytes_of_halving = 2 * (n - 1) / n * beta * nbytes
     _compare("ring", n, got, 2 * (n - 1) * (alpha + beta * nbytes / n), {})
@@ -48,6 +48,8 @@ def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "a message of the tree holds the whole array.": 2 * log2 * alpha + bytes_of_halving,
     }
     _compare("tree", n, got, 2 * log2 * whole, tree)
+    nodes = max(1, n // 8)
+    _compare("hierarchy", n, got, 2 * (nodes - 1) * (alpha + beta * nbytes / nodes), {})
 
 
 def _compare(way: str, n: int, got: dict[str, Any], right: float, lookalikes: dict[str, float]) -> None:
@@ -72,10 +74,12 @@ _FORECASTS = '''\
 def forecasts(n, nbytes, alpha, beta):
     """Seconds of each way on n = 2, 4, 8 … ranks."""
     steps = n.bit_length() - 1  # log2(n)
+    nodes = max(1, n // 8)  # of eight ranks each, whose messages inside cost next to nothing
     return {
         "ring": 2 * (n - 1) * (alpha + beta * nbytes / n),
         "halving": 2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes,
         "tree": 2 * steps * (alpha + beta * nbytes),
+        "hierarchy": 2 * (nodes - 1) * (alpha + beta * nbytes / nodes),
     }
 '''
 _HALVING, _TREE = (
@@ -90,9 +94,9 @@ _STUB = changed(
 
 FORECASTS = Exercise(
     id="14.3",
-    title="Spot the bug: three formulas",
-    task="Messages that follow one another add up. On 2 ranks all three formulas are right; on more, only "
-    "the ring's is. Hold the other two against the drawing, and correct them.",
+    title="Spot the bug: four formulas",
+    task="Messages that follow one another add up. On 2 ranks a friend's formulas are right. On more, two "
+    "are wrong. Correct them by the drawing.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),
     stub=_STUB,
@@ -172,17 +176,17 @@ GATHERED = Question(
     "From how many ranks on does a rank receive more than in a plain ring?",
     options=(
         Option(
-            "from no number: it always sends 0.2 %, a 500th of an array",
+            "from no number: it always sends 0.2 %",
             reply="It *sends* so little. But it *receives* the picks of all others, and these grow with n.",
             belief="a-remedy-keeps-its-factor",
         ),
         Option(
-            "from about 1,000: it then receives 999 times 0.2 %, two arrays",
+            "from about 1,000: 999 times 0.2 % are two arrays",
             reply="(n−1) · 0.002 and the ring's 2(n−1)/n are equal at n = 1,000.",
             right=True,
         ),
         Option(
-            "from about 500: it then receives 499 times 0.2 %, one array",
+            "from about 500: 499 times 0.2 % are one array",
             reply="A rank of the ring receives almost two arrays: one until the sum is complete, "
             "one while it goes round. So gathering pays for longer.",
             belief="what-gathers-never-pays",
@@ -223,7 +227,7 @@ EXERCISES = (FORECASTS, CLIPPING, GATHERED, THREE_LAUNCHERS)
 PREDICTIONS = (
     Prediction(
         id="14.p7",
-        question="Ring on 2,048: how many times 186 ms?",
+        question="How many seconds does the ring need on 2,048?",
         objectives=(2,),
         targets=("two-to-four-predicts-2048", "bandwidth-explains-small-messages"),
     ),

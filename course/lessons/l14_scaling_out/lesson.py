@@ -2,7 +2,7 @@
 # title: Scaling out
 # goal: Measure a link, and find out which all-reduce still trains on 2,048 machines.
 # able:
-#   - measure a link, and forecast three all-reduces on it
+#   - measure a link, and forecast four all-reduces on it
 #   - say what a run on a few machines cannot show
 #   - judge a remedy for a slow link by how it grows
 # more:
@@ -24,37 +24,30 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# You may train on 2,048 machines, one rank on each. A message takes 10 ms, plus its bytes at 100 Mbit/s. Each step computes for one second, *then* sums
-# 1 MiB of gradients. On four machines, lesson 04's ring sums them in 186 ms.
+# You may train on 2,048 machines. A message between them takes 10 ms, plus its bytes at 100 Mbit/s. A step computes for one second, *then* sums 1 MiB of gradients. On four machines, lesson 04's ring
+# needs 0.186 s.
 
 # %%
-predict("Ring on 2,048: how many times 186 ms?", None)
+predict("How many seconds does the ring need on 2,048?", None)
 
 # %%
 ALPHA, BETA = 0.01, 80e-9  # seconds per message, seconds per byte
 GRADIENTS = 2**20  # bytes
-
-
-def ring_seconds(n):
-    messages, chunk = 2 * (n - 1), GRADIENTS / n
-    return messages * (ALPHA + BETA * chunk)
-
-
-print(f"ring: {ring_seconds(4):.3f} s on 4 machines, {ring_seconds(2048):.2f} s on 2,048")
-outcome("Ring on 2,048: how many times 186 ms?", ring_seconds(2048) / ring_seconds(4), word="forecast")
+ring = 2 * 2047 * (ALPHA + BETA * GRADIENTS / 2048)
+outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A rank sends two arrays instead of 1.5, but in 4,094 messages, one after the other. On four machines, six messages cost 60 of the 186 ms.
+# You wait 41 s for every second of computing. A rank sends two arrays instead of 1.5, but in 4,094 messages, one after the other.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In **halving**, you exchange half of the array (`████`) with one rank, then a quarter with another, and so on. The sums return the same way. In a **tree**, whole
-# arrays go up to rank 0, pairs at once, and the sum comes down:
+# In **halving**, a rank exchanges half of the array (`████`) with one rank, then a quarter with another, and so on. The sums return the same way. In a **tree**, whole arrays go up to
+# rank 0, pairs at once, and the sum comes down. In a **hierarchy**, eight ranks share a machine and add inside it, almost for free. The machines form a ring.
 #
 # ```
 # halving on 8 ranks: what rank 0 exchanges          tree on 8 ranks: who sends to whom
@@ -63,13 +56,11 @@ outcome("Ring on 2,048: how many times 186 ms?", ring_seconds(2048) / ring_secon
 #   back    with 4 █      with 2 ██   with 1 ████      down   0→4   0→2 4→6   0→1 2→3 4→5 6→7
 # ```
 #
-# **Vote:** on 2,048, which takes less than the step's second? (a) Both. (b) Halving. (c) Neither.
-#
-# Our program begins with a friend's formulas.
+# **Vote:** on 2,048 ranks, how many of the three take less than a second? (a) All, (b) two, (c) one.
 
 # %%
 # %%px --save 14_slow_link.py
-"""Measure a link, and forecast three all-reduces on it."""
+"""Measure a link, and forecast four all-reduces on it."""
 
 import numpy as np
 from mpi4py import MPI
@@ -82,29 +73,27 @@ comm = MPI.COMM_WORLD
 from course_lib.rows import predicted
 
 curves = {n: forecasts(n, GRADIENTS, ALPHA, BETA) for n in (2, 4, 8, 16, 64, 256, 2048)}
-print("on 2,048 machines:", *(f"{way} {took:.2f} s" for way, took in curves[2048].items()))
-rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curves[n].items()]
-rows += [predicted(ring_seconds(n // 8), ranks=n, way="ring of 8s") for n in curves if n > 8]
+print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in curves[2048].items()))
+rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curves[n].items() if took]
 show(rows, x="ranks", y="an all-reduce takes", by="way")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). In both, 22 messages follow one another; in the tree, each is a whole array. The tree loses to the ring on four machines, and is 20 times as fast on 2,048.
-# The fourth curve is lesson 04's **hierarchy**: 2,048 ranks share 256 machines. Eight add up inside each, in next to no time; then the machines form a ring.
+# (c), halving: its 22 messages shrink. The tree's 22 are whole arrays. The hierarchy, fastest on 16 ranks, is still a ring, of 256 machines.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines, but you can delay your ranks' messages. This is halving:
+# Nobody lends you 2,048 machines. But with slow messages, a few ranks can test a formula. This is halving:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# Messages of 1 byte and 256 KiB tell α and β:
+# Two lengths of messages give α and β:
 
 
 # %%
@@ -119,16 +108,15 @@ def seconds(team, work, *arguments):
 
 def link(team):
     """Seconds per message, alpha, and per byte, beta."""
-    partner, took = team.rank ^ team.size // 2, []  # far away
-    for nbytes in (1, 2**18):
-        out, into = np.zeros((2, nbytes), np.uint8)
-        took.append(min(seconds(team, team.Sendrecv, out, partner, 0, into, partner, 0) for _ in range(9)))
-    alpha, long = took
-    return alpha, max(long - alpha, 0) / 2**18  # noise may exceed the bytes
+    partner, took = team.rank ^ team.size // 2, {}  # far away
+    for k in 1, 2**18:  # bytes
+        out, into = np.zeros((2, k), np.uint8)
+        took[k] = min(seconds(team, team.Sendrecv, out, partner, 0, into, partner, 0) for _ in range(9))
+    return took[1], max(took[2**18] - took[1], 0) / 2**18
 
 
 # %% [markdown]
-# We slow it, and measure:
+# Now we slow our messages:
 
 # %%
 # %%px
@@ -140,16 +128,15 @@ comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
 # %% tags=["nbval-ignore-output"]
 # %%px --save 14_slow_link.py
 def main(team):
-    """Measure the link and halving; forecast all, here and on 2,048 ranks."""
+    """Measure the link and halving; forecast all on 2,048 ranks."""
     array = np.zeros(2**18, np.float32)  # 1 MiB
     alpha, beta = link(team)
     measured = min(seconds(team, halving, team, array) for _ in range(4))  # the first opens connections
     if team.rank == 0:
-        print(f"1 MiB on {team.size} ranks; alpha {1e3 * alpha:.3f} ms, beta {1e9 * beta:.2f} ns")
-        print(f"halving measured: {1e3 * measured:.1f} ms")
-        for n in team.size, 2048:
-            found = forecasts(n, array.nbytes, alpha, beta)
-            print(f"forecast on {n}:", *(f"{way} {1e3 * took:.1f} ms" for way, took in found.items()))
+        here, far = (forecasts(n, array.nbytes, alpha, beta) for n in (team.size, 2048))
+        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns")
+        print(f"halving, {team.size} ranks: {1e3 * here['halving']:.1f} ms, measured {1e3 * measured:.1f}")
+        print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 
 if __name__ == "__main__":
@@ -158,17 +145,10 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# On four ranks it holds. **Vote:** on 16, halving takes (a) what the formula says, (b) far longer, as ranks wait for a core.
+# On four ranks the formula holds. And on 16? Ranks that wait sleep, so few cores suffice:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# (a). Who waits for a delayed message sleeps: few cores suffice. On 2,048 it holds if no messages share a link and no rank is late.
-#
-# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
@@ -182,23 +162,19 @@ if __name__ == "__main__":
 # | local SGD | weights, every 8 batches | 18 |
 # | top-k | the largest 1 %, each with its index | 7 |
 #
-# Ranks pick different entries, so libraries seldom add on the way: every rank *gathers* all picks, here in log₂ n messages, each twice the last.
-#
-# **Vote:** on 2,048, top-k is (a) about ten times as fast as plain halving, (b) twice as fast, (c) slower.
+# In top-k, ranks pick different entries, so every rank *gathers* all picks in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice, (c) slower.
 
 # %%
 from math import log2
 
-PICKS = 0.01 * GRADIENTS * 2  # bytes: 1 % of the numbers, and as many indices
 for n in 2, 2048:
-    top_k = log2(n) * ALPHA + (n - 1) * PICKS * BETA
+    top_k = log2(n) * ALPHA + (n - 1) * 0.02 * GRADIENTS * BETA  # 1 % of the numbers, and as many indices
     print(f"{n:4} ranks: plain {curves[n]['halving']:.3f} s, top-k {top_k:.3f} s")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nine times as fast on two, nine times as *slow* here: each rank receives the picks of 2,047 others. Bfloat16 always halves the bytes, but
-# saves no messages, and these are 0.22 of halving's 0.39 s. Local SGD saves both, if accuracy allows.
+# (c). Nine times as fast on two machines, nine times as *slow* on 2,048: each rank receives the picks of 2,047 others. Bfloat16 halves the bytes everywhere. Local SGD saves messages, too, if accuracy allows.
 #
 # </details>
 
@@ -207,28 +183,27 @@ for n in 2, 2048:
 #
 # | | what changes |
 # |---|---|
-# | latency | RDMA (the card copies) 1 to 5 µs, TCP 10 to 50 |
-# | choice | libraries choose by size and ranks; NCCL's trees send *pieces*, all levels at once |
-# | nodes | sums first inside each node, then between nodes (a **hierarchy**), each with its own α and β |
-# | overlap | sums start while the backward pass computes |
+# | latency | 1 to 5 µs with RDMA, 10 to 50 with TCP |
+# | choice | libraries choose; NCCL's trees send *pieces*, all levels at once |
+# | nodes | sum inside each node, then between nodes by *any* algorithm |
+# | overlap | sums hide behind backward |
+# | 2,048 | formulas hold if messages share no link and no rank is late |
 
 # %% tags=["exercise: 14.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Few ranks hide what messages cost on slow links. A *flat* (one-level) ring pays 2(n−1) α, halving 2α log₂ n.
-# - Measure α and β; forecast each algorithm your library may take.
+# - Few ranks hide what messages cost: a ring pays 2(n−1) α, halving 2α log₂ n.
+# - Measure α and β, then forecast.
 # - Ask what of a remedy grows with n: all that is gathered.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your all-reduce on 2,048 GPUs takes 1.2 s; forecast: 60 ms. What do you look at first? (a) Which algorithm ran, (b) when each rank
-# *entered* it, (c) the bandwidth of each network card.
+# Your all-reduce on 2,048 GPUs takes 1.2 s; the forecast says 60 ms. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered* it, (c) each network card's bandwidth.
 #
-# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. If all enter
-# together, (a), then (c): all wait for the slowest card.</details>
+# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. Otherwise (a), then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -344,8 +319,9 @@ for name, images_per_s in found.items():
     print(f"Summit, {name}: {images_per_s / 1e3:.0f},000 images per second")
 nodes, images_per_node = 2048, 128
 step = nodes * images_per_node / 260_000  # seconds, from Frontera's published rate
-for way, took in forecasts(nodes, 102.2e6, alpha=5e-6, beta=1 / 12.5e9).items():
-    print(f"Frontera, {way}: {1 - took / step:.0%} of a step computes")
+took = forecasts(nodes, 102.2e6, alpha=5e-6, beta=1 / 12.5e9)
+for way in "ring", "halving", "tree":
+    print(f"Frontera, {way}: {1 - took[way] / step:.0%} of a step computes")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
