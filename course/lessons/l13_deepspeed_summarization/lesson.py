@@ -210,7 +210,11 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
 # The losses agree up to rounding, on one rank or four.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
