@@ -25,16 +25,15 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
-IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an image
+IMAGES, WIDTH = 512, 128  # images per micro-batch; numbers that a layer makes of an image
 
 
 # %%
 def cut(team):
     """This rank's stage. Every rank draws all layers, so the weights do not depend on the cut."""
     torch.manual_seed(0)
-    layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.Linear(*size), nn.ReLU())]
-    mine = np.array_split(range(15), team.size)[team.rank]  # 15 layers: no ReLU at the end
-    return nn.Sequential(*(layers[n] for n in mine))
+    layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
 
 
 # %%
@@ -77,31 +76,28 @@ def gpipe(stage, stages, m):
     return [("F", i) for i in range(m)] + [("B", i) for i in reversed(range(m))]
 
 
-def step(team, stage, schedule, m, seed=0):
-    """Forward and backward of m micro-batches; returns this rank's part of the loss."""
-    batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
-    parts = [(images[row], labels[row]) for row in batch]
+def train(team, schedule=gpipe, m=2, steps=40):
+    """Train with m micro-batches per step; returns the loss of the last step."""
+    stage = cut(team)
+    optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
 
     def share(outputs, targets):
-        return F.cross_entropy(outputs, targets, reduction="sum") / batch.size
+        return F.cross_entropy(outputs, targets, reduction="sum") / (m * IMAGES)
 
-    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
+    for seed in range(steps):
+        batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
+        parts = [(images[row], labels[row]) for row in batch]
+        optimizer.zero_grad()
+        loss = run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
+        optimizer.step()
+    return team.allreduce(loss)
 
 
 # %%
-def main(schedule=gpipe, m=2, steps=40):
-    stage = cut(comm)
-    optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
-    for seed in range(steps):
-        optimizer.zero_grad()
-        loss = comm.allreduce(step(comm, stage, schedule, m, seed))
-        optimizer.step()
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, m = {m}, step {steps}, loss {loss:.6f}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    loss = train(comm)
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 
 # %%

@@ -95,7 +95,7 @@ def one_f_one_b(stage, stages, m):
 OUT_OF_MEMORY = Question(
     id="08.q4",
     question="A pipeline of four stages runs GPipe with 8 micro-batches. Rank 0 runs "
-    "out of memory in its sixth forward. Which is the only change that can let it train the same batch?",
+    "out of memory in its sixth forward. Which change lets it train the same batch?",
     options=(
         Option(
             "16 micro-batches of half the size",

@@ -1,20 +1,32 @@
-"""The picture of lesson 08: which rank does what when, played on paper."""
+"""The pictures of lesson 08: schedules played on paper, and measured speed-ups beside the formula."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from course.lessons.shared.figures.schedules import schedule_grids
 from course_lib.theory.schedules import Action, simulate
 from mpi_classroom.figures import Picture
+from mpi_classroom.show import show
 
-Pass = tuple[str, int]  # "F" or "B", and the micro-batch
+Schedule = Callable[[int, int, int], list[tuple[str, int]]]  # of stage, stages, m: ("F" or "B", micro-batch)
 
 
-def draw_schedules(schedules: Mapping[str, Sequence[Sequence[Pass]]]) -> Picture:
+def draw_schedules(m: int, *schedules: Schedule, stages: int = 4) -> Picture:
     """A panel per schedule, a row per rank: a forward takes 1, a backward 2, messages nothing."""
-    played = {
-        name: [
-            [Action("F" if kind == "F" else "B", rank, i) for kind, i in row] for rank, row in enumerate(rows)
+    played = {}
+    for schedule in schedules:
+        rows = [
+            [Action("F" if kind == "F" else "B", rank, i) for kind, i in schedule(rank, stages, m)]
+            for rank in range(stages)
         ]
-        for name, rows in schedules.items()
-    }
-    return schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in played.items()})
+        played[f"{schedule.__name__}, {m} micro-batches"] = simulate(rows, 1, 2)
+    return schedule_grids(played)
+
+
+def draw_speed(measured: Mapping[int, float], formula: Mapping[int, float]) -> Picture:
+    """Draw how many times as fast as one rank, by micro-batches: as measured, and dashed by the formula."""
+    points = [
+        {"labels": {"micro-batches": m}, "value": value, "unit": "times one rank", "kind": kind}
+        for kind, values in (("measured", measured), ("predicted", formula))
+        for m, value in values.items()
+    ]
+    return show(points, x="micro-batches", y="speed")

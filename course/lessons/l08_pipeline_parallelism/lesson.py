@@ -2,14 +2,14 @@
 # title: Pipeline parallelism
 # goal: Cut a network into stages, one per rank, and find out how much of the time they are idle.
 # able:
-#   - carry a forward and a backward pass across ranks
-#   - count how long the ranks of a pipeline are idle
-#   - write the schedule 1F1B, and say how many micro-batches a stage holds
+#   - carry forward and backward across ranks
+#   - count how long a pipeline's ranks are idle
+#   - write the schedule 1F1B, and say what a stage holds
 # more:
 #   - say what recomputing, interleaving and unequal stages cost
 # before: >-
 #   {01}, {03}, {05}
-# minutes: {core: 20, more: 9}
+# minutes: {core: 20, more: 10}
 # ranks: 4
 # warm-up:
 #   - ask: >-
@@ -25,9 +25,9 @@
 # ---
 
 # %% [markdown] tags=["slide"]
-# ## 1 · Each rank a part of the layers
+# ## 1 · A stage per rank
 #
-# Some networks are too large for the memory of any rank. In **pipeline parallelism** each rank keeps and trains some consecutive layers, a **pipeline stage**.
+# Some networks are too large for one GPU. In **pipeline parallelism** each rank keeps some consecutive layers, a **pipeline stage**.
 
 # %%
 # %%px --save 08_pipeline.py
@@ -50,7 +50,7 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
-IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an image
+IMAGES, WIDTH = 512, 128  # images per micro-batch; numbers that a layer makes of an image
 
 
 # %%
@@ -58,15 +58,13 @@ IMAGES, WIDTH = 512, 128  # per micro-batch; numbers that a layer makes of an im
 def cut(team):
     """This rank's stage. Every rank draws all layers, so the weights do not depend on the cut."""
     torch.manual_seed(0)
-    layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.Linear(*size), nn.ReLU())]
-    mine = np.array_split(range(15), team.size)[team.rank]  # 15 layers: no ReLU at the end
-    return nn.Sequential(*(layers[n] for n in mine))
+    layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
 
 
 # %% [markdown] tags=["subslide"]
-# What layers compute, their **activations**, a rank keeps for backward. It sends the last layer's to the next rank, and later gets back their gradient.
-#
-# A batch is cut into **micro-batches**, whose gradients add up (lesson 05). A **schedule** is the list of what a rank does, one after the other: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it backward.
+# A batch is cut into **micro-batches** (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it backward. Between the two, the rank keeps
+# what its layers computed: their **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -75,8 +73,7 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# Only the last rank has a loss. For all others, `requires_grad_()` is the trick: it makes autograd compute a gradient for what was *received*. That gradient goes to the
-# rank before, which continues from it with `y.backward(gradient)`. (`Isend`, because two neighbours may send to each other at the same time.)
+# Activations go to the next rank, and their gradient comes back: `requires_grad_()` makes autograd compute the gradient of what was *received*.
 #
 # The simplest schedule is that of **GPipe**: all forwards, then all backwards.
 
@@ -88,123 +85,114 @@ def gpipe(stage, stages, m):
     return [("F", i) for i in range(m)] + [("B", i) for i in reversed(range(m))]
 
 
-def step(team, stage, schedule, m, seed=0):
-    """Forward and backward of m micro-batches; returns this rank's part of the loss."""
-    batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
-    parts = [(images[row], labels[row]) for row in batch]
+def train(team, schedule=gpipe, m=2, steps=40):
+    """Train with m micro-batches per step; returns the loss of the last step."""
+    stage = cut(team)
+    optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
 
     def share(outputs, targets):
-        return F.cross_entropy(outputs, targets, reduction="sum") / batch.size
+        return F.cross_entropy(outputs, targets, reduction="sum") / (m * IMAGES)
 
-    return run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
+    for seed in range(steps):
+        batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
+        parts = [(images[row], labels[row]) for row in batch]
+        optimizer.zero_grad()
+        loss = run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
+        optimizer.step()
+    return team.allreduce(loss)
 
 
 # %%
 # %%px --save 08_pipeline.py
-def main(schedule=gpipe, m=2, steps=40):
-    stage = cut(comm)
-    optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
-    for seed in range(steps):
-        optimizer.zero_grad()
-        loss = comm.allreduce(step(comm, stage, schedule, m, seed))
-        optimizer.step()
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, m = {m}, step {steps}, loss {loss:.6f}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    loss = train(comm)
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 # %% [markdown]
-# Now one rank with all layers, in one process. **Guess:** which of the six decimals change?
+# Now one rank trains all layers. **Guess:** which of the six decimals change?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
 
-# %% [markdown]
-# None: the same sums, in the same order. And how long does it take? Ranks 0 and 1 (`pair`) hold half of the layers each, and take *one* micro-batch. How many times as fast as rank 0 alone are they? (`measure` runs both ways ten times; the shortest counts.)
+# %% [markdown] tags=["slide"]
+# ## 2 · Who is idle?
+#
+# None: the same arithmetic, in the same order. But is it faster? Rank 0 first trains all layers alone. Then ranks 0 and 1 train half of them each, as a pipeline.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
 
 # %%
-# %%px --targets 0:2
+# %%px --targets 0:2 --timeout 300
 from course_lib.measure import measure
 
-alone = MPI.COMM_SELF
-pair = comm.Create_group(comm.group.Incl([0, 1]))  # ranks 0 and 1
-full, half = cut(alone), cut(pair)
-ways = {"one": lambda: comm.rank or step(alone, full, gpipe, 1)}  # on rank 0 only
-ways["two"] = lambda: step(pair, half, gpipe, 1)
-one, two = measure(pair, ways)
-single = one.low / two.low
+alone, pair = MPI.COMM_SELF, comm.Create_group(comm.group.Incl([0, 1]))
+speed = {}
+for m in 1, 2, 4, 8, 16:
+    ways = {"one": lambda: comm.rank == 0 and train(alone, gpipe, m, steps=1)}
+    ways["two"] = lambda: train(pair, gpipe, m, steps=1)
+    one, two = measure(pair, ways)
+    speed[m] = one.low / two.low  # the shortest of ten runs
 
 # %% tags=["nbval-ignore-output"]
-outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["single"])
+outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["speed"][1])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No faster! Rank 1 waits for activations, and then rank 0 waits for their gradients: one of the two is always idle. With more micro-batches, rank 0 can
-# take the next one while rank 1 works on this one. How much is that worth?
+# You pay for two ranks and get the speed of one! Rank 1 waits for activations, then rank 0 for their gradient: one is always idle.
 #
 # </details>
-
-# %% [markdown] tags=["slide"]
-# ## 2 · Count the white slots
 #
-# Let us draw it: four equal stages, and messages that cost nothing. A forward takes 1 slot. A backward takes 2, for gradients of weights *and* of inputs.
+# Do more micro-batches help? We draw four equal stages. A forward takes 1 slot, a backward 2, and messages take none.
 
 # %%
-# %%px --targets 0
-paper = {m: [gpipe(rank, 4, m) for rank in range(4)] for m in (4, 16)}
+from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
 
-# %%
-from course.lessons.l08_pipeline_parallelism.figures import draw_schedules
-
-draw_schedules({"4 micro-batches": cluster[0]["paper"][4]})
+draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# The white slots, ends included, are the **bubble**: each rank is idle for 9. **Vote:** with 16 micro-batches a rank is idle for (a) fewer slots, (b) 9, (c) more.
+# The white slots are the **bubble**: each rank is idle for 9. **Vote:** with 16 micro-batches a rank is idle for (a) fewer, (b) 9, (c) more.
 
 # %%
-draw_schedules({"16 micro-batches": cluster[0]["paper"][16]})
+draw_schedules(16, cluster[0]["gpipe"])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Rank 0 waits while its last micro-batch passes the other p − 1 ranks and comes back: 3(p − 1) slots, whatever m is.
+# (b). Rank 0 waits while its last micro-batch passes through the other p − 1 ranks and back: 3(p − 1) slots, whatever m is. With 3m slots of work, a step takes 3(m + p − 1). One rank alone
+# takes 3pm. So p ranks are **p · m / (m + p − 1)** times as fast.
 #
-# With 3m slots of work, a step takes 3(m + p − 1). One rank alone would work for 3pm. So p ranks are **p · m / (m + p − 1)** times as fast as one.
+# </details>
+#
+# Your two ranks have also trained with 2, 4, 8 and 16 micro-batches. **Predict** how fast.
+
+# %% tags=["nbval-ignore-output"]
+draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# No measured time went into the formula. The points stay below it, as messages take time; far below, if other programs use your cores.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches! But memory ends somewhere. We let each of two ranks allocate 64 MiB for a step, for 32 micro-batches of 512 images. **Vote:** they (a) run, (b) run slowly, (c) fail. (With `-m mpi4py`, a rank that fails ends all.)
+# So take many micro-batches! Each leaves about 2 MiB of activations on a rank. Two ranks may allocate 64 MiB each (on Linux). **Vote:** with 32 micro-batches, they (a) train, (b) run out of memory.
 
 # %%
-# %%writefile code/limited.py
-"""A step of 08_pipeline.py, each rank with 64 MiB to allocate: limited.py SCHEDULE MICRO-BATCHES."""
+from course_lib.effects import runs_within  # runs a job whose ranks may allocate so many MiB
 
-import runpy
-import sys
-
-from course_lib.effects import memory_limit
-
-ours = runpy.run_path("code/08_pipeline.py")
-ours["main"](steps=1)  # first without a limit, as torch allocates some things only once
-with memory_limit(64 * 2**20):
-    ours["main"](ours[sys.argv[1]], int(sys.argv[2]), steps=1)
-
-# %% tags=["nbval-ignore-output"]
-# !mpiexec -n 2 python -m mpi4py code/limited.py gpipe 32 2>&1 | grep "m = 32\|memory:"
+small = "train(comm, steps=1)"  # runs first, without the limit
+print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32, 1)", small))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). A rank dies asking for another half MiB. GPipe keeps the activations of all 32 micro-batches before the first one goes backward.
+# (b). GPipe keeps the activations of all 32 before it frees the first.
 #
 # </details>
 #
@@ -216,23 +204,18 @@ with memory_limit(64 * 2**20):
 # Nine minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Does your schedule survive the limit? And what does it cost: with 8 micro-batches, GPipe takes 33 slots. **Predict** yours.
-
-# %% tags=["nbval-ignore-output"]
-# !mpiexec -n 2 python -m mpi4py code/limited.py one_f_one_b 32 2>&1 | grep "m = 32\|memory:"
+# Does your schedule survive the limit? And what does it cost? With 8 micro-batches, GPipe takes 33 slots. **Predict** yours.
 
 # %%
-# %%px --targets 0
-grids = {each.__name__: [each(rank, 4, 8) for rank in range(4)] for each in (gpipe, one_f_one_b)}
+print("1F1B trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 32, 1)", small))
 
 # %%
-draw_schedules(cluster[0]["grids"])
+draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It runs, and it takes 33 slots, too: 1F1B saves memory, not time. Rank s of p begins with p − s forwards (`warmup` + 1). From then on each backward frees a micro-batch before the next forward, so
-# the rank never holds more than p − s.
+# It survives, and takes 33 slots, too: 1F1B saves memory, not time. Stage s of p begins with p − s forwards; then each backward frees a micro-batch before the next forward.
 #
 # </details>
 
@@ -241,28 +224,27 @@ draw_schedules(cluster[0]["grids"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | 8 pipelines of 8 stages share one global batch: m is often small |
-# | messages | small, between neighbours only, so pipelines often span machines; real pipelines receive while they compute |
-# | stages | a language model's output layer lengthens the last, its embedding enlarges the first |
+# | m | often small, as 8 pipelines of 8 stages share one global batch |
+# | messages | small, between neighbours only: pipelines often span machines |
+# | stages | unequal: a language model's output layer lengthens the last |
 # | batch norm | sees one micro-batch at a time |
-# | 1F1B | in PyTorch: `torch.distributed.pipelining.Schedule1F1B` |
 
 # %% tags=["exercise: 08.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With equal stages and free messages, p ranks are p · m / (m + p − 1) times as fast as one, with GPipe and with 1F1B.
-# - GPipe holds all m micro-batches, 1F1B at most p − s on stage s.
+# - With equal stages and free messages, p ranks are p · m / (m + p − 1) times as fast as one.
+# - GPipe holds all m micro-batches. 1F1B is as fast, and stage s holds at most p − s.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your GPipe has 8 stages and 8 micro-batches. Which change gives most images per second? (a) 1F1B, (b) 32
-# micro-batches of the same size, (c) links with twice the bandwidth.
+# Your GPipe has 8 stages and 8 micro-batches. Which change gives most images per second: (a) 1F1B, (b) 32
+# micro-batches of the same size, (c) links with twice the bandwidth?
 #
 # <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if training bears that batch. Memory may then
-# need (a). (c): ranks mostly wait for computing, not messages.</details>
+# need (a). (c): ranks mostly wait for computing.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -270,50 +252,19 @@ draw_schedules(cluster[0]["grids"])
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Does your machine obey the formula?
-#
-# Two ranks and m micro-batches: 2m / (m + 1). **Predict:** do the measured points lie above the formula, on it, or below?
-
-
-# %%
-# %%px --targets 0:2 --timeout 100
-def speed_up(m):
-    """How many times as fast two ranks are as one, by the shortest of ten runs of each."""
-    ways = {
-        "one": lambda: comm.rank or step(alone, full, gpipe, m),  # on rank 0
-        "two": lambda: step(pair, half, gpipe, m),
-    }
-    one, two = measure(pair, ways)
-    return one.low / two.low
-
-
-speed = {m: speed_up(m) for m in (1, 2, 4, 8, 16)}
-
-# %% tags=["nbval-ignore-output"]
-points = []
-for m, measured in cluster[0]["speed"].items():
-    row = {"labels": {"micro-batches": m}, "unit": "times one rank"}
-    points += [{**row, "value": measured}, {**row, "value": 2 * m / (m + 1), "kind": "predicted"}]
-show(points, x="micro-batches", y="speed")
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# On a quiet machine mostly below: messages take time, and stages are not quite equal. The shape is the formula's, though no measured time went into it. If points jump, or lie above 2, other programs disturbed them: run the cells again.
-#
-# </details>
-#
 # ### What can memory buy?
 #
-# The GPipe of the paper also **recomputes**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
-# `Recomputed` of `course_lib` does it (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks, 8 micro-batches; GPipe, 1F1B, and GPipe with recomputing. **Predict:**
-# which of the three keeps least on rank 0, and which on rank 3?
+# The GPipe of the paper has another answer to that limit. It **recomputes**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
+# `Recomputed` of `course_lib` does that (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks run 8 micro-batches with GPipe, with 1F1B, and with GPipe that recomputes. **Predict:**
+# which keeps least on rank 0, and which on rank 3?
 
 # %%
 # %%px
 from course_lib.parallel.pipeline import Recomputed
 from course_lib.training.kept import SavedBytes
 
+batch = np.random.default_rng(0).integers(len(images), size=(8, IMAGES))
+parts = [(images[row], labels[row]) for row in batch]
 kept = {}
 for name, schedule, wrap in (
     ("GPipe", gpipe, nn.Sequential),
@@ -322,7 +273,7 @@ for name, schedule, wrap in (
 ):
     stage = cut(comm)
     with SavedBytes(stage) as counter:
-        step(comm, wrap(stage), schedule, 8)
+        run_stage(comm, wrap(stage), schedule(comm.rank, 4, 8), parts, F.cross_entropy, WIDTH)
     kept[name] = counter.peak / 2**20
 
 # %%
@@ -332,7 +283,7 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Recomputed GPipe keeps the stage's input for every micro-batch, and the activations of one while it goes backward. On rank 0 that is less than 1F1B keeps, on
+# GPipe that recomputes keeps the stage's input for every micro-batch, and the activations of one while it goes backward. On rank 0 that is less than 1F1B keeps, on
 # the others more: a stage here has only two linear layers, and with more of them the inputs weigh less. 1F1B can recompute, too. The price is a second forward: 4 slots per micro-batch instead of 3.
 #
 # </details>
@@ -402,7 +353,7 @@ if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
 
 # %% [markdown]
-# Filling and draining add 9 ms; sleeps that last too long, and messages, add the rest. The other three ranks are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
+# Filling and draining add 9 ms; sleeps that last too long, messages, and other programs add the rest. The other three ranks are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
 # makes the most expensive stage as cheap as possible. **Predict** for a CNN: if the cut splits the weights as evenly as whole layers allow, what share of the operations has the first stage?
 
 # %%
@@ -436,4 +387,5 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # - D. Narayanan and others, [Efficient large-scale language model training on GPU clusters using
 #   Megatron-LM](https://arxiv.org/abs/2104.04473), 2021: 1F1B with one update per batch, and interleaving.
 # - P. Qi and others, [Zero bubble pipeline parallelism](https://arxiv.org/abs/2401.10241), 2024: weight gradients where the bubble was.
+# - PyTorch, [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html): `Schedule1F1B` and others.
 # - T. Chen and others, [Training deep nets with sublinear memory cost](https://arxiv.org/abs/1604.06174), 2016: recomputation.
