@@ -12,14 +12,14 @@ from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
 job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
-node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # A100s: bytes, flop/s, bytes/s
+node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # A100: usable bytes, real flop/s, bytes/s
 plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 
 # %%
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return the bytes on the fullest GPU, every number by its name; `zero` is 0, 1 or 3."""
+    """Return a dict of all numbers, in bytes on the fullest GPU; `zero` is the ZeRO stage: 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
@@ -36,14 +36,14 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """Return the seconds of a step at best, every number by its name."""
+    """Return a dict of all numbers: the seconds of a step, if everything goes at full rate."""
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of the activations
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # gradients out and back once per step; in ZeRO-3 weights, weights, gradients per micro-batch
+    # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # computing that can hide them: in ZeRO-3 all, otherwise the last micro-batch's backward

@@ -202,13 +202,13 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="For four ranks, count in the film. Write it for n = 2, 4, 8 …",
+    task="Count for n = 4 in the film. Then write it for n = 2, 4, 8 …, in arrays: half of one is 0.5.",
     objectives=(2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
 def counts(n):
     """(messages, arrays) that each of n = 2, 4, 8 … ranks sends in the ring, and by doubling."""
-    return (6, 1.5), (2, 2)
+    return (0, 0), (0, 0)
 ''',
     hints=(
         "Look at the loops of `ring` and `doubling`. How often does each run? How large is what goes out?",

@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks have an array each, and each needs the sum of all four: an **all-reduce**. Training does one in every step. MPI's `Allreduce` is a
-# **collective**: all ranks make the same collective calls, in the same order. We build two of our own.
+# Four ranks have an array each, and each needs the sum of all four: an **all-reduce**. Training does it in every step. MPI's `Allreduce` is a
+# **collective**, a call that all ranks make together. We build two of our own.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -39,20 +39,21 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In every step it sends a chunk to the right, and adds the one
-# from the left to its own:
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop it sends chunks to the right, and adds those from the
+# left to its own. The second loop passes complete chunks on:
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, partners exchange whole arrays, and both add:
+# In **recursive doubling**, partners 1, 2, 4 … ranks away exchange full arrays, and both add:
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# We film both. Rank 0 brings 1, 2, 3, 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. **Predict:** how many exchanges until every rank has all four sums?
+# We film each rank's array. Rank 0 starts with 1, 2, 3, 4, rank 1 with tens, rank 2 with hundreds, rank 3 with thousands.
+# **Predict** for each way: how many exchanges until every rank has all four sums?
 
 
 # %%
@@ -74,13 +75,16 @@ for way in ring, doubling:
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures import film
 
-film(cluster["films"], "In the ring, one chunk per exchange; by doubling, all (darker: more ranks)")
+film(
+    cluster["films"],
+    "The ring sends one chunk per exchange, doubling all four (darker: a sum over more ranks)",
+)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring needs six. Follow its last column: 4000 leaves rank 3 and collects 4, 40, 400. Three exchanges complete one chunk per rank: a
-# **reduce-scatter**. Three more copy them around: an **all-gather**. Doubling needs two.
+# The ring needs six. Follow its last column: 4000 leaves rank 3 and collects 4, 40, 400. After three exchanges each rank has one complete chunk: a
+# **reduce-scatter**. Three more copy the chunks to all: an **all-gather**. Doubling needs two.
 #
 # </details>
 
@@ -93,9 +97,9 @@ film(cluster["films"], "In the ring, one chunk per exchange; by doubling, all (d
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# There is no network between your ranks, so we *delay messages on purpose*. Each takes 10 ms, its **latency** α. (One measures half a **ping-pong**: an empty message, there and
-# back.) Each byte adds β; the **bandwidth** 1/β is 5 MB/s. In the **alpha-beta model**, an all-reduce takes
-# α · messages + β · bytes of one rank.
+# There is no network between your ranks, so we *delay messages on purpose*. Each takes 10 ms, its **latency** α: half the time of an empty message there and back, a
+# **ping-pong**. Each byte adds β; the **bandwidth** 1/β is 5 MB/s (0.04 Gbit/s). In the **alpha-beta model**, an all-reduce takes
+# α · messages + β · bytes, counted on one rank.
 
 # %%
 # %%px
@@ -107,9 +111,9 @@ comm = slow_messages(MPI.COMM_WORLD, seconds=0.01, gbit_per_s=0.04)
 # %% tags=["subslide"]
 # %%px --save 04_allreduce.py
 def seconds(comm, way, nbytes):
-    """The time of the slowest rank, in the best of three runs."""
+    """The time of the slowest rank, in the best of five runs."""
     array = np.ones(nbytes // 8)
-    best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
+    best = min(repeat(lambda: way(comm, array), number=1, repeat=5))
     return comm.allreduce(best, op=MPI.MAX)
 
 
@@ -132,13 +136,13 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). At 1 KiB messages decide: six or two, 10 ms each. At 4 MiB bytes decide: 1.5 arrays or 2, 0.84 s each. And at 400,000 bytes they tie! There four extra messages
-# cost the ring 40 ms, and half an array saves it 40 ms.
+# (c). At 1 KiB messages decide: six or two, 10 ms each. At 4 MiB bytes decide: 1.5 arrays or 2, 0.84 s each. At 400,000 bytes the model says a tie, 180 ms: four extra
+# messages cost 40 ms, and half an array saves 40. (Measured times are longer where ranks share cores.)
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# **Predict** both times on eight ranks, at 1 KiB:
+# The saved cells are a program. On eight ranks, with the same delay, **predict** both times at 1 KiB:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -146,37 +150,36 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 14 · 10 = 140 ms, and 3 · 10 = 30 ms.
+# The model says 14 · 10 = 140 ms, and 3 · 10 = 30 ms.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048
 #
-# A message on our link costs the time of 50,000 bytes. So does one on a cluster's link, with 2 µs and 25 GB/s: its ties are at the same sizes.
-# **Vote:** where do 2,048 ranks tie? (a) 0.4 MB, like four, (b) 20 MB, (c) 200 MB
+# On our link, 10 ms of latency are worth 50,000 bytes; so are 2 µs on a cluster's link with 25 GB/s. Its ties are at the same sizes. **Vote:** where do 2,048 ranks tie? (a) 0.4 MB, like four, (b) 20 MB, (c) 200 MB
 
 # %%
 # %%px --save 04_allreduce.py
 if comm.rank == 0:
     for n in 2, 4, 8, 64, 2048:
         (messages, arrays), (fewer, more) = counts(n)
-        tie = 0.05 * (messages - fewer) / (more - arrays) if n > 2 else np.inf  # MB
+        tie = 0.05 * (messages - fewer) / (more - arrays) if n > 2 else np.inf  # MB; 0.05 is α / β
         print(f"{n:4}: ring {messages:4} messages, {arrays:.2f} arrays; doubling {more}; tie {tie:.1f} MB")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Take the ring for 14 GB of gradients,
-# doubling for the loss, one number: 22 µs instead of 8 ms.
+# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Of these two, take the ring for 14 GB of gradients in one call, doubling for
+# the loss, one number: 22 µs instead of 8 ms. Near the tie, a third way pays: see "On a cluster".
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · On your machine
 #
-# Now without delay, on two ranks with a core each, beside MPI's own. Both our ways send one array: the ring in two messages, doubling in one.
-# **Vote:** which is faster at 4 MiB?
+# Now without delay, on two ranks with a core each, beside MPI's own `Allreduce`. Here both our ways send one array: the ring in two messages, doubling in one.
+# **Vote:** which of our two is faster at 4 MiB?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -192,8 +195,8 @@ if comm.rank < 2:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Doubling, says the model. It forgets that each rank *adds*: half an array in the ring, a whole one by doubling (on four ranks 0.75 and 2).
-# Without a network, additions and cache decide at 4 MiB. GPUs add fast: there, the network decides.
+# Doubling, says the model, by one α. Measured, the ring often keeps up or wins. The model forgets that each rank *adds*: half an array in the ring, a whole one by doubling (on four
+# ranks 0.75 and 2). Without a network, additions and cache decide. GPUs add fast: between nodes, the network decides.
 #
 # </details>
 
@@ -202,8 +205,8 @@ if comm.rank < 2:
 #
 # | | what changes |
 # |---|---|
-# | algorithm | MPI and NCCL choose per call: rings, trees, or *halving and doubling* (2·log₂ n messages, the ring's bytes) |
-# | latency | 2 µs with RDMA, more from GPUs, tens over TCP |
+# | algorithm | chosen per call: rings, trees; in MPI, also *halving and doubling* (2·log₂ n messages, the ring's bytes) |
+# | latency | 2 µs with RDMA, often 10 from GPUs, tens over TCP: ties grow with it |
 # | several GPUs per node | often: sum inside nodes, then between (More) |
 
 # %% tags=["exercise: 04.q4", "subslide"]
@@ -211,17 +214,17 @@ if comm.rank < 2:
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - All ranks make the same collective calls, in the same order.
-# - Per rank, a ring sends 2(n−1)/n arrays in 2(n−1) messages, doubling log₂ n in log₂ n.
-# - Few messages win for small arrays, few bytes for large.
+# - All ranks of a communicator make the same collective calls, in the same order.
+# - Each rank of a ring sends 2(n−1)/n arrays in 2(n−1) messages; by doubling, log₂ n arrays in log₂ n messages.
+# - Few messages win for small arrays, few bytes for large ones. The tie moves with n, α and β.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A new network has twice the bandwidth, the same latency. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c): at a tie, extra messages cost what saved bytes are worth. A byte is worth half
-# as much now, so it takes twice as many.</details>
+# <details><summary>What to listen for</summary>(c): at a tie, the extra messages take as long as the saved bytes. Each byte
+# takes half the time now, so twice as many must be saved.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -271,11 +274,11 @@ for name, kilobytes in total.items():
     print(f"{name:36} {kilobytes:5.0f} kB")
 
 # %% [markdown]
-# In the ring, two of the four ranks send all their 900 kB to the other node; by doubling, all four send 600 kB, in the second exchange. With a ring whose neighbours are on different nodes, all four send their 900 kB. Launchers that fill
-# one node after the other place a ring well.
+# In the ring, two of the four ranks send all their 900 kB to the other node. If neighbours are on different nodes, all four do. By doubling, all four send 600 kB, in the second
+# exchange. A launcher that fills one node after the other places a ring well.
 #
-# Can we do with less? A **hierarchical all-reduce** sums inside each node; one **leader** per node exchanges with the other leaders, and passes the result
-# on inside.
+# Can we do with less? A **hierarchical all-reduce** first sums inside each node. Then one **leader** per node sums with the other leaders, and sends the result
+# to the ranks of its node.
 #
 # Inside a node, sum and result both travel along a **tree**. In a **broadcast** (`Bcast`) every rank that has the array sends it on: after one round two ranks have it, then
 # four, then eight; ten rounds reach 1,024. A **reduce** (`Reduce`) is the same tree backwards, and leaves the sum on one rank. The course's library has
@@ -301,10 +304,10 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1,200: a ring of two leaders, 600 kB each. That is a third less than the well-placed ring. With 64 nodes of 8 ranks, bytes hardly differ any more (126 arrays against 128),
-# but a chunk makes 1,022 steps round the ring, and about 128 of them, one after the other, lead to another node. If sends wait for their receiver
-# (rendezvous, lesson 01), all 1,022 take as long as those. The leaders make 126 steps. Real libraries let all ranks of a node talk to other nodes, each with a part of the array, so that no
-# network card rests.
+# 1,200: a ring of two leaders, 600 kB each. That is a third less than the well-placed ring. With 64 nodes of 8 ranks the bytes between nodes hardly differ (126 arrays
+# against 128), but the steps do. A ring of 512 ranks takes 1,022 steps, one after the other; about 128 of a chunk's steps cross to another node. If sends wait for their
+# receiver (rendezvous, lesson 01), all 1,022 take as long as those. The leaders take 126, but each sends two arrays through one network card. Libraries therefore let every
+# rank of a node send its part of the array, so that all cards work.
 #
 # </details>
 
@@ -313,7 +316,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# A training script never calls a ring. It calls a framework, the framework a **communication runtime**, and that uses the network it finds:
+# A training script never calls a ring. It calls a framework, the framework calls a **communication runtime**, and the runtime uses the network that it finds:
 #
 # ```
 # application      your training script
@@ -324,14 +327,14 @@ if comm.rank == 0:
 # ```
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, though MPI can start its ranks. A **CUDA-aware MPI** takes arrays in a GPU's memory; any
-# other needs a copy in main memory. NCCL's all-reduce has one argument more than MPI's, a **stream**: a queue of the GPU. Its calls return when
-# the sum is *queued*, not when it is there.
+# other needs a copy in main memory. NCCL's all-reduce has one argument more than MPI's, a **stream**: a queue of work for the GPU. The call returns when
+# the sum is *queued*, not when it is done.
 #
 # PyTorch calls the runtime of a group of ranks its **backend**. Gloo knows nothing of our MPI ranks, so they have to find each other. Rank 0
 # opens a **store**: a table in which every rank writes its address, and reads those of the others. That is Gloo's **rendezvous** (not the one of
 # lesson 01).
 #
-# MPI tells the ranks where the store is, and is not needed after that.
+# Here MPI broadcasts the store's port to the ranks, and is not needed after that.
 
 # %%
 # %%px
@@ -361,7 +364,7 @@ meet(comm)
 # %% [markdown]
 # You meet the store under other names, too: `tcp://host:port`, `file://path`, or `env://`, which reads the address from environment variables.
 #
-# The collectives are MPI's by name. A guide (Kolly 2022, see References) prints the example below, a `reduce` to rank 0 of two ranks, and says that rank 1's tensor
+# The collectives have MPI's names. A guide (Kolly 2022, see References) prints the example below: a `reduce` to rank 0, on two ranks. It says that rank 1's tensor
 # "shouldn't be changed"; its output shows `[2, 110]` on rank 0 and `[2, 11]` on rank 1. We run it on two ranks, then on all four. **Predict** what rank 1
 # holds the second time.
 
@@ -383,7 +386,8 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# On two ranks rank 1 kept its two numbers; with longer tensors it need not (PyTorch issue 76527). On four, Gloo multiplies partial products into tensors on the way. PyTorch's documentation promises
+# On two ranks rank 1 kept its two numbers; with longer tensors it need not (PyTorch issue 76527). On four, ranks 1 and 2
+# hold partial products: Gloo uses their tensors as work space. PyTorch's documentation promises
 # nothing for ranks other than `dst`. A small run showed what a backend happened to do, and the guide took it for the rule.
 #
 # </details>
@@ -441,7 +445,7 @@ for name in by_rank[0]["gloo"]:
 # `reduce_scatter` and `all_to_all` leave what they should on both backends. `monitored_barrier` exists for Gloo alone: PyTorch refuses it elsewhere.
 
 # %% [markdown]
-# **Which all-reduce for which size?** Section 4 once more, from 4 bytes to 64 MiB, with Gloo and a ping-pong beside: half of its left end is this
+# **Which all-reduce for which size?** Section 4 once more, from 4 bytes to 64 MiB, with Gloo and a ping-pong added: half the ping-pong's time at the left end is this
 # machine's α. A point is the median of five runs, its bar goes from the fastest to the slowest. **Predict** which of our two wins at 64 MiB.
 
 # %%
@@ -481,7 +485,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring, on most machines: there, copies and additions decide.
+# The ring, on most machines: at 64 MiB copies and additions decide. Where the bars overlap, the run does not decide it.
 #
 # </details>
 #
@@ -490,8 +494,9 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages in turn. The model says one for the ring, half a one for doubling; the rest is Python's part, such as cutting chunks. Gloo sends through the operating system's network, and
-# wakes a thread for every message. For GPUs, ask the same of NCCL and a CUDA-aware MPI: beside each other, by size.
+# A ping-pong is two messages, one after the other. So the model says one ping-pong for the ring, half of one for doubling. The rest is Python's part, such as cutting chunks. Gloo
+# sends through the operating system's network, and wakes a thread for every message. An α of many µs inside one machine often comes from ranks that share cores. On GPUs, measure NCCL and
+# a CUDA-aware MPI in the same way, by size.
 #
 # </details>
 

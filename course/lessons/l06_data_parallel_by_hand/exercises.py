@@ -73,8 +73,8 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards may "
-    "differ in size; one may be empty.",
+    task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards "
+    "may differ in size; one may be empty.",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):

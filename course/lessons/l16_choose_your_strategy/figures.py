@@ -101,11 +101,11 @@ def best(memory: Callable[..., Numbers], step: Callable[..., Numbers], customer:
     return sorted(found, key=lambda form: rank_of(form, customer["room"]))
 
 
-def rank_of(form: Form, room: float) -> tuple[bool, float]:
-    """The key to sort by: what fits first, the fastest first; the others by their memory."""
+def rank_of(form: Form, room: float) -> tuple[bool, float, float]:
+    """The key to sort by: what fits, the fastest first, of equally fast ones the smallest; then the rest."""
     _, memory, step = form
     fits = memory["total"] <= room
-    return not fits, round(step["total"], 6) if fits else memory["total"]
+    return not fits, round(step["total"], 6) if fits else 0.0, memory["total"]
 
 
 def name_of(plan: Mapping[str, int]) -> str:

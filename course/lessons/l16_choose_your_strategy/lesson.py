@@ -34,18 +34,18 @@ from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
 job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
-node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # A100s: bytes, flop/s, bytes/s
+node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # A100: usable bytes, real flop/s, bytes/s
 plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# A GPU keeps model states, 16 bytes per parameter. Until backward it also keeps activations: about 16 · width numbers per token and block. Tensor parallelism (lesson 09) splits 12 of these 16.
+# A GPU keeps model states, 16 bytes per parameter. Until backward it also keeps activations: about 16 · width numbers per token and block, with FlashAttention and without recomputing. Plain tensor parallelism (lesson 09) splits 12 of these 16.
 
 
 # %%
 # %%px --save 16_plan.py
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return the bytes on the fullest GPU, every number by its name; `zero` is 0, 1 or 3."""
+    """Return a dict of all numbers, in bytes on the fullest GPU; `zero` is the ZeRO stage: 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
@@ -76,7 +76,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Three plans divide the model states by eight. Their activations still do not fit.
+# (c). Three plans divide the model states by eight, but the activations remain. Tensor ranks keep most: each computes all 64 sequences and splits only 12 of 16 numbers.
 #
 # </details>
 #
@@ -90,14 +90,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The pipeline. Its first stage starts all eight before the first gradient comes back, so it keeps all. With 64 smaller micro-batches it keeps eight of them, and fits.
+# The pipeline. Its first stage starts all eight micro-batches before the first gradient comes back, and keeps the activations of all. With 64 smaller micro-batches it still keeps eight, and fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Which plan is fastest? All compute equally much, but they send different messages. Data ranks send one layer's gradients while they compute the next layer's: such messages can **hide** behind computing. So can the weights that ZeRO-3 fetches ahead.
+# Which plan is fastest? All compute equally much, but their messages differ. (A pipeline's are so small that we leave them out.) Data ranks send one layer's gradients while they compute the next layer's: such messages **hide** behind computing (they **overlap** with it). So can the weights that ZeRO-3 gathers ahead.
 
 # %% tags=["exercise: 16.7"]
 
@@ -105,7 +105,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. Whoever hides `tensor_messages`, too: ask which product could run before the sum of the one before it is there.
 
 # %% [markdown] tags=["subslide"]
-# Each plan computes for 3.35 s. ZeRO-3 sends for 1.23 s, tensor for 1.02 s. The pipeline of 64 micro-batches idles for 0.37 s. **Predict** the order.
+# Each plan computes for 3.35 s. ZeRO-3 sends for 1.23 s, tensor for 1.02 s. The pipeline of 64 micro-batches idles for 0.37 s. **Predict** the order, fastest first.
 
 # %%
 # %%px --save 16_plan.py
@@ -117,16 +117,16 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# ZeRO-3 sends longest and wins: all of it hides. Tensor ranks wait for each sum, and an idle stage has nothing to compute.
+# ZeRO-3 sends longest and still wins, because on this link all of it hides. Tensor ranks wait for each sum, and an idle stage has nothing to compute.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out nodes. Three customers order 10,000 steps each: `chat` is our job, `cards` the same on cheap GPUs without NVLink, `genome` one long sequence per step. A plan that does not fit crashes at night: 24 hours lost.
+# You rent out nodes. Three customers order 10,000 steps each: `chat` is our job, `cards` the same on cheap GPUs without NVLink, `genome` one long sequence per step. A plan that does not fit costs 100 hours.
 #
-# Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** whom it serves worst. Run, then change `bets` until you need less than 32 hours.
+# Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** which customer it serves worst. Run both cells, then change `bets` until the bill is below 32 hours.
 
 # %%
 # %%px
@@ -140,7 +140,7 @@ def hours(customer, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
     assert data * pipeline * tensor == 8, "use all eight GPUs"
     assert customer["batch"] % (data * microbatches) == 0, "the batch does not divide evenly"
     fits = memory(**asked)["total"] <= customer["room"]
-    return 10_000 * step(**asked)["total"] / 3600 if fits else 24
+    return 10_000 * step(**asked)["total"] / 3600 if fits else 100
 
 
 # %%
@@ -158,13 +158,13 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# The best bill is 31.0 hours. On NVLink, ZeRO-3's messages hide. The cheap GPUs need a pipeline: it sends least. One sequence cannot be cut into micro-batches, so a pipeline would idle: take tensor.
+# The best bill is 31.0 hours. `chat`: ZeRO, whose messages hide on NVLink. `cards`: a pipeline of 64 micro-batches, which sends least. `genome`: tensor; one sequence is one micro-batch, so a pipeline would idle.
 #
 # </details>
 #
 # Who wins `genome` on the cheap GPUs? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
 #
-# Here are all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s, 28.8 GB. Click a number: it opens to *your* line.
+# Here are all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s, 28.8 GB. Click a number to see the line of `16_plan.py` behind it.
 
 # %% tags=["skip"]
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -174,7 +174,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # <details><summary>Open after you have voted and looked</summary>
 #
-# (c). Eight tensor ranks do not fit. A pipeline of eight idles most of the time. Pipeline 4 × tensor 2 fits and idles less.
+# (c), on this page. Eight tensor ranks do not fit. A pipeline of eight idles most of the time. Pipeline 4 × tensor 2 fits and idles less. (With **sequence parallelism**, tensor ranks split all 16 numbers: eight then fit, and win.)
 #
 # </details>
 
@@ -185,7 +185,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # |---|---|---|
 # | NVLink | all three are [mostly on par](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | tensor takes 31 % longer than ZeRO-3 |
 # | no NVLink | [a pipeline is faster](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | yes, unless the batch is one sequence |
-# | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes: 2,048 data ranks need 2,048 sequences. Between nodes, the slower link counts |
+# | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes: 2,048 data ranks need 2,048 sequences, and each computes for less time, so less hides |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
@@ -193,15 +193,15 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # ## Key points
 #
 # - Count activations, too. Micro-batches help, but a pipeline's first stage keeps several.
-# - Data ranks' messages can hide behind computing; on this page, tensor messages cannot.
+# - Data ranks' messages hide while each rank computes long enough; on this page, tensor messages never hide.
 # - No plan wins everywhere: compute, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model fits on one GPU. You get 16, in two nodes. (a) ZeRO-3, (b) tensor in each node and a pipeline between them, (c) data parallelism. What would change your mind?
+# Your model, with its model states, fits on one GPU. You get 16 GPUs, in two nodes. (a) ZeRO-3, (b) tensor in each node and a pipeline between them, (c) data parallelism. What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c): the others save memory that nobody lacks. Try (b) if the batch is too small for 16, or if sums outlast backward.</details>
+# <details><summary>What to listen for</summary>(c): the others save memory that you have. Try (b) if the batch is too small for 16 data ranks, or if gradient sums outlast backward.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -247,7 +247,7 @@ show(rows, x="way", y="time of a step")
 # Four data ranks share two cores, so each computes at half speed. The pipeline's only busy stage has a core to itself. That alone halves the factor from four to two. The data
 # ranks also wait for their all-reduce, which the pipeline does not need: it can even win. On more cores you measure more, up to four.
 #
-# Idle time is cheap where ranks share cores. So times from a laptop say little about plans; bytes and losses are right.
+# Where ranks share cores, an idle rank lends its core to the others. So step times from a laptop say little about plans; bytes sent and losses are the same on a cluster.
 #
 # </details>
 #
@@ -256,7 +256,7 @@ show(rows, x="way", y="time of a step")
 # Our **planner** (`course/lessons/l16_choose_your_strategy/planner`) does this page's arithmetic layer by layer. Three published sources compare plans on eight A100s. We chose them before the planner knew
 # that messages can hide, so none is picked to fit.
 #
-# DLRover trained Llama 2 with 7 billion parameters by four plans. **Predict:** when does the planner put them into the right order? (a) only if messages hide, (b) only if nothing hides, (c) both ways.
+# DLRover trained Llama 2 with 7 billion parameters by four plans. **Predict:** when does the planner rank them as DLRover measured? (a) only if messages hide, (b) only if nothing hides, (c) in both cases.
 
 # %%
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, rows, same_order
@@ -271,16 +271,16 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 #
 # (a). DLRover's order is right only if messages hide. Megatron's is right both ways: it has no data ranks, so nothing can hide. FlagPerf's last two plans are 2 % apart, and the planner swaps them.
 #
-# Now look at the sizes. DLRover measured that tensor with data ranks is 22 % slower than ZeRO-3; the planner says 4 %. It does not know that smaller matrix products run at a lower rate, or that a sum waits for the
+# Now look at the sizes. DLRover measured that tensor 2 × data 4 has 22 % less throughput than ZeRO-3; the planner says 4 %. It does not know that smaller matrix products run at a lower rate, or that a sum waits for the
 # slowest GPU. Its memory is 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off: their pipeline recomputes block by block, ours a stage at once, and we had to guess their sequence length.
 #
 # </details>
 #
 # What about this course's own runs? We drew and committed 24 small Transformers with six plans each, predicted them, and only then ran them on two cores. For 143 of these 144 plans, the predicted memory was right within 15 %. The
-# median error of seconds was 8 %. In 22 of 24, the planner took the fastest plan that fits, or one within a tenth. The one miss, by 15.2 %, showed a fault, repaired since: ZeRO-2's buckets may be full before the block's
+# median error of seconds was 8 %. For 22 of the 24, the planner chose the fastest plan that fits, or one at most 10 % slower. A miss by 15.2 % showed a fault that we have repaired since: ZeRO-2's buckets may be full before the block's
 # activations are free. Nothing overlaps on two cores, so this proves nothing about GPUs.
 #
-# Trust the order of plans that are far apart. Measure those that are near, and measure the memory in one step.
+# Trust the order of plans that are far apart. If two are close, measure both. Measure the memory always: one step is enough.
 
 # %% tags=["exercise: 16.q4"]
 

@@ -24,7 +24,7 @@ def page() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("customer", "first"),
     [
-        (JOB | NVLINK, "ZeRO-1 on 8, 4 micro-batches"),
+        (JOB | NVLINK, "ZeRO-3 on 8, 8 micro-batches"),
         (JOB | CARDS, "pipeline 8, 64 micro-batches"),
         (JOB | NVLINK | GENOME, "tensor 8, 1 micro-batch"),
     ],
