@@ -10,7 +10,7 @@
 #   - hold a prediction against what others published
 # before: >-
 #   {08}, {09} and {11}, the cores. Helpful: {06}
-# minutes: {core: 20, more: 6}
+# minutes: {core: 20, more: 8}
 # ranks: 4
 # warm-up:
 #   - ask: Adam trains in 16 bits. How many bytes of model states does a parameter have?
