@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
@@ -22,68 +21,42 @@ torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images, new_images = (
-    torch.from_numpy(digits[f"{part}_images"] / 16).flatten(1) for part in ("train", "test")
-)
-labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
-
-
-# %%
-def shuffled_batches(samples: int, batch_size: int, seed: int, epoch: int = 0) -> list[NDArray[np.int64]]:
-    """range(samples) in the order of (`seed`, `epoch`), cut into batches; the last may be shorter."""
-    if batch_size < 1:
-        raise ValueError(f"a batch of {batch_size} samples cannot be trained on; use at least 1")
-    order = np.random.default_rng([seed, epoch]).permutation(samples)
-    return [order[start : start + batch_size] for start in range(0, samples, batch_size)]
+images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
+labels = torch.from_numpy(digits["train_labels"]).long()
+new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
+new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 
 # %%
 def network(norm=nn.Identity):
     torch.manual_seed(0)
-    first, second, last = nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 10)
-    for weights in nn.Sequential(first, second, last).parameters():
+    hidden = nn.Linear(64, 128), norm(128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
+    model = nn.Sequential(*hidden, nn.Linear(128, 10))
+    for weights in model.parameters():
         weights.data *= 3  # section 4 needs it
-    return nn.Sequential(first, norm(128), nn.Tanh(), second, nn.Tanh(), last)
-
-
-def score(model):
-    """Loss on the new images, how many are right, what each is read as."""
-    outputs = model.eval()(new_images)
-    read = outputs.argmax(1)
-    return F.cross_entropy(outputs, new_labels).item(), (read == new_labels).sum().item(), read
+    return model
 
 
 # %%
-def train(model, size, piece, rate, warm_up=1):
-    """Train for 8 epochs; the scores after each."""
+def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
+    """Train for 8 epochs; how many new images are right after each."""
+    model, right = network(norm), []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    steps, scores = 0, []
-    for epoch in range(8):
-        batches = shuffled_batches(len(images), size, seed=0, epoch=epoch)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
+    for _ in range(8):
         model.train()
-        for batch in batches[: len(images) // size]:  # without a short last batch
-            steps += 1
-            optimizer.param_groups[0]["lr"] = rate * min(1, steps / warm_up)  # grows, then stays
+        for batch in torch.randperm(len(images)).split(size)[:-1]:  # the last one is short
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
-        scores.append(score(model))
-    return scores
+            schedule.step()
+        outputs = model.eval()(new_images)
+        right.append((outputs.argmax(1) == new_labels).sum().item())
+    loss = F.cross_entropy(outputs, new_labels).item()
+    print(f"{size} images, {piece} at once, rate {rate}: loss {loss:.6f}, {right[-1]} of 297 right")
+    return right
 
 
-# %%
-def sweep(trainings, norm=nn.Identity):
-    """The scores of all trainings, in their order, on every rank; rank 0 prints how each ends."""
-    mine = range(comm.rank, len(trainings), comm.size)
-    done = comm.allgather({n: train(network(norm), *trainings[n]) for n in mine})
-    scores = [done[n % comm.size][n] for n in range(len(trainings))]
-    for (size, piece, rate, *_), epochs in zip(trainings, scores, strict=True):
-        loss, right, _ = epochs[-1]
-        if comm.rank == 0:
-            print(f"{size:3} ({piece:3} at once), rate {rate:.2f}: loss {loss:.6f}, {right} of 297 right")
-    return scores
-
-
-CUTS = [(128, piece, 0.4) for piece in (128, 64, 100, 127)]
+CUTS = 128, 64, 100, 127
 
 
 # %%
@@ -98,5 +71,6 @@ def accumulate(model, inputs, targets, piece):
 
 
 # %%
-if __name__ == "__main__":
-    sweep(CUTS)
+if __name__ == "__main__" and comm.rank == 0:  # one process
+    for piece in CUTS:
+        train(128, piece)

@@ -154,8 +154,7 @@ ACCUMULATE = Exercise(
 
 WHOLE_BATCH_ONLY = Question(
     id="05.q4",
-    question="Batches of 512 no longer fit into memory. Which of these would change the training if "
-    "`accumulate` computed each gradient in four pieces?",
+    question="`accumulate` cuts batches of 512 images into four pieces. Which of these changes the training?",
     options=(
         Option(
             "a loss that compares each image with all others of its batch",
@@ -165,7 +164,7 @@ WHOLE_BATCH_ONLY = Question(
             right=True,
         ),
         Option(
-            "a limit on the norm of the batch's gradient, applied just before the step",
+            "a limit on the norm of the batch's gradient, just before the step",
             reply="The norm is taken of the gradient that has been added up, and that is the one of "
             "the whole "
             "batch. (Limiting each *piece's* gradient would change it.)",

@@ -1,14 +1,14 @@
 # ---
 # title: Training in one process
-# goal: Cut a batch into pieces, put one learning rate beside another, and find out what changes the training.
+# goal: Find out what may be cut into pieces without changing what a network learns.
 # able:
-#   - compute the gradient of a batch from pieces of any size
+#   - compute a batch's gradient from pieces of any size
 #   - tell what may be cut into pieces from what may not
-#   - choose a rate, and how it begins, for a larger batch
+#   - choose a rate for a larger batch
 # more:
-#   - check a gradient without a second way to compute it
+#   - check a gradient
 #   - decide between threads and ranks
-#   - estimate the memory of a training step, and know what an estimate leaves out
+#   - estimate the memory of a training step
 # before: >-
 #   {00}; a training loop in PyTorch. Helpful: {04}
 # minutes: {core: 20, more: 14}
@@ -25,10 +25,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# A **mini-batch** (batch for short) may not fit into memory. Then compute the gradients of its pieces, the **micro-batches**, one after another:
-# `backward()` *adds* to the gradients already there. This is **gradient accumulation**.
+# A **mini-batch** (batch for short) does not fit into your GPU. So you compute on its pieces, the **micro-batches**, one after the other, and only then take a step.
+# This works because `backward()` *adds* to the gradients already there. It is called **gradient accumulation**.
 #
-# We learn 1,500 handwritten digits, and read 297 new ones. Cells marked `--save` also fill `code/05_train.py`, their `__file__`.
+# Is it still the same training? Cells marked `--save` also fill `code/05_train.py`, their `__file__`.
 
 # %%
 # %%px --save 05_train.py
@@ -39,7 +39,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
@@ -48,83 +47,55 @@ torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images, new_images = (
-    torch.from_numpy(digits[f"{part}_images"] / 16).flatten(1) for part in ("train", "test")
-)
-labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
-
-# %% [markdown]
-# One pass over all images is an **epoch**. Its batches:
-
-# %% tags=["source: course_lib.training.loop:shuffled_batches"]
-# %%px --save 05_train.py
+images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
+labels = torch.from_numpy(digits["train_labels"]).long()
+new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
+new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# A small network. `norm` is for section 3, where it will be one more layer:
+# A small network (`norm` is for section 3):
 
 
 # %%
 # %%px --save 05_train.py
 def network(norm=nn.Identity):
     torch.manual_seed(0)
-    first, second, last = nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 10)
-    for weights in nn.Sequential(first, second, last).parameters():
+    hidden = nn.Linear(64, 128), norm(128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
+    model = nn.Sequential(*hidden, nn.Linear(128, 10))
+    for weights in model.parameters():
         weights.data *= 3  # section 4 needs it
-    return nn.Sequential(first, norm(128), nn.Tanh(), second, nn.Tanh(), last)
-
-
-def score(model):
-    """Loss on the new images, how many are right, what each is read as."""
-    outputs = model.eval()(new_images)
-    read = outputs.argmax(1)
-    return F.cross_entropy(outputs, new_labels).item(), (read == new_labels).sum().item(), read
+    return model
 
 
 # %% [markdown] tags=["subslide"]
-# `piece` is how many images the network gets at once; `accumulate`, which cuts the batch, follows. (`warm_up` is for section 4.)
+# The loop. An **epoch** is a pass over all images. `warm_up` is for section 4.
 
 
 # %%
 # %%px --save 05_train.py
-def train(model, size, piece, rate, warm_up=1):
-    """Train for 8 epochs; the scores after each."""
+def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
+    """Train for 8 epochs; how many new images are right after each."""
+    model, right = network(norm), []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    steps, scores = 0, []
-    for epoch in range(8):
-        batches = shuffled_batches(len(images), size, seed=0, epoch=epoch)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
+    for _ in range(8):
         model.train()
-        for batch in batches[: len(images) // size]:  # without a short last batch
-            steps += 1
-            optimizer.param_groups[0]["lr"] = rate * min(1, steps / warm_up)  # grows, then stays
+        for batch in torch.randperm(len(images)).split(size)[:-1]:  # the last one is short
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
-        scores.append(score(model))
-    return scores
+            schedule.step()
+        outputs = model.eval()(new_images)
+        right.append((outputs.argmax(1) == new_labels).sum().item())
+    loss = F.cross_entropy(outputs, new_labels).item()
+    print(f"{size} images, {piece} at once, rate {rate}: loss {loss:.6f}, {right[-1]} of 297 right")
+    return right
 
 
-# %% [markdown] tags=["subslide"]
-# Ranks take trainings in turn; `allgather` hands all scores to all.
+CUTS = 128, 64, 100, 127
 
-
-# %%
-# %%px --save 05_train.py
-def sweep(trainings, norm=nn.Identity):
-    """The scores of all trainings, in their order, on every rank; rank 0 prints how each ends."""
-    mine = range(comm.rank, len(trainings), comm.size)
-    done = comm.allgather({n: train(network(norm), *trainings[n]) for n in mine})
-    scores = [done[n % comm.size][n] for n in range(len(trainings))]
-    for (size, piece, rate, *_), epochs in zip(trainings, scores, strict=True):
-        loss, right, _ = epochs[-1]
-        if comm.rank == 0:
-            print(f"{size:3} ({piece:3} at once), rate {rate:.2f}: loss {loss:.6f}, {right} of 297 right")
-    return scores
-
-
-CUTS = [(128, piece, 0.4) for piece in (128, 64, 100, 127)]
 
 # %% [markdown]
-# Many tutorials divide each loss by the number of pieces, as below. We cut 128 images into 64 + 64, 100 + 28, and 127 + 1. **Vote:** which end
-# with the loss of an uncut training, to six decimals? (a) All three, (b) 64 + 64 alone, (c) none.
+# Many tutorials divide each loss by the number of pieces. Each rank trains alone, on batches of 128: uncut, 64 + 64, 100 + 28, 127 + 1. **Vote:** which cuts end with the uncut loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -138,19 +109,13 @@ def accumulate(model, inputs, targets, piece):
         loss.backward()  # adds to the gradients that are there
 
 
-scores = sweep(CUTS)
-first = new_images[:10].numpy()
-read = [epochs[-1][2][:10].tolist() for epochs in scores]
-
-# %%
-from course.lessons.l05_training_one_process.figures import draw_readings
-
-draw_readings(cluster["first"][0], ["uncut", "64 + 64", "100 + 28", "127 + 1"], cluster["read"][0])
+_ = train(128, CUTS[comm.rank])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after you have run the cell</summary>
 #
-# (b). 127 + 1 is no better than chance: one image weighs as much as 127. With 100 + 28 the loss differs, but no fewer digits are right. Would you notice?
+# (b). In 127 + 1, one image weighs as much as 127: the network ends up guessing. 100 + 28 is more dangerous: its loss is wrong, yet only one digit fewer is right.
+# Would you notice?
 #
 # </details>
 
@@ -160,113 +125,109 @@ draw_readings(cluster["first"][0], ["uncut", "64 + 64", "100 + 28", "127 + 1"], 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# One more cell makes a program. **Predict:** will 127 + 1 agree with the uncut line in all printed digits, here and on 3 ranks?
+# **Predict:** how many decimals does 127 + 1 now share with the uncut loss?
 
 
 # %%
 # %%px --save 05_train.py
-if __name__ == "__main__":
-    sweep(CUTS)
+if __name__ == "__main__" and comm.rank == 0:  # one process
+    for piece in CUTS:
+        train(128, piece)
 
 # %%
-# !mpiexec -n 3 python code/05_train.py
+# !mpiexec -n 1 python code/05_train.py
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Yes; rounding differs beyond these digits. A mean is a *sum* divided by one number, and a sum may be cut anywhere. The course's convention: **sum
-# the losses, divide by the size of the whole batch before backward, add the gradients**. In `accumulate`:
-# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`. Pieces may run on many ranks (lesson 06).
+# All six. A *sum* may be cut anywhere, a mean may not. So **sum the losses, divide by the whole batch before backward, add the gradients**:
+# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`. Lesson 06 puts the pieces on different ranks.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · One more layer
 #
-# In training, **batch norm** shifts and scales each feature by its mean and spread over the images at hand. **Predict:** which of 64, 16 and 2
-# images at once end with the loss of whole batches?
+# In training, a layer of **batch norm** shifts and scales each feature by its mean and spread over the images at hand. **Predict:** which pieces, of 64, 16 or
+# 2 images, keep the uncut loss?
 
 # %%
 # %%px
-_ = sweep([(128, piece, 0.4) for piece in (128, 64, 16, 2)], nn.BatchNorm1d)
+_ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None: 64 comes near, and 16 ends better here. An image's outputs depend on the others in its piece; no division repairs that. (Two images' features become
-# about +1 and −1.) *Layer* norm looks at one image at a time and may be cut. **Dropout** switches off random units: pieces agree on average only.
+# None, though 64 and 16 end better here. An image's output now depends on the other images in its piece, and no division repairs that.
+#
+# *Layer* norm looks at one image at a time and survives any cut. **Dropout** switches off random units: pieces agree only on average.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# Sixteen GPUs with 16 images each make batches of 256. One GPU takes 93 steps per epoch, they take 5. For plain **stochastic gradient descent**
-# (SGD), the **linear scaling rule** says: k times the batch, k times the **learning rate**. With a **warm-up**, the rate grows to that in the
-# first steps.
+# One GPU takes 93 steps of 16 images per epoch; sixteen take 5 steps of 256. Should these be longer?
+#
+# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: k times the batch, k times the **learning rate**. With a **warm-up**, the rate grows to
+# that over the first steps.
 
 # %%
 predict("Right of 297 at 16 times the rate, no warm-up?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
-WARM_UP = 20  # steps; then try 10 and 5
 trainings = {  # images per batch, at once, rate, steps of warm-up
     "batch 16": (16, 16, 0.05),
     "256, same rate": (256, 256, 0.05),
     "256, 16 × the rate": (256, 256, 0.8),
-    "256, 16 × the rate, warm-up": (256, 256, 0.8, WARM_UP),
+    "256, 16 × the rate, warm-up": (256, 256, 0.8, 20),
 }
-scores = sweep([*trainings.values()])
-right = {name: [of[1] for of in epochs] for name, epochs in zip(trainings, scores, strict=True)}
+name, settings = list(trainings.items())[comm.rank]
+right = train(*settings)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import draw_right
 
-right = cluster["right"][0]
+right = dict(zip(cluster["name"], cluster["right"], strict=True))
 outcome("Right of 297 at 16 times the rate, no warm-up?", right["256, 16 × the rate"][-1], word="counted")
 draw_right(right, of=297)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Pure chance: long first steps throw the weights too far; the training **diverges**. Short first steps lead to weights that bear long ones, but not
-# smoothly: see epoch 4.
+# At the old rate, few steps learn little. At 16 times the rate, the first steps throw the weights too far: training **diverges**. After a warm-up, the same rate
+# nearly reaches batch 16. At epoch 4, would you have stopped it?
 #
-# We chose a case that warm-up decides: weights start 3 times as large as PyTorch's. Change `WARM_UP`: how short may it be?
+# We made this case: our first weights are 3 times PyTorch's. Change the 20 to 10, then to 40.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | library | what is divided, by what | mean, if pieces are unequal |
+# | library | what is divided, by what | unequal pieces |
 # |---|---|---|
-# | Keras, Megatron-LM, DeepSpeed (lesson 12) | the pieces' means, by their number; then by ranks | wrong |
+# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | means of pieces, by their number; then by ranks | wrong |
 # | DDP (lesson 07), FSDP (lesson 11) | gradients, by ranks | yours to weight |
-# | Megatron-LM: `--calculate-per-token-loss` | sum, by all tokens | right |
-# | Hugging Face `Trainer`, since July 2025 | sum, by all tokens (most models) | right |
-#
-# Equal pieces hide it; texts differ in **tokens** (words, parts).
+# | Hugging Face `Trainer` since July 2025, most models | sum, by all **tokens** (words, parts of words) | right |
 
 # %% tags=["exercise: 05.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, divide by the whole batch, add the gradients. Then any cut is the same training up to rounding, if network and loss treat
-#   each image by itself, without randomness.
-# - Mistakes raise no error: compare with an uncut run.
-# - For k times the batch, try k times the rate with SGD (Adam, another optimizer: √k) and a warm-up. Beyond some size, nothing helps.
+# - Sum the losses, divide by the whole batch, add the gradients. Any cut is then the same training, up to rounding, if each image is treated by itself,
+#   without randomness.
+# - For k times the batch, try k times the rate with SGD (√k with Adam), and a warm-up. Beyond some size, no rate helps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 64 GPUs your run is 2 percentage points worse than on 4, with the same rate, epochs and 32 images per GPU. Try one thing overnight: (a) a larger rate and
-# a warm-up, (b) fewer images per GPU, (c) more epochs. Which, and what would prove you wrong?
+# On 64 GPUs your run is 2 points less accurate than on 4: same rate, same epochs, 32 images per GPU. What do you try tonight? (a) A larger rate and warm-up,
+# (b) fewer images per GPU, (c) more epochs. What would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs least. You are wrong if the *training* loss is as low as on 4 GPUs, or no rate helps. Then (b), at worse use of
-# each GPU, or (c), which gives back time saved.</details>
+# <details><summary>What to listen for</summary>(a) costs least. You are wrong if the *training* loss is as low as on 4 GPUs, or no rate helps. (b) wastes GPUs, (c) time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -294,7 +255,7 @@ draw_right(right, of=297)
 def disagreement(dtype):
     """How far one gradient is from its central difference, relative to it."""
     model, x, y = network().to(dtype), images[:128].to(dtype), labels[:128]
-    accumulate(model, x, y, CUTS[comm.rank][1])
+    accumulate(model, x, y, CUTS[comm.rank])
     weights = model[0].weight
     numbers = weights.detach().numpy()
     slope = central_difference(lambda: F.cross_entropy(model(x), y).item(), numbers, (3, 20))
@@ -307,7 +268,7 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `above` and `below` differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without any check, the 268 images that 100 + 28 read rightly would have convinced everybody. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
+# `above` and `below` differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without any check, the 270 images that 100 + 28 read rightly would have convinced everybody. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
 #
 # </details>
 
