@@ -33,7 +33,7 @@ from torch.optim import Optimizer
 
 
 def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
-    """This rank's slice of a full tensor, as a view: who writes to it writes to the full tensor."""
+    """This rank's slice of a full tensor, as a flat view into it."""
     return full.data.view(-1).tensor_split(comm.size)[comm.rank]
 
 

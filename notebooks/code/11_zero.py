@@ -1,4 +1,4 @@
-"""ZeRO, stage by stage: trains a network on data/digits.npz, which lies beside this file.
+"""ZeRO, stage by stage: trains a network on data/digits.npz, beside this file.
 
 Start it with one of these:
 
@@ -21,15 +21,14 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
-# `__file__` is code/11_zero.py, to which `--save` copies this cell
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images = torch.from_numpy(digits["train_images"][:128] / 16).flatten(1)  # handwritten digits, 8 × 8 pixels
+images = torch.from_numpy(digits["train_images"][:128] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"][:128]).long()
 
 
 # %%
 def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
-    """This rank's slice of a full tensor, as a view: who writes to it writes to the full tensor."""
+    """This rank's slice of a full tensor, as a flat view into it."""
     return full.data.view(-1).tensor_split(comm.size)[comm.rank]
 
 
@@ -51,23 +50,24 @@ def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
 
 # %%
 def train(comm, stage, steps=60, layers=0, width=128):
-    """Train on the ranks of `comm` in this stage; return the last loss. (More layers: section 5.)"""
+    """Train on all ranks of `comm`, and print the last loss."""
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
     if stage >= 2:
-        sum_in_backward(comm, model, mine)  # section 3
+        sum_in_backward(comm, model, mine)  # both in section 3
     if stage == 3:
-        gather_in_time(comm, model, mine)  # section 3
+        gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01)
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
-        # divided by the number of all images: the ranks' losses add up to the mean
         loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
         loss.backward()
         update(comm, model, mine, optimizer)
-    return comm.allreduce(loss.item())
+    loss = comm.allreduce(loss.item())
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, stage {stage}, last loss {loss:.6f}")
 
 
 # %%
@@ -80,6 +80,11 @@ def update(comm, model, mine, optimizer):
     optimizer.zero_grad()
     for full in model.parameters():
         gather(comm, full)
+
+
+# %%
+if __name__ == "__main__":
+    train(comm, stage=1)
 
 
 # %%
@@ -116,10 +121,3 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
     for full, part in slices.items():
         part.data = part.data.clone()  # a slice with memory of its own
         full.register_post_accumulate_grad_hook(free)  # backward has its gradient
-
-
-# %%
-if __name__ == "__main__":
-    losses = [train(comm, stage) for stage in (1, 2, 3)]
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, last loss in stages 1 to 3:", *(f"{loss:.6f}" for loss in losses))

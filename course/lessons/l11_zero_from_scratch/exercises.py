@@ -118,8 +118,8 @@ def update(comm, model, mine, optimizer):
 
 WHICH_STAGE = Question(
     id="11.q4",
-    question="Without ZeRO, each of 64 GPUs of 80 GB would need 14 GB for weights, 14 for gradients, 84 for "
-    "Adam's state, and 60 for the activations of a batch. Which is the lowest stage that fits?",
+    question="In stage 0, each of 64 GPUs of 80 GB needs 14 GB for weights, 14 for gradients, 84 for "
+    "Adam, 60 for activations. Which is the lowest stage that fits?",
     options=(
         Option(
             "stage 1: it cuts the largest part",

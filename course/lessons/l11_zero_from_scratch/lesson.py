@@ -6,7 +6,7 @@
 #   - predict which stage of ZeRO fits into a memory limit
 #   - say what else needs memory, and what helps
 # more:
-#   - count the bytes that each stage sends
+#   - read stage 3, and count the bytes of each stage
 #   - shard a model with FSDP2, and say what its settings trade
 # before: >-
 #   {04}, {06}
@@ -28,8 +28,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Four copies
 #
-# Adam keeps two averages for every weight: its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In data
-# parallelism (lesson 06; here "stage 0"), every rank keeps them all:
+# Adam keeps two averages per weight: its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In data
+# parallelism (lesson 06), every rank keeps them all:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -37,12 +37,12 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
-# Three of the four rows are copies. **ZeRO**, the *Zero Redundancy Optimizer*, drops these copies: in stage 1 those of the optimizer state, in stage 2 also those of the gradients, in
-# stage 3 also those of the weights. Each rank becomes the **owner** of a slice of every tensor, and updates nothing else. First, the data:
+# Three of the four rows are copies. What *must* every rank keep? **ZeRO**, the *Zero Redundancy Optimizer*, cuts what was copied: stage 1 the optimizer
+# state, stage 2 also the gradients, stage 3 also the weights. Each rank becomes the **owner** of a slice of every tensor, and updates only that. First, the data:
 
 # %%
 # %%px --save 11_zero.py
-"""ZeRO, stage by stage: trains a network on data/digits.npz, which lies beside this file."""
+"""ZeRO, stage by stage: trains a network on data/digits.npz, beside this file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,16 +57,15 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
-# `__file__` is code/11_zero.py, to which `--save` copies this cell
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images = torch.from_numpy(digits["train_images"][:128] / 16).flatten(1)  # handwritten digits, 8 × 8 pixels
+images = torch.from_numpy(digits["train_images"][:128] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"][:128]).long()
 
 # %% tags=["source: course_lib.parallel.plain_zero:own_slice"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An owner needs only its slice of the summed gradient. A **reduce-scatter** gives it that. (This `if` and the next are for section 3.)
+# A **reduce-scatter** sends each owner its slice of the summed gradient:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -78,41 +77,41 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Now the training loop. The optimizer gets only this rank's slices; they are views, so a step on them changes the model:
+# The optimizer gets only this rank's slices. They are views: a step on them changes the model.
 
 
 # %%
 # %%px --save 11_zero.py
 def train(comm, stage, steps=60, layers=0, width=128):
-    """Train on the ranks of `comm` in this stage; return the last loss. (More layers: section 5.)"""
+    """Train on all ranks of `comm`, and print the last loss."""
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
     if stage >= 2:
-        sum_in_backward(comm, model, mine)  # section 3
+        sum_in_backward(comm, model, mine)  # both in section 3
     if stage == 3:
-        gather_in_time(comm, model, mine)  # section 3
+        gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01)
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
-        # divided by the number of all images: the ranks' losses add up to the mean
         loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
         loss.backward()
         update(comm, model, mine, optimizer)
-    return comm.allreduce(loss.item())
+    loss = comm.allreduce(loss.item())
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, stage {stage}, last loss {loss:.6f}")
 
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The last line of the loop
 #
-# Somebody wrote this `update`, and tested it on one rank:
+# Somebody tested this `update` on one rank. The last loss was 0.001087.
 
 
 # %%
 # %%px
 def update(comm, model, mine, optimizer):
-    """One step of the optimizer, from the gradients of all ranks."""
     for full, part in zip(model.parameters(), mine, strict=True):
         sum_slice(comm, full, part)
     optimizer.step()
@@ -120,16 +119,16 @@ def update(comm, model, mine, optimizer):
 
 
 # %% [markdown]
-# **Vote:** on four ranks, (a) MPI reports an error, (b) the last loss is 0.0011, as on one, (c) it is much higher.
+# **Vote:** on four ranks, (a) MPI reports an error, (b) 0.001087 again, (c) a much higher loss.
 
 # %%
 # %%px
-print(f"last loss {train(comm, stage=1):.4f}")
+train(comm, stage=1)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), and no rank complains. Each rank trains its quarter of every tensor, and never gets the others'. These are four networks, each a quarter trained; the loss adds up all four.
+# (c), and no rank complains. Each updates its quarter of every tensor, and never gets the others. You pay for four networks, each a quarter trained.
 #
 # </details>
 
@@ -139,53 +138,49 @@ print(f"last loss {train(comm, stage=1):.4f}")
 # Five minutes up to the vote, six for the exercise. The usual slip is to gather before the step. Ask: whose numbers are new, and who has seen them?
 
 # %%
-# %%px
-print(f"last loss {train(comm, stage=1):.4f}")
+# %%px --save 11_zero.py
+if __name__ == "__main__":
+    train(comm, stage=1)
+
+# %% [markdown]
+# Is it one process's loss?
+
+# %%
+# !mpiexec -n 1 python code/11_zero.py
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# You have built stage 1. **Stage 2** asks: why keep full gradients until backward ends? PyTorch calls a function of ours, a **hook**, as soon as a gradient is complete:
+# **Stage 2** asks: why keep full gradients until backward ends? PyTorch can call a **hook**, a function of ours, when a gradient is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3** asks: why keep all weights? A layer needs them only while it runs. Hooks gather them `before`, and free them `after`. In backward, a hook on the layer's output
-# calls `before` again. When a weight's gradient is complete, the hook of stage 2 sums it, then `free` drops the weight.
-
-# %% tags=["source: course_lib.parallel.plain_zero:free"]
-# %%px --save 11_zero.py
-
-# %% tags=["source: course_lib.parallel.plain_zero:gather_in_time"]
-# %%px --save 11_zero.py
-
-# %% [markdown] tags=["subslide"]
-# **Vote:** on four ranks, how many of six decimals does stage 3 share with one rank's loss: (a) none, (b) two or three, (c) all?
+# **Stage 3** asks: why keep all weights? Hooks gather a layer's weights just before it runs, forward and backward, and free them right after. We import these
+# hooks; More shows them.
+#
+# **Vote:** on four ranks, which stages end at 0.001087? (a) Neither, (b) stage 2, (c) both.
 
 # %%
-# %%px --save 11_zero.py
-if __name__ == "__main__":
-    losses = [train(comm, stage) for stage in (1, 2, 3)]
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, last loss in stages 1 to 3:", *(f"{loss:.6f}" for loss in losses))
+# %%px
+from course_lib.parallel.plain_zero import gather_in_time
 
-# %%
-# !mpiexec -n 1 python code/11_zero.py
-# !mpiexec -n 4 python code/11_zero.py
+for stage in (2, 3):
+    train(comm, stage)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO moves numbers. Only rounding differs, invisibly in float64.
+# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding differs.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image (input, hidden, output). **Vote:** how much of what a rank keeps in stage 0
-# is left in stage 3: (a) a quarter, (b) a third, (c) half?
+# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** how much of what a rank keeps without ZeRO
+# (stage 0) is left in stage 3? (a) A quarter, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
@@ -193,38 +188,32 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), roughly: 1.67 of 4.67. Each rank keeps the activations of *its* images: no copies, so no stage drops them. Fewer images at once help, or recomputing (lesson 08). Not drawn: the
-# full weights and gradients of the layer at work.
+# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images. They are no copies, so no stage drops them. A smaller batch helps, or recomputing (lesson 08).
+# Not drawn: the full weights and gradients of the layer at work.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# Our network has 64 MiB of weights, so 256 MiB of model states. Each of *two* ranks may allocate 224, then 176, then 144 MiB; activations and temporaries take
-# up to 10. **Predict** the lowest stage that trains: write it over each `"?"` below. (Linux only.)
+# A larger network has 64 MiB of weights, so 256 of model states. Each of *two* ranks may allocate 224 MiB, then 176, then 144. Up to 10 go to activations and
+# temporaries. **Predict** the lowest stage that survives each limit: write it over the `"?"`. (Linux only.)
 
 # %%
-from course_lib.effects import runs_within  # runs a job whose ranks may allocate so many MiB
+from course_lib.effects import runs_within
 
-
-def trains(mib, stage):
-    large = f"train(comm, {stage}, steps=3, layers=32, width=512)"
-    # the first, small run has no limit: libraries take some memory only once
-    return runs_within(mib, 2, "code/11_zero.py", large, first="train(comm, 3, steps=2)")
-
-
+# first, without a limit, a small run: libraries take some memory only once
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"
+large = "train(comm, {}, steps=3, layers=32, width=512)"
 for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
-    lowest = next((stage for stage in (1, 2, 3) if trains(mib, stage)), "none")
-    print(f"{mib} MiB: guess {guess}, stage {lowest}")
+    fits = (n for n in (1, 2, 3) if runs_within(mib, 2, "code/11_zero.py", large.format(n), first))
+    print(f"{mib} MiB: guess {guess}, stage {next(fits, 'none')}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 needs 64 + 64 + 128/2 = 192 MiB, stage 2 needs 64 + 192/2 = 160, and stage 3 needs 256/2 = 128. On N ranks, these are 2 + 2/N, 1 + 3/N and 4/N numbers per
+# Stage 1 needs 64 + 64 + 128/2 = 192 MiB, stage 2 needs 64 + 192/2 = 160, stage 3 needs 256/2 = 128. On N ranks, that is 2 + 2/N, 1 + 3/N and 4/N numbers per
 # parameter. Why not always stage 3? It gathers the weights twice per step, not once.
-#
-# Contest: replace 144 once. The least that trains wins.
 #
 # </details>
 
@@ -233,25 +222,25 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16-bit training | 2 bytes per weight, often 2 per gradient; 12 for the optimizer (float32 copy, two averages), which stage 1 cuts |
-# | messages | one for many tensors, while the GPU computes |
-# | stage 3 | on a slow network: each machine keeps one copy, cut among its GPUs (More) |
+# | 16 bits | weight and gradient usually 2 bytes each; optimizer 12 (float32 copy, two averages) |
+# | slices | DeepSpeed (lesson 12) joins tensors before it cuts, in stages 1 and 2; we cut each |
+# | slow network | one copy per machine, cut among its GPUs (More) |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations are no copies.
-# - ZeRO is data parallelism, up to rounding, if the optimizer, like Adam, updates each number alone.
-# - Try the lowest stage that fits: stage 3 sends more.
+# - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations stay.
+# - Training stays one process's, up to rounding, if the optimizer, like Adam, updates each number alone.
+# - Try the lowest stage that fits.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your training lacks 20 GB on each of 8 GPUs. (a) Stage 1, (b) stage 3, (c) a smaller batch: what must you know first?
+# You lack 20 GB on each of 8 GPUs. (a) Stage 1, (b) stage 3, (c) a smaller batch: what must you know first?
 #
-# <details><summary>What to listen for</summary>What fills the memory at its peak. (a) frees 7/8 of the optimizer state, (b) of all model
+# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) of all model
 # states, but sends more, (c) only activations.</details>
 
 # %% [markdown]
@@ -267,7 +256,19 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # %% tags=["exercise: 11.q5"]
 
 # %% [markdown]
-# ### What does a stage cost?
+# ### How does stage 3 work, and what does it cost?
+#
+# The core imported `gather_in_time`. Its hooks gather a layer's weights `before` it runs, and free them `after`. In backward, a hook on the layer's
+# output calls `before` again. When a weight's gradient is complete, the hook of stage 2 sums it, then `free` drops the weight.
+
+# %% tags=["source: course_lib.parallel.plain_zero:free"]
+# %%px --save 11_zero.py
+
+# %% tags=["source: course_lib.parallel.plain_zero:gather_in_time"]
+# %%px --save 11_zero.py
+
+# %% [markdown]
+# Your file has stage 3 now: add `train(comm, stage=3)` at its end, and run it.
 #
 # Each stage keeps less than the one before. Does it send more? We count what ranks send in our two collectives, as if each were a ring (lesson 04): in a
 # reduce-scatter or an all-gather of n numbers on N ranks, each rank sends (N − 1)/N of n, in an all-reduce twice as much.
@@ -368,10 +369,10 @@ with tempfile.TemporaryDirectory() as name:
         zero.zero_grad()
     offloaded = comm.allreduce(loss.item())
     del zero
-in_memory = train(comm, stage=2, steps=10)
+train(comm, stage=2, steps=10)
 
 # %%
-print(f"loss with files: {cluster['offloaded'][0]:.6f}, in memory: {cluster['in_memory'][0]:.6f}")
+print(f"loss with files: {cluster['offloaded'][0]:.6f}")
 print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two averages of 8 bytes")
 
 # %% [markdown]
@@ -419,12 +420,11 @@ def train_fsdp(mesh):
 
 # %%
 # %%px --timeout 100
-ours = train(comm, stage=3)
+train(comm, stage=3)
 sharded = train_fsdp(init_device_mesh("cpu", (4,)))
 hybrid = train_fsdp(init_device_mesh("cpu", (2, 2), mesh_dim_names=("machines", "ranks")))
 
 # %%
-print(f"our stage 3  loss {cluster['ours'][0]:.6f}")
 for name in ("sharded", "hybrid"):
     loss, numbers = cluster[name][0]
     print(f"{name:12} loss {loss:.6f}, rank 0 keeps {numbers} numbers")
