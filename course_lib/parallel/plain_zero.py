@@ -39,15 +39,15 @@ def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
 
 def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
     """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # in stages 2 and 3 backward has done it
+    if full.grad is not None:  # in stages 2 and 3, backward has already summed it
         part.grad = torch.empty_like(part)
         comm.Reduce_scatter(full.grad, part.grad)  # mpi4py takes tensors like arrays
         full.grad = None
 
 
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
-    """Fill a full tensor with the slices of all ranks; this rank's own is in its place."""
-    if full.untyped_storage().nbytes():  # in stage 3 it is freed: nothing to do
+    """Fill a full tensor with the slices of all ranks. This rank's slice is already there: it is a view."""
+    if full.untyped_storage().nbytes():  # stage 3 has freed it: its hooks gather, not we
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: trains a network on data/digits.npz, a stage per rank.
+"""Pipeline parallelism: trains a network on data/digits.npz, one stage per rank.
 
 Start it with one of these:
 
@@ -25,12 +25,12 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
-IMAGES, WIDTH = 512, 128  # images per micro-batch; numbers that a layer makes of an image
+IMAGES, WIDTH = 512, 128  # images per micro-batch; outputs of a hidden layer per image
 
 
 # %%
 def cut(team):
-    """This rank's stage. Every rank draws all layers, so the weights do not depend on the cut."""
+    """This rank's stage. Each rank first draws all layers, so that the cut does not change the weights."""
     torch.manual_seed(0)
     layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
@@ -64,7 +64,7 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
             x, y = held.pop(i)
             y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
             result, other = x.grad, comm.rank - 1
-        if 0 <= other < comm.size:
+        if 0 <= other < comm.size:  # keep each request until its message has left
             sends = [sent for sent in sends if not sent.Test()] + [comm.Isend(result.numpy(), other, i)]
     MPI.Request.Waitall(sends)
     return loss

@@ -35,7 +35,7 @@ def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
 # %%
 def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
     """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # in stages 2 and 3 backward has done it
+    if full.grad is not None:  # in stages 2 and 3, backward has already summed it
         part.grad = torch.empty_like(part)
         comm.Reduce_scatter(full.grad, part.grad)  # mpi4py takes tensors like arrays
         full.grad = None
@@ -43,8 +43,8 @@ def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> No
 
 # %%
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
-    """Fill a full tensor with the slices of all ranks; this rank's own is in its place."""
-    if full.untyped_storage().nbytes():  # in stage 3 it is freed: nothing to do
+    """Fill a full tensor with the slices of all ranks. This rank's slice is already there: it is a view."""
+    if full.untyped_storage().nbytes():  # stage 3 has freed it: its hooks gather, not we
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
@@ -56,7 +56,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
     if stage >= 2:
-        sum_in_backward(comm, model, mine)  # both in section 3
+        sum_in_backward(comm, model, mine)  # section 3 defines this one and the next
     if stage == 3:
         gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01)

@@ -19,8 +19,7 @@ Numbers = NDArray[np.float64]
 
 
 def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    """A batch in pieces of `lengths[0]` images, the last maybe shorter; the oracle is torch's mean "
-    "of it all."""
+    """Pieces of `lengths[0]` images, the last maybe shorter; the oracle is torch's mean over the batch."""
     import torch
     from torch.nn import functional as F
 
@@ -164,16 +163,15 @@ WHOLE_BATCH_ONLY = Question(
             right=True,
         ),
         Option(
-            "a limit on the norm of the batch's gradient, just before the step",
-            reply="The norm is taken of the gradient that has been added up, and that is the one of "
-            "the whole "
-            "batch. (Limiting each *piece's* gradient would change it.)",
+            "gradient clipping: a limit on the norm of the batch's gradient, just before the step",
+            reply="It clips the gradient after all pieces were added, so it sees the whole batch's gradient, "
+            "as without cuts. (Clipping each *piece's* gradient would change the training.)",
             belief="every-norm-looks-around",
         ),
         Option(
             "an optimizer that remembers the gradients of earlier steps",
-            reply="It is called once per batch, with the gradient of the batch. What it remembers is "
-            "the same.",
+            reply="The optimizer steps once per batch, with the gradient of the whole batch, so it remembers "
+            "the same gradients as without cuts.",
             belief="a-piece-is-a-step",
         ),
     ),
@@ -188,15 +186,15 @@ NOT_A_NUMBER = Question(
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
-            reply="An exact gradient is still only the direction at the present weights. With 32 "
-            "times fewer steps "
-            "of the old length, the network gets less far, as in section 4.",
+            reply="An exact gradient (it is not: 8,192 images are a sample) holds only at the present "
+            "weights. With 32 times fewer steps of the old length, the network gets less far, "
+            "as in section 4.",
             belief="exact-gradient-better-training",
         ),
         Option(
             "a rate that grows from 0.1 to 3.2 in the first epochs, as the first steps carry the risk",
             reply="A new network bears a large rate worst. If it fails after the "
-            "warm-up as well, 8,192 is too large for this network.",
+            "warm-up as well, try a smaller rate or a smaller batch.",
             right=True,
         ),
         Option(

@@ -25,10 +25,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# A **mini-batch** (batch for short) does not fit into your GPU. So you compute on its pieces, the **micro-batches**, one after the other, and only then take a step.
-# This works because `backward()` *adds* to the gradients already there. It is called **gradient accumulation**.
+# Suppose a **mini-batch** (batch for short) does not fit into your GPU. You run its pieces, the **micro-batches**, one after the other, and only then take a step.
+# This is **gradient accumulation**. It works because `backward()` *adds* to the gradients already there.
 #
-# Is it still the same training? Cells marked `--save` also fill `code/05_train.py`, their `__file__`.
+# Is it still the same training? Cells marked `--save` are also written to `code/05_train.py`; `__file__` is its path.
 
 # %%
 # %%px --save 05_train.py
@@ -95,7 +95,7 @@ CUTS = 128, 64, 100, 127
 
 
 # %% [markdown]
-# Many tutorials divide each loss by the number of pieces. Each rank trains alone, on batches of 128: uncut, 64 + 64, 100 + 28, 127 + 1. **Vote:** which cuts end with the uncut loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
+# The next cell divides each loss by the number of pieces, as many tutorials do. Each rank trains alone, on batches of 128: rank 0 uncut, the others in 64 + 64, 100 + 28, 127 + 1. **Vote:** which cuts end with the uncut loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -140,7 +140,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# All six. A *sum* may be cut anywhere, a mean may not. So **sum the losses, divide by the whole batch before backward, add the gradients**:
+# All six. You may cut a *sum* anywhere. A mean of means is the mean only if the pieces are equal. So **sum the losses, divide by the whole batch before backward, add the gradients**:
 # `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`. Lesson 06 puts the pieces on different ranks.
 #
 # </details>
@@ -148,8 +148,8 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown] tags=["slide"]
 # ## 3 · One more layer
 #
-# In training, a layer of **batch norm** shifts and scales each feature by its mean and spread over the images at hand. **Predict:** which pieces, of 64, 16 or
-# 2 images, keep the uncut loss?
+# In training, a **batch norm** layer shifts and scales each feature by its mean and spread over the images it is given at once. We train with the repaired
+# line. **Predict:** which pieces, of 64, 16 or 2 images, keep the uncut loss?
 
 # %%
 # %%px
@@ -158,19 +158,19 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None, though 64 and 16 end better here. An image's output now depends on the other images in its piece, and no division repairs that.
+# None, though 64 and 16 end better here. An image's output now depends on the other images in its piece; no division of the loss repairs that.
 #
-# *Layer* norm looks at one image at a time and survives any cut. **Dropout** switches off random units: pieces agree only on average.
+# *Layer* norm looks at one image at a time and survives any cut. **Dropout** switches off random units: cut and uncut runs agree only on average.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# One GPU takes 93 steps of 16 images per epoch; sixteen take 5 steps of 256. Should these be longer?
+# One GPU takes 93 steps of 16 images per epoch; sixteen take 5 steps of 256. Should each of the 5 be longer?
 #
-# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: k times the batch, k times the **learning rate**. With a **warm-up**, the rate grows to
-# that over the first steps.
+# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: k times the batch, k times the **learning rate**. With a **warm-up**, the rate starts
+# small and reaches this value only after some steps.
 
 # %%
 predict("Right of 297 at 16 times the rate, no warm-up?", None)
@@ -197,7 +197,7 @@ draw_right(right, of=297)
 # <details><summary>Open after you have run the cells</summary>
 #
 # At the old rate, few steps learn little. At 16 times the rate, the first steps throw the weights too far: training **diverges**. After a warm-up, the same rate
-# nearly reaches batch 16. At epoch 4, would you have stopped it?
+# nearly reaches batch 16. It dips in epoch 4, as the rate nears its full value: would you have stopped it?
 #
 # We made this case: our first weights are 3 times PyTorch's. Change the 20 to 10, then to 40.
 #
@@ -206,20 +206,22 @@ draw_right(right, of=297)
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | library | what is divided, by what | unequal pieces |
+# Texts differ in length, so their pieces are almost always unequal. Which libraries average the means?
+#
+# | library | what it computes | result for unequal pieces |
 # |---|---|---|
-# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | means of pieces, by their number; then by ranks | wrong |
-# | DDP (lesson 07), FSDP (lesson 11) | gradients, by ranks | yours to weight |
-# | Hugging Face `Trainer` since July 2025, most models | sum, by all **tokens** (words, parts of words) | right |
+# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | mean of the pieces' means, then mean over ranks | wrong |
+# | DDP (lesson 07), FSDP (lesson 11) | mean of the ranks' gradients | wrong, unless you weight them |
+# | Hugging Face `Trainer` since July 2025, most models | sum over all **tokens** (words, parts of words) / their number | right |
 
 # %% tags=["exercise: 05.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, divide by the whole batch, add the gradients. Any cut is then the same training, up to rounding, if each image is treated by itself,
-#   without randomness.
-# - For k times the batch, try k times the rate with SGD (√k with Adam), and a warm-up. Beyond some size, no rate helps.
+# - Sum the losses, divide by the whole batch, add the gradients. Any cut is then the same training, up to rounding, if no image's output depends on other images
+#   or on random numbers.
+# - For k times the batch, try k times the rate with SGD (often √k with Adam), and a warm-up. Beyond some size, a larger batch saves no steps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -227,7 +229,7 @@ draw_right(right, of=297)
 # On 64 GPUs your run is 2 points less accurate than on 4: same rate, same epochs, 32 images per GPU. What do you try tonight? (a) A larger rate and warm-up,
 # (b) fewer images per GPU, (c) more epochs. What would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs least. You are wrong if the *training* loss is as low as on 4 GPUs, or no rate helps. (b) wastes GPUs, (c) time.</details>
+# <details><summary>What to listen for</summary>(a) costs least. The cause is not too few steps if the *training* loss is as low as on 4 GPUs. If no rate helps, the batch is too large: (b) leaves GPUs idle, (c) costs time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -238,16 +240,16 @@ draw_right(right, of=297)
 # %% tags=["exercise: 05.q5"]
 
 # %% [markdown]
-# ### A judge without an uncut run
+# ### Check a gradient
 #
-# In section 2 an uncut run was the judge. What if you trust only forward, as with a backward pass of your own? The gradient says how fast the loss grows with a
-# weight. So change the weight a little (`STEP`, 0.00001), in both directions, and look:
+# In section 2 we compared with an uncut run. Suppose you wrote backward yourself and trust only forward. The gradient says how fast the loss grows with a
+# weight. So change one weight a little (`STEP`, 0.00001), in both directions, and divide the change of the loss by the change of the weight:
 
 # %% tags=["source: course_lib.training.gradient_check:central_difference"]
 # %%px
 
 # %% [markdown]
-# Each rank takes pieces of another size. **Predict** how many decimal digits of gradient and check agree in float64, and in float32.
+# Each rank cuts the batch differently. **Predict:** to how many decimal digits do `.grad` and the central difference agree in float64, and in float32?
 
 
 # %%
@@ -268,7 +270,7 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `above` and `below` differ in their last digits only, and float32 has few digits. So a **gradient check** computes in float64. Without any check, the 270 images that 100 + 28 read rightly would have convinced everybody. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
+# `above` and `below` differ only in their last digits, and float32 has few. So a **gradient check** computes in float64. It would have caught the bug of 100 + 28; its 270 right images did not. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
 #
 # </details>
 
@@ -306,7 +308,7 @@ ways = {f"{n} thread{'s' * (n > 1)}": lambda n=n: step(128, n) for n in (1, core
 speed = measure(MPI.COMM_SELF, ways) if comm.rank == 0 else []
 
 # %% [markdown]
-# Now as many ranks, with one thread each. Each takes its share of 128 images, and they add their gradients, as in lesson 06.
+# Now we use ranks instead of threads: one per core, with one thread each. Each rank takes its share of the 128 images, then they add their gradients, as in lesson 06.
 
 # %%
 # %%px --timeout 100
@@ -321,9 +323,9 @@ outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threa
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two free cores, threads and ranks may end close together. On busy cores threads tend to lose more: they wait for each other in every operation, ranks once a step. Jakovac and Pichler used eight: there ranks, with MPI or with Gloo (another library for messages), beat eight threads clearly. Who
-# is right? Let *a* be the seconds of an epoch that threads do not share, and *b* those that *n* threads share: *a* + *b*/*n*. Two of the published times give *a* and *b*,
-# and the third is the test.
+# On two free cores, threads and ranks may end close together. If one thread is fastest, other programs use your cores. Threads then tend to lose more: they wait for each other in every operation, ranks once per step. Jakovac and Pichler used eight cores. There eight ranks, with MPI or with Gloo (another library for messages), clearly beat eight threads. Could two
+# cores hide this? Suppose threads share *b* seconds of an epoch but not the other *a* seconds: *n* threads take *a* + *b*/*n*. Two published times give *a* and *b*;
+# the third is the test.
 
 # %%
 from course_lib.rows import predicted, published
@@ -343,19 +345,19 @@ theirs += [predicted(a + b / n, workers=n, way="threads") for n in (1, 2, 4, 8, 
 show(theirs, x="workers", y="an epoch of the CNN", by="way")
 
 # %% [markdown]
-# On 4 threads a + b/n says 35 s, published are 37: the formula is 2 s off. In it, 25 of 65 s are not shared: probably small operations, and all that runs between them. No number
-# of threads gets below 25 s. Eight ranks took 17 and 19 s: in ranks, even what threads do not share runs side by side. Ideal ranks share all of the 65 s. They would beat the formula's threads 45/(65/2) = 1.4 times with two workers, but 30/(65/8) = 3.7 times with eight: two cores may hide what eight show.
+# For 4 threads the formula (Amdahl's law, lesson 02) predicts 35 s; the slides report 37 s. Threads do not share 25 of the 65 s: probably small operations and the Python between them. In this formula, no number
+# of threads gets below 25 s. Eight ranks took 17 and 19 s, because each rank also runs its part of those 25 s. Ideal ranks would share all 65 s. Two of them would be 45/(65/2) = 1.4 times as fast as two threads, eight 30/(65/8) = 3.7 times as fast as eight: two cores may hide what eight show.
 #
-# One doubt remains. The slides do not say whether 128 images were a batch of all ranks or of each. If of each, eight ranks took eight times fewer steps, and
-# trained something else. Their accuracy fell from 99.1 to 98.7 %. Lesson 07 tells the two apart.
+# One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. In the second case eight ranks took an eighth of the steps:
+# a different training. The accuracy did fall, from 99.1 to 98.7 %. Lesson 07 tells the two cases apart.
 #
-# What decides in practice: threads end where the machine ends, ranks do not. Programs on clusters run a few threads in each of many ranks.
+# What decides in practice: threads share one machine's memory, so they cannot use a second machine; ranks can. On clusters, programs run many ranks with a few threads each.
 
 # %% [markdown]
 # ### How large may one image be?
 #
-# Micro-batches of one image are the end of cutting a batch. How many pixels may that image have? Backward needs what forward computed. PyTorch calls a
-# function of ours for each tensor that forward keeps, and so we count the bytes. The network has three convolutions with 16 maps, in float32.
+# You cannot cut a batch finer than one image. How many pixels may that image have? Backward needs the layers' outputs from forward (**activations**). PyTorch calls
+# our function `keep` for each tensor that forward keeps, so we can add up the bytes. The network has three convolutions with 16 maps, in float32.
 # A relu keeps its output, and the next convolution keeps the same tensor as its input.
 
 # %%
@@ -391,7 +393,7 @@ grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)  # 
 outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2, word="counted")
 
 # %% [markdown]
-# Beside the count we set how much the *peak* of the process grew (an older, higher peak would hide a part):
+# We compare the count with the growth of the process's *peak* memory (an earlier, higher peak would hide part of it):
 
 # %% tags=["nbval-ignore-output"]
 memory = [
@@ -406,12 +408,12 @@ show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
 # 3 colours and 3 times 16 maps, of 4 bytes: 204 bytes per pixel, and a few for the weights. By the count, twice the edge is four times the memory. But the *process* of the
-# largest image grew by about twice as much. What did we not count? The gradients of activations, two or three of which exist during backward. The
-# workspace that a convolution uses inside. Memory that the allocator keeps for later. On a GPU, the CUDA context and the buffers of NCCL. In larger networks,
-# the gradients of the weights and the state of the optimizer. So such a count is a lower bound: measure before you buy.
+# largest image grew by about twice the count. We did not count the gradients of activations (two or three exist at once during backward), the
+# workspace inside a convolution, or memory that the allocator keeps for later. A GPU also holds the CUDA context and NCCL's buffers, and a larger network
+# adds the gradients of its weights and the optimizer's state. So the count is a lower bound: measure before you buy.
 #
 # By the count, a GPU of 80 GB holds one image of 19,800 × 19,800 pixels, and some 14,000 × 14,000 if it grew as this CPU process did. A scanned tissue slide has 100,000 × 100,000: 2 TB. Then
-# one recomputes instead of keeping, computes in bf16, or cuts the image itself (lesson 10).
+# you recompute activations instead of keeping them (activation checkpointing), compute in bf16, or cut the image itself (lesson 10).
 
 # %% [markdown]
 # ## References

@@ -24,7 +24,11 @@ TERMS = (
         "The factor by which the gradient is multiplied before it is subtracted from the weights.",
     ),
     Term("epoch", "One pass over all training samples, in as many steps as there are batches."),
-    Term("diverge", "To get worse from step to step until the numbers leave the range of floats.", forms=""),
+    Term(
+        "diverge",
+        "To get worse instead of better, often until the numbers leave the range of floats.",
+        forms="",
+    ),
     Term(
         "linear scaling rule",
         "When the batch becomes k times as large, make the learning rate k times as large; for SGD, up "

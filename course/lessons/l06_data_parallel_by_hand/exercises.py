@@ -180,8 +180,8 @@ def update(comm, weights, gradients, rate):
 WAIT_FIRST = Exercise(
     id="06.2",
     title="Spot the bug",
-    task="Somebody starts all sums at once and then updates. On one rank the result is right. On four it is "
-    "wrong, and differs from run to run.",
+    task="Somebody starts the sums of all gradients, then updates. On one rank the result is right. On "
+    "four it is wrong, and differs from run to run.",
     objectives=(4,),
     targets=("started-is-done",),
     stub=_STUB,
@@ -226,8 +226,8 @@ WHICH_GPU = Question(
         ),
         Option(
             "what GPUs 6 and 7 do before it",
-            reply="Both come 300 ms late, and the others wait: slow data, hot chips, another program. What "
-            "do the two share?",
+            reply="Both come 300 ms late, and the others wait. Slow data, hot chips, another program? Ask "
+            "what the two share: their machine.",
             right=True,
         ),
         Option(

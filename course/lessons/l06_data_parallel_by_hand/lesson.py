@@ -3,7 +3,7 @@
 # goal: Find out whether four ranks learn what one would, and whom they wait for.
 # able:
 #   - write a training loop for any number of ranks
-#   - keep it the training of one process
+#   - make it train exactly as one process would
 #   - find the rank that the others wait for
 # more:
 #   - let messages travel while a rank computes
@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Do four ranks learn what one would? We try it on handwritten digits. Cells marked `--save` also become a program, `code/06_by_hand.py`.
+# Do four ranks learn what one would? We try it on handwritten digits. Cells marked `--save` also become a program, `code/06_by_hand.py`; `__file__` is its path.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -91,7 +91,7 @@ def train(team, rate=0.4):
 
 # %% [markdown] tags=["subslide"]
 # Line 3 needs `share_of_loss`. We take the mean over the images at hand, PyTorch's default. First each rank trains alone (`MPI.COMM_SELF`), then four
-# together. **Vote:** of 297 new images, the four read (a) fewer correctly, (b) as many, (c) more.
+# together. **Vote:** of 297 new images, the network of the four ranks reads (a) fewer correctly, (b) as many, (c) more.
 
 
 # %%
@@ -109,7 +109,7 @@ four = train(comm, rate=0.1)
 # (c). Four ranks beat one. Ship it?
 #
 # Look at the *first* loss. Weights and images are the same, yet 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
-# Line 4 adds their gradients, so SGD takes steps four times as large. (With Adam, only the loss would show it.)
+# Line 4 adds their gradients, so SGD takes steps four times as large. (Adam divides by the gradients' size: there, only the loss would show it.)
 #
 # So *one* rank at a rate of 0.4 takes the same steps, and prints its loss without the factor. Predict that loss. (Write 0.123456 as 123456.)
 #
@@ -128,7 +128,7 @@ outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cl
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 GPUs, a rate of 1 would become 64, and nothing would warn you.
+# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 ranks, 0.1 would become 6.4, without an error message.
 #
 # </details>
 
@@ -159,7 +159,7 @@ three = train(team)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). An image among 42 weighs more than one among 43. Equal shards hide that.
+# (b). An image among 42 weighs 1 / (3 · 42), one among 43 only 1 / (3 · 43). Equal shards hide that.
 #
 # </details>
 
@@ -183,17 +183,17 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six. Each rank adds the losses of *its* images and divides by the *whole* batch: it is the same training, up to rounding.
+# All six decimals stay: each rank adds the losses of *its* images and divides by the *whole* batch. It is the same training, up to rounding.
 #
-# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 43 on three ranks, not 128. **Dropout** drops different units
-# than one process would.
+# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 42 or 43 on three ranks, not 128. **Dropout** draws random units to drop,
+# and each rank draws its own.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A sum is complete when the last rank has sent its part. By a secret draw, each rank sleeps 0, 100, 200 or 400 ms before an all-reduce.
+# No rank has the sum before the last rank has sent its part. A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce.
 # The rank that the others wait for is the **straggler**. Each rank measures its time in `allreduce`:
 
 # %%
@@ -229,7 +229,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 400 ms late   ···················· sum
 # ```
 #
-# The rank with the *shortest* bar: when the straggler comes, all others are there. The longest bar is the punctual rank's.
+# The rank with the *shortest* bar: when the straggler comes, all others are there. The rank with the longest bar came first.
 #
 # Say a step takes 200 ms, and one of 64 GPUs comes 20 ms late in each. Ten days of training become eleven, for all.
 #
@@ -242,15 +242,16 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients, during backward; there, take the mean over equal shards |
-# | batch | 64 · 32 = 2,048 images usually need a larger rate; at 2,048 GPUs, batches can be too large to help (lesson 05) |
-# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` normalises over all GPUs' |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients, during backward; there, take the mean over equal shards, or multiply your share by the number of ranks |
+# | batch | 64 · 32 = 2,048 images usually need a larger rate; 2,048 GPUs · 32 = 65,536 images can be too many to help (lesson 05) |
+# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` takes those of all GPUs |
+# | who is late | NCCL's all-reduce returns before it is done: read its time in a profiler |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Divide a shard's *summed* losses by the *whole* batch, then add gradients: any number of ranks does the same training, without
-#   batch norm and dropout.
+# - Divide a shard's *summed* losses by the size of the *whole* batch, then add gradients: any number of ranks does the same training,
+#   if the network has no batch norm and no dropout.
 # - In an all-reduce, the rank that comes last waits least: look at what it does before.
 
 # %% [markdown] tags=["slide"]
@@ -259,7 +260,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): if each rank kept its batch, the global one is eight times as
+# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the **global batch**, of all ranks together, is eight times as
 # large. (a) changes only time. (c) comes next.</details>
 
 # %% [markdown]
@@ -272,14 +273,14 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # Our loop sends when backward is done. But backward begins with the last layer, so that layer's gradient is complete early. To compute while messages travel is called **overlap**.
 #
-# PyTorch can call a **hook**, a function of ours, as soon as a gradient is complete. In our hook, `Iallreduce` starts a sum and returns at once. (`numbers` is `.numpy()` for a
-# tensor of any shape.) `sum_when_ready` returns a function that waits for all sums:
+# PyTorch can call a **hook**, a function of ours, as soon as a gradient is complete. In our hook, `Iallreduce` starts a sum and returns at once. (`numbers` gives MPI a tensor's
+# memory, like `.numpy()`, as a flat array.) `sum_when_ready` returns a function that waits for all sums:
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# To see overlap, we take a deeper network and a slow link, *delayed on purpose* (`course_lib/effects.py` says how, on one page). A step has 12 messages, for
+# To see overlap, we take a deeper network and a slow link, *delayed on purpose* (`course_lib/effects.py` says how). A step has 12 messages, for
 # 6 layers with a weight and a bias each. Together they take about 2/3 of the time of forward and backward.
 #
 # `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. Both take the same images: we look only at the time.
@@ -310,7 +311,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send* (`sum_gradients` is our line 4 as a function); *overlap*. If the first takes 1, the second takes about 1 + 2/3, and a little more for the real messages. **Predict** the third. (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
+# We time three kinds of steps: *compute* only; *compute, then send* (`sum_gradients` is our line 4 as a function); *overlap*. If the first takes 1, the second takes 1 + 2/3, plus the real messages. **Predict** the third. (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
 
 # %%
 # %%px --targets 0:2
@@ -327,7 +328,8 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Between the two. Why are not all messages hidden? The gradients of the *first* layer come last, and then no computation is left to hide them behind.
+# Between the two. Why do some messages still cost time? The forward pass has no gradients to send, and those of the *first* layer come last, when no computation is left to hide them behind.
+# The real messages also take time of the two ranks.
 #
 # Somebody has to move messages while you compute. Our slow link is a timer. NCCL moves them with some of the GPU's own cores, which slows backward a little. Plain MPI often moves them only
 # inside MPI calls.
@@ -337,7 +339,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # **How many messages should a step send?** `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a larger gradient fills a bucket alone).
 # A bucket's sum starts when its last gradient is complete.
 #
-# Let forward and backward take 1 again. On the next link, each message costs 1/4, however short; the bytes of a step take another 1 in total. Messages travel one after the other.
+# Let forward and backward take 1 again. On the next link, each message costs 1/10, however short it is, and all bytes of a step together cost 1 more. Messages travel one after the other.
 # **Predict** the fastest: 12, 4 or 1 messages per step?
 
 # %%
@@ -346,11 +348,11 @@ from course_lib.parallel.gradient_buckets import GradientBuckets
 
 once = timed(pair, lambda: compute(plain))
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(pair, seconds=once / 4, gbit_per_s=8e-9 * nbytes / once)
+slow = slow_messages(pair, seconds=once / 10, gbit_per_s=8e-9 * nbytes / once)
 
 
 def bucketed(threshold):
-    """How many buckets a new network's gradients fill, and its step."""
+    """Return the number of buckets of a new network, and a function that takes a step with it."""
     model = deep()
     buckets = GradientBuckets(slow, model, bucket_bytes=threshold)
     return len(buckets.buckets), lambda: (compute(model), buckets.wait())
@@ -368,13 +370,13 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages pay 1/4 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can travel while backward computes. Which
-# of these two wins depends on the link, and on the number of ranks, which raises the cost per message: measure on yours. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first.
+# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can travel while backward computes. Which
+# of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message: measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first.
 #
 # </details>
 #
-# Hooks and fusion are what **Horovod** made popular, over MPI and NCCL. With the weights, it also broadcasts the *optimizer's state*. Why? Say that after a restart only rank 0 reads the checkpoint, with the momentum.
-# **Predict:** are the two replicas equal one step later, without that broadcast, and with it?
+# The library **Horovod** made hooks and fusion popular, over MPI and NCCL. It broadcasts the weights and also the *optimizer's state*. Why? Say that after a restart only rank 0 reads the checkpoint, with the momentum.
+# **Predict:** are the two replicas equal one step later if only the weights are broadcast? And if the state is, too?
 
 # %%
 # %%px --targets 0:2
@@ -382,7 +384,7 @@ from course_lib.parallel.data_parallel import broadcast_optimizer, broadcast_wei
 
 
 def restart(send_optimizer):
-    """A step, a restart, a step; whether both ranks hold the same weights afterwards."""
+    """Take a step, restart, take a step; return whether both ranks hold the same weights."""
     model = deep()
     broadcast_weights(pair, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -399,7 +401,7 @@ def restart(send_optimizer):
 
 one, both = restart(False), restart(True)
 if pair.rank == 0:
-    print(f"replicas equal? Weights sent: {one}. Optimizer sent, too: {both}.")
+    print(f"replicas equal? With the weights sent: {one}; with the optimizer's state, too: {both}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -430,10 +432,10 @@ if pair.rank == 0:
 # ```
 #
 # A *synchronous* server waits for one gradient from every worker, then updates once. The weights are those of an all-reduce (up to rounding), but with n workers a single server
-# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than the bytes of two gradients, for any n (lesson 04).
+# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, for any n (lesson 04).
 #
-# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: since a worker
-# fetched the weights, others have updated them. A gradient's **staleness** is the number of those updates.
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: after a worker
+# fetched the weights, those of others change them before its gradient arrives. A gradient's **staleness** is the number of those updates.
 #
 # Three equal workers train: each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
 # one update by each of the others, (b) 5 to 10, (c) 11 or more.
@@ -445,14 +447,14 @@ from course_lib.training.loop import Batch, summed_cross_entropy
 
 
 def slowly(count, seconds):
-    """So many batches for a worker, which has fetched the weights and sleeps before each."""
+    """Yield `count` batches. Before each, sleep: the worker has already fetched the weights."""
     for batch in (batches * 3)[:count]:
         time.sleep(seconds)
         yield Batch(images[batch], labels[batch], len(batch))
 
 
 def with_a_server(count, seconds):
-    """Rank 0 serves, the others train; on rank 0, the staleness of each gradient of worker 3."""
+    """Rank 0 serves, the others train. Rank 0 returns the staleness of each gradient of worker 3."""
     torch.manual_seed(0)
     model = nn.Linear(64, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -479,11 +481,11 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). While worker 3 is at one gradient, the other two update many times. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1),
+# (c). While worker 3 computes one gradient, the server updates many times with those of the other two. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1),
 # and its gradient belongs to weights that are long gone. (k is less than 10 here: computing and messages add to both sleeps.)
 #
-# No run can be repeated exactly: the order of arrival decides the numbers. Large networks are almost always trained synchronously today. Servers live on where tables of embeddings are too large
-# for one machine, as in recommenders.
+# No run can be repeated exactly: the order of arrival decides the numbers. Large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
+# are too large for one machine.
 #
 # </details>
 #
@@ -496,7 +498,7 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 #
 # - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: data parallelism in ten phases, which are [on a page of their own](../docs/torch-distributed.md). The paper says that
 #   PyTorch's DDP starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
-# - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and by what to divide the loss.
+# - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and what to divide the loss by.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion over MPI and NCCL.
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.
 # - J. Dean and others, *Large scale distributed deep networks*, 2012: the asynchronous parameter server.

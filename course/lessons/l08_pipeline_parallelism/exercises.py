@@ -53,9 +53,9 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m), as no gradient can "
-    "arrive before. Then forwards and backwards take turns, and `warmup` backwards are left over. The "
-    "code does something else, in two places.",
+    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m): micro-batch 0 "
+    "passes through those before its gradient comes back. Then one forward and one backward alternate, and "
+    "`warmup` backwards remain. The code differs from that in two places.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):
@@ -121,7 +121,8 @@ OUT_OF_MEMORY = Question(
 THE_PACE = Question(
     id="08.q3",
     question="A forward and a backward of a micro-batch together take 1, 1, 1 and 3 ms on the four stages. "
-    "Many micro-batches go through, and messages take no time. How often is one finished?",
+    "Many micro-batches go through, and messages take no time. How often does a micro-batch leave the "
+    "pipeline?",
     options=(
         Option(
             "every 1.5 ms",

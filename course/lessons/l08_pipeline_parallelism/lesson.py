@@ -2,9 +2,9 @@
 # title: Pipeline parallelism
 # goal: Cut a network into stages, one per rank, and find out how much of the time they are idle.
 # able:
-#   - carry forward and backward across ranks
+#   - run forward and backward across ranks
 #   - count how long a pipeline's ranks are idle
-#   - write the schedule 1F1B, and say what a stage holds
+#   - write the schedule 1F1B, and say how many micro-batches a stage holds
 # more:
 #   - say what recomputing, interleaving and unequal stages cost
 # before: >-
@@ -21,7 +21,7 @@
 #       With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv.
 #       <code>Isend</code>, which starts to send and returns at once, avoids this.
 #   - ask: In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
-#     answer: Gradients, which are summed. Today no rank needs the whole model.
+#     answer: Gradients, which are summed or averaged. In a pipeline no rank keeps the whole model.
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -31,7 +31,7 @@
 
 # %%
 # %%px --save 08_pipeline.py
-"""Pipeline parallelism: trains a network on data/digits.npz, a stage per rank."""
+"""Pipeline parallelism: trains a network on data/digits.npz, one stage per rank."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -50,13 +50,13 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
-IMAGES, WIDTH = 512, 128  # images per micro-batch; numbers that a layer makes of an image
+IMAGES, WIDTH = 512, 128  # images per micro-batch; outputs of a hidden layer per image
 
 
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    """This rank's stage. Every rank draws all layers, so the weights do not depend on the cut."""
+    """This rank's stage. Each rank first draws all layers, so that the cut does not change the weights."""
     torch.manual_seed(0)
     layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
@@ -73,9 +73,10 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# Activations go to the next rank, and their gradient comes back: `requires_grad_()` makes autograd compute the gradient of what was *received*.
+# Activations go to the next rank, and their gradient comes back. `requires_grad_()` makes autograd compute the gradient of what was *received*;
+# `y.backward(gradient)` continues from the gradient that the next rank sent.
 #
-# The simplest schedule is that of **GPipe**: all forwards, then all backwards.
+# The simplest schedule is **GPipe**'s: all forwards, then all backwards, the last micro-batch first.
 
 
 # %%
@@ -110,7 +111,7 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 # %% [markdown]
-# Now one rank trains all layers. **Guess:** which of the six decimals change?
+# Now one rank trains all layers. **Guess:** how many of the six decimals change?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
@@ -118,7 +119,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · Who is idle?
 #
-# None: the same arithmetic, in the same order. But is it faster? Rank 0 first trains all layers alone. Then ranks 0 and 1 train half of them each, as a pipeline.
+# No decimal changed: it is the same arithmetic, in the same order. But is the pipeline faster? Rank 0 first trains all layers alone. Then ranks 0 and 1 train half of them each.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -141,11 +142,11 @@ outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["sp
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You pay for two ranks and get the speed of one! Rank 1 waits for activations, then rank 0 for their gradient: one is always idle.
+# You pay for two ranks and get at most the speed of one! Rank 1 waits for activations, then rank 0 for their gradient: one is always idle.
 #
 # </details>
 #
-# Do more micro-batches help? We draw four equal stages. A forward takes 1 slot, a backward 2, and messages take none.
+# Do more micro-batches, each as large, help? We draw four equal stages. A forward takes 1 slot, a backward 2, and messages take none.
 
 # %%
 from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
@@ -153,7 +154,7 @@ from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# The white slots are the **bubble**: each rank is idle for 9. **Vote:** with 16 micro-batches a rank is idle for (a) fewer, (b) 9, (c) more.
+# The white slots, also before the first pass and after the last, are the **bubble**: each rank is idle for 9 slots. **Vote:** with 16 micro-batches a rank is idle for (a) fewer, (b) 9, (c) more.
 
 # %%
 draw_schedules(16, cluster[0]["gpipe"])
@@ -166,7 +167,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 #
 # </details>
 #
-# Your two ranks have also trained with 2, 4, 8 and 16 micro-batches. **Predict** how fast.
+# Your two ranks have also trained with 2, 4, 8 and 16 micro-batches. **Predict:** how many times as fast as one rank are they with 16?
 
 # %% tags=["nbval-ignore-output"]
 draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
@@ -174,14 +175,14 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No measured time went into the formula. The points stay below it, as messages take time; far below, if other programs use your cores.
+# No measured time went into the formula. The points stay below it, as messages take time, and far below if other programs use your cores.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches! Each leaves about 2 MiB of activations on a rank. Two ranks may allocate 64 MiB each (on Linux). **Vote:** with 32 micro-batches, they (a) train, (b) run out of memory.
+# So take many micro-batches! Each leaves about 2 MiB of activations on each of two ranks. We let each rank allocate 64 MiB (this works on Linux). **Vote:** with 32 micro-batches, they (a) train, (b) run out of memory.
 
 # %%
 from course_lib.effects import runs_within  # runs a job whose ranks may allocate so many MiB
@@ -192,7 +193,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). GPipe keeps the activations of all 32 before it frees the first.
+# (b). GPipe keeps the activations of all 32 before it frees the first: 32 · 2 MiB reach the limit, and the images need memory, too.
 #
 # </details>
 #
@@ -215,7 +216,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It survives, and takes 33 slots, too: 1F1B saves memory, not time. Stage s of p begins with p − s forwards; then each backward frees a micro-batch before the next forward.
+# It survives, and takes 33 slots, too: with the same m, 1F1B saves memory, not time. Stage s of p begins with p − s forwards: the warm-up, and the first of the pairs. Then each backward
+# frees a micro-batch before the next forward. So memory no longer limits m.
 #
 # </details>
 
@@ -224,8 +226,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | often small, as 8 pipelines of 8 stages share one global batch |
-# | messages | small, between neighbours only: pipelines often span machines |
+# | m | limited: 8 pipelines of 8 stages share one global batch, and small micro-batches use a GPU badly |
+# | messages | few, between neighbours only: pipelines often span machines |
 # | stages | unequal: a language model's output layer lengthens the last |
 # | batch norm | sees one micro-batch at a time |
 
@@ -235,7 +237,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # ## Key points
 #
 # - With equal stages and free messages, p ranks are p · m / (m + p − 1) times as fast as one.
-# - GPipe holds all m micro-batches. 1F1B is as fast, and stage s holds at most p − s.
+# - GPipe holds all m micro-batches. With the same m, 1F1B is as fast, and stage s (from 0) holds at most p − s, whatever m is.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -244,7 +246,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # micro-batches of the same size, (c) links with twice the bandwidth?
 #
 # <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if training bears that batch. Memory may then
-# need (a). (c): ranks mostly wait for computing.</details>
+# need (a). (c) helps little as long as messages are short compared with computing.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -254,7 +256,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # ### What can memory buy?
 #
-# The GPipe of the paper has another answer to that limit. It **recomputes**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
+# GPipe's authors had a different answer to the memory limit. Their ranks **recompute**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
 # `Recomputed` of `course_lib` does that (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks run 8 micro-batches with GPipe, with 1F1B, and with GPipe that recomputes. **Predict:**
 # which keeps least on rank 0, and which on rank 3?
 
@@ -283,8 +285,8 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# GPipe that recomputes keeps the stage's input for every micro-batch, and the activations of one while it goes backward. On rank 0 that is less than 1F1B keeps, on
-# the others more: a stage here has only two linear layers, and with more of them the inputs weigh less. 1F1B can recompute, too. The price is a second forward: 4 slots per micro-batch instead of 3.
+# GPipe that recomputes keeps the stage's input for every micro-batch, and the activations of one while it goes backward. On rank 0, where inputs are small and 1F1B holds most, that is less than 1F1B
+# keeps; on the others it is more. A stage here has only two linear layers; in a deeper stage the inputs weigh less. 1F1B can recompute, too. The price is a second forward: 4 slots per micro-batch instead of 3.
 #
 # </details>
 #
@@ -310,8 +312,8 @@ for m in (4, 8, 32):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More, from m = 8 on: up to 11 forwards of a chunk wait for their backward. A chunk is half a rank's layers, so they weigh as much as 5.5 micro-batches; 1F1B holds 4. With m = 4 there are no more than 4 to hold. And there are seven
-# boundaries to send across instead of three. The next figure shows m = 8, with chunk 1 in brown.
+# More, from m = 8 on: up to 11 forwards of a chunk wait for their backward. A chunk is half a rank's layers, so they weigh as much as 5.5 micro-batches; 1F1B holds 4. With m = 4 there are only 4 to hold. And activations cross
+# seven boundaries instead of three, so slow links can cost more than the bubble saves. The next figure shows m = 8, with chunk 1 in brown.
 #
 # </details>
 
@@ -334,7 +336,7 @@ schedule_grids(both)
 # %% tags=["exercise: 08.q3"]
 
 # %% [markdown]
-# Four stages on four ranks need four cores. Here they *sleep* for as long as they would compute, which needs none; messages are real. Such times are
+# Four stages on four ranks need four cores. Here each stage *sleeps* for as long as it would compute; sleeping needs no core. Messages are real. Such times are
 # **emulated**. Three stages take 3 ms for forward and backward together, the last one 9 ms, and 16 micro-batches go through.
 
 # %% tags=["nbval-ignore-output"]
@@ -353,7 +355,7 @@ if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
 
 # %% [markdown]
-# Filling and draining add 9 ms; sleeps that last too long, messages, and other programs add the rest. The other three ranks are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
+# Filling and draining the pipeline add 9 ms; sleeps that last too long, messages, and other programs add the rest. The first three ranks are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
 # makes the most expensive stage as cheap as possible. **Predict** for a CNN: if the cut splits the weights as evenly as whole layers allow, what share of the operations has the first stage?
 
 # %%
@@ -374,7 +376,8 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 95 %: it has all convolutions, as one linear layer holds nearly all weights. But a convolution uses its few weights at every pixel, a linear layer uses each once. Cut by operations, the first stage has 48 %.
+# 95 %: it has all convolutions, as one linear layer holds nearly all weights. But a convolution uses its few weights at every pixel; this linear layer uses each once per image. (In a language model, linear layers use theirs at every
+# token, so equal blocks are equal work.) Cut by operations, the first stage has 48 %.
 #
 # </details>
 
@@ -386,6 +389,6 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # - D. Narayanan and others, [Memory-efficient pipeline-parallel DNN training](https://arxiv.org/abs/2006.09503), 2021: PipeDream-Flush.
 # - D. Narayanan and others, [Efficient large-scale language model training on GPU clusters using
 #   Megatron-LM](https://arxiv.org/abs/2104.04473), 2021: 1F1B with one update per batch, and interleaving.
-# - P. Qi and others, [Zero bubble pipeline parallelism](https://arxiv.org/abs/2401.10241), 2024: weight gradients where the bubble was.
+# - P. Qi and others, [Zero bubble pipeline parallelism](https://arxiv.org/abs/2401.10241), 2024: ranks compute weight gradients while they would be idle.
 # - PyTorch, [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html): `Schedule1F1B` and others.
 # - T. Chen and others, [Training deep nets with sublinear memory cost](https://arxiv.org/abs/1604.06174), 2016: recomputation.

@@ -175,7 +175,8 @@ A_SENTENCE = Exercise(
 WHOSE_BYTES = Question(
     id="09.q4",
     question="A language model's pair has a width of 4,096 and 12,288 hidden numbers. On eight GPUs, a step "
-    "takes 8 texts of 4,096 tokens each. Which way adds up fewer bytes for this pair, in equal precision?",
+    "takes 8 texts of 4,096 tokens each. Which parallelism all-reduces fewer bytes for this pair, in equal "
+    "precision?",
     options=(
         Option(
             "tensor parallelism, since 8 is far below 12,288",
@@ -189,7 +190,7 @@ WHOSE_BYTES = Question(
             right=True,
         ),
         Option(
-            "neither, since the same width is in both ways",
+            "neither, since both counts contain the width",
             reply="The width cancels when you compare, and B stands against the hidden numbers: 32,768 rows "
             "against 12,288.",
             belief="width-decides-the-bytes",
@@ -200,8 +201,9 @@ WHOSE_BYTES = Question(
 
 ROW_FIRST = Question(
     id="09.q3",
-    question="A program cuts `up` by *rows*, applies ReLU to the part on each rank, and then sums with one "
-    "all-reduce. The parts of one hidden number are 3 on rank 0 and −3 on rank 1. What does every rank have "
+    question="A program cuts `up` by *rows*, so that each rank has a part of every hidden number. It applies "
+    "ReLU to its part, and then sums with one all-reduce. The parts of one hidden number are 3 on rank 0 "
+    "and −3 on rank 1. What does every rank have "
     "after the all-reduce?",
     options=(
         Option(

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# A pair of layers has two matrices. `up` makes *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
+# Some layers are too large for one GPU, so we cut them. A pair of layers has two matrices. `up` makes *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
 # **tensor parallelism** each rank keeps some *columns* of `up` and the matching *rows* of `down`.
 #
 # ```
@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# A hidden number needs only its own column, so each rank's are complete. But a rank's product with `down` is a *part of a sum*: `mlp_forward` adds the parts up.
+# A hidden number needs only its own column of `up`, so each rank's hidden numbers are complete. But a rank's product with `down` is only a *part of a sum*: `mlp_forward` adds the parts of all ranks up.
 
 # %%
 # %%px --save 09_tensor.py
@@ -131,7 +131,7 @@ def collected(comm, weights):
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then a team of four. The team reads 297 new images. Then *one* process reads them with the collected matrices. **Vote:** the team's network is (a) as good as that of one process, (b) worse, (c) worse only when collected.
+# One process trains, then a team of four ranks. The team reads 297 new images. Then *one* process reads them with the collected matrices. **Vote:** compared with the network that one process trained, the team's is (a) about as good, (b) worse, (c) worse only when collected.
 
 # %%
 # %%px
@@ -144,7 +144,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). The team reads well, and nothing raised an error. But the model that you would save is much worse, because each rank has trained a `first` of its own. After a week on GPUs, the week is lost.
+# (c). The team reads well, and nothing raised an error. But the model that you would save is much worse, because each rank has trained a `first` of its own, and you save only rank 0's. On GPUs, you might notice after a week of training.
 #
 # </details>
 
@@ -157,7 +157,7 @@ for team in MPI.COMM_SELF, comm:
 # Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Now four ranks train, then one. **Vote:** of a weight's nine decimals, (a) all agree, (b) two or three, (c) none.
+# Now four ranks train, then one. We print a weight of `first` with nine decimals. **Vote:** (a) all nine agree, (b) two or three agree, (c) none agrees.
 
 # %%
 # %%px --save 09_tensor.py
@@ -172,21 +172,21 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a), in double precision. A rank's columns of `up` give only a part of `d_x`: without the sum, each rank trained a `first` for its own piece. So a pair costs *two all-reduces*, one forward and one backward.
+# (a), in double precision: sums in a different order change only later decimals. A rank's columns of `up` give only a part of `d_x`: without the sum, each rank trained a `first` that fits only its own columns. So each step of a pair costs *two all-reduces*, one forward and one backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Data parallelism (lesson 06) adds up the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 numbers per step, at any batch. How many does tensor parallelism add
-# up for B images? Write the B at which both are equal in place of `None`.
+# Data parallelism (lesson 06) all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch. How many numbers does tensor
+# parallelism all-reduce for B images? Find the B at which both are equal, and write it in place of `None`.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# The batch doubles, and we count what tensor parallelism adds up.
+# We double the batch from 32 to 1,024 and count the bytes that tensor parallelism all-reduces.
 
 
 # %%
@@ -218,18 +218,18 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Tensor parallelism adds up `y` and `d_x`: B · (10 + 54) numbers. Data parallelism adds up 16,384, and 16,384 / 64 = 256.
+# Tensor parallelism all-reduces `y`, 10 numbers per image, and `d_x`, 54 per image: B · 64 numbers. Data parallelism all-reduces 16,384 numbers, and 16,384 / 64 = 256.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
+# | | with 64 GPUs or 2,048 |
 # |---|---|
-# | batch | in a language model, B counts *tokens* (pieces of words), not texts |
-# | overlap | gradients of weights travel during backward (lesson 06); the sum of `y` is usually waited for |
-# | links | so tensor parallelism usually stays within a machine: often two to eight GPUs |
+# | batch | in a language model, B counts the *tokens* (pieces of words) of one group that shares the cut, not texts, and not the global batch |
+# | overlap | gradients of weights travel during backward (lesson 06), and the sum of `d_x` can travel while `d_up` is computed; the sum of `y` is usually waited for |
+# | links | so a cut usually stays where links are fastest: often two to eight GPUs of one machine, more in a rack joined by NVLink |
 
 # %% tags=["exercise: 09.q4", "subslide"]
 
@@ -238,6 +238,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # - Cut columns, then rows: one all-reduce forward (`y`) and one backward (`d_x`). Forget one, and no error tells you.
 # - The bytes of tensor parallelism grow with the batch, those of data parallelism with the weights.
+# - So we cut layers mainly for memory: each rank keeps 1/n of a pair's weights, gradients and optimizer state.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -254,14 +255,14 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First, two exercises on cutting matrices, and the seconds of two ranks. Then: does attention cut as well, and must you write it yourself?
+# First come two exercises on cutting matrices and a timing on two ranks. Then: can you cut attention as well, and must you write all this yourself?
 
 # %% tags=["exercise: 09.q3"]
 
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# What does the cut bring? One rank runs a pair, forward and backward; then two ranks do, each on a core. **Vote:** they are nearly twice as fast if `x` has a width of (a) 32 or 512, (b) only 512, (c) neither.
+# How much time does the cut save? One rank runs a pair, forward and backward. Then two ranks do. **Vote:** two ranks are nearly twice as fast if `x` has a width of (a) 32 or 512, (b) only 512, (c) neither.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 0:2 --timeout 300
@@ -284,7 +285,7 @@ for width in 32, 512:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), if each rank has a core to itself. Products grow with the square of the width, sums only with the width. At 32, latency eats the gain.
+# (b), if each rank has a core to itself. If yours show no speed-up at 512, they share a core. Products grow with the square of the width, sums only with the width. At 32, the latency of the sums exceeds the time saved.
 #
 # </details>
 
@@ -292,11 +293,11 @@ for width in 32, 512:
 # ### Does attention cut as well?
 #
 # Most language models are **Transformers**. Each block is *attention*, which mixes the positions of a text, then a pair as in the core, here with **GeLU**, a smooth ReLU.
-# Attention has several *heads* side by side, and none needs another's numbers. So each rank gets complete heads: the matrix that leads into the heads is
+# Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads: the matrix that leads into the heads is
 # **column-parallel**, the one that leads out is **row-parallel**.
 #
-# In PyTorch, autograd derives the backward pass, but it does not know MPI. So the sum of forward and the sum of backward each become a function with a backward of its own. Megatron-LM, where these cuts come from, calls them **f** and
-# **g**. f hands `x` on unchanged in forward and adds up its gradients in backward; g adds up in forward and hands the gradient on unchanged in backward:
+# In PyTorch, autograd derives the backward pass, but it does not know MPI. So we write each of the two sums as a function with a backward of its own. Megatron-LM, where these cuts come from, calls them **f** and
+# **g**. f (`_CopyTo`) passes `x` on unchanged in forward and adds up its gradients in backward. g (`_ReduceFrom`) adds up in forward and passes the gradient on unchanged in backward:
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -305,7 +306,7 @@ for width in 32, 512:
 # %%px
 
 # %% [markdown]
-# A column-parallel layer begins with f, a row-parallel one ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict** the all-reduces of a block, forward and backward together.
+# A column-parallel layer begins with f, a row-parallel one ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict** how often a block calls all-reduce, forward and backward together.
 
 # %%
 predict("All-reduces in one block, forward and backward together?", None)
@@ -330,8 +331,8 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair too, and each pair has one all-reduce per direction. (Six heads do not divide by four: real models choose numbers that do.) Weights are not all that fills memory: forward keeps **activations**, the numbers between layers, for backward. **Vote:** how much of what one
-# process keeps does the fullest of four ranks keep: (a) a quarter, (b) about half, (c) all?
+# Attention is a pair too, and each pair has one all-reduce per direction. (Six heads do not divide by four. Real models choose numbers that do. If activations are recomputed in backward, the sum of forward often runs again.) Weights are not all that fills memory: forward keeps **activations**, the numbers between layers, for backward. One process keeps all
+# activations. Of four ranks, take the one that keeps most. **Vote:** how much does it keep: (a) a quarter, (b) about half, (c) all?
 
 # %%
 # %%px
@@ -357,9 +358,9 @@ for way, kept in most.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b), in this model: inside a pair, activations are cut; between the pairs, at norms and additions, every rank keeps all of them. In the third line, each rank keeps only
-# some *positions* of the text there. That is Megatron-LM's **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
-# all-reduce (lesson 04). So forward sends as many bytes as before and keeps about half as much; backward gathers `x` once more.
+# (b), in this model: inside a pair, activations are cut; between the pairs, at norms and additions, every rank keeps all of them. In the third line of the output, each rank
+# keeps only some *positions* of the text between the pairs. That is Megatron-LM's **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
+# all-reduce (lesson 04). So forward sends as many bytes as before and here keeps about half as much. Backward gathers `x` once more.
 #
 # </details>
 
@@ -367,7 +368,7 @@ for way, kept in most.items():
 # ### Do I have to write this myself?
 #
 # PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)` (cut along its first dimension), `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
-# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, does it call (a) two collectives, as we do, or (b) more?
+# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, does DTensor call (a) two collectives, as we do, or (b) more?
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
@@ -397,8 +398,8 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): our two sums. PyTorch stores matrices transposed: `S(0)`, short for `Shard(0)`, cuts the columns of `up`, and `S(1)` the rows of `down`. One surprise is left: DTensor
-# does not know heads, and can cut through one, as with six heads on four ranks.
+# (a): our two sums. `nn.Linear` stores its matrix transposed, so `S(0)`, short for `Shard(0)`, cuts the columns of `up`, and `S(1)` the rows of `down`. One surprise is left: DTensor
+# does not know heads. With six heads on four ranks, it would cut through one.
 #
 # </details>
 

@@ -128,7 +128,8 @@ WHICH_STAGE = Question(
         ),
         Option(
             "stage 2: the weights need no cutting",
-            reply="14 + (14 + 84) / 64 + 60 is 76 GB. Stage 1 keeps the gradients in full, and needs 89.",
+            reply="14 + (14 + 84) / 64 + 60 is 76 GB. Stage 1 keeps the gradients in full, and needs 89. "
+            "(Buffers and fragmentation take some GB, too: measure before you rely on the last four.)",
             right=True,
         ),
         Option(
@@ -180,8 +181,8 @@ WHICH_NORM = Question(
         ),
         Option(
             "another training, for each rank scales its slices by itself",
-            reply="Every rank finds another norm, and all are too small. Add up the squares over all ranks, "
-            "then take the root.",
+            reply="Each rank finds a different norm, none larger than the true one. Sum the squares over all "
+            "ranks, then take the root.",
             right=True,
         ),
         Option(
@@ -201,8 +202,8 @@ KEEP_GATHERED = Question(
     options=(
         Option(
             "nothing: backward needs all of these weights anyway",
-            reply="Backward needs them layer by layer. When it begins, all layers are gathered now; in stage "
-            "3 it is one.",
+            reply="Backward needs them one layer at a time. With this setting all layers are gathered when "
+            "backward begins; in stage 3, at most one is.",
             belief="stage-3-is-free",
         ),
         Option(

@@ -37,8 +37,9 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
-# Three of the four rows are copies. What *must* every rank keep? **ZeRO**, the *Zero Redundancy Optimizer*, cuts what was copied: stage 1 the optimizer
-# state, stage 2 also the gradients, stage 3 also the weights. Each rank becomes the **owner** of a slice of every tensor, and updates only that. First, the data:
+# Three of the four rows are copies. **ZeRO**, the *Zero Redundancy Optimizer*, **shards** what was copied, so each rank keeps one slice: stage 1 shards the
+# optimizer state, stage 2 also the gradients, stage 3 also the weights. Each rank is the **owner** of its slice of every tensor: only the owner updates it.
+# First, the data:
 
 # %%
 # %%px --save 11_zero.py
@@ -77,7 +78,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices. They are views: a step on them changes the model.
+# The optimizer gets only this rank's slices, in `mine`. They are views into the model's weights, so a step of the optimizer changes the model:
 
 
 # %%
@@ -89,7 +90,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
     if stage >= 2:
-        sum_in_backward(comm, model, mine)  # both in section 3
+        sum_in_backward(comm, model, mine)  # section 3 defines this one and the next
     if stage == 3:
         gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01)
@@ -128,7 +129,7 @@ train(comm, stage=1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), and no rank complains. Each updates its quarter of every tensor, and never gets the others. You pay for four networks, each a quarter trained.
+# (c), and no rank complains. Before you read on: which of its numbers does a rank update, and which does it use in the next forward pass?
 #
 # </details>
 
@@ -143,7 +144,7 @@ if __name__ == "__main__":
     train(comm, stage=1)
 
 # %% [markdown]
-# Is it one process's loss?
+# Is this now one process's loss?
 
 # %%
 # !mpiexec -n 1 python code/11_zero.py
@@ -151,14 +152,15 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# **Stage 2** asks: why keep full gradients until backward ends? PyTorch can call a **hook**, a function of ours, when a gradient is complete:
+# **Stage 2**: why keep full gradients until backward ends? A **hook** is a function of ours that PyTorch calls at a given moment, here when a gradient is
+# complete. Ours runs the reduce-scatter at once and drops the full gradient:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3** asks: why keep all weights? Hooks gather a layer's weights just before it runs, forward and backward, and free them right after. We import these
-# hooks; More shows them.
+# **Stage 3**: why keep the weights of layers that are not running? Hooks gather a layer's weights just before it runs, in forward and again in backward, and
+# free them right after. We import these hooks; More shows them.
 #
 # **Vote:** on four ranks, which stages end at 0.001087? (a) Neither, (b) stage 2, (c) both.
 
@@ -172,15 +174,15 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding differs.
+# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding may differ, far behind these six decimals.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Forward also leaves **activations** for backward: here 64 + 128 + 10 numbers per image. **Vote:** how much of what a rank keeps without ZeRO
-# (stage 0) is left in stage 3? (a) A quarter, (b) a third, (c) half.
+# Forward also keeps **activations** for backward: here 64 + 128 + 10 numbers per image, 32 images per rank, beside 9,610 parameters. **Vote:** compared
+# with stage 0 (no ZeRO), how much does a rank keep in stage 3? About (a) a quarter, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
@@ -188,32 +190,32 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 1.67 of 4.67. Each rank keeps the activations of *its* images. They are no copies, so no stage drops them. A smaller batch helps, or recomputing (lesson 08).
-# Not drawn: the full weights and gradients of the layer at work.
+# (b): 1.67 of 4.67. Each rank keeps the activations of *its own* images. They are not copies, so no stage shards them. A smaller batch per rank helps, or recomputing
+# (lesson 08).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# A larger network has 64 MiB of weights, so 256 of model states. Each of *two* ranks may allocate 224 MiB, then 176, then 144. Up to 10 go to activations and
-# temporaries. **Predict** the lowest stage that survives each limit: write it over the `"?"`. (Linux only.)
+# A larger network has 64 MiB of weights, so 256 MiB of model states. We run it on *two* ranks, and let each allocate at most 224 MiB, then 150, then 120. Up to
+# 10 MiB go to activations and temporaries. **Predict** the lowest stage that fits each limit: write it over the `"?"`. (Linux only.)
 
 # %%
 from course_lib.effects import runs_within
 
-# first, without a limit, a small run: libraries take some memory only once
+# `first` runs before the limit applies: what libraries allocate once shall not count
 first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"
 large = "train(comm, {}, steps=3, layers=32, width=512)"
-for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
+for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
     fits = (n for n in (1, 2, 3) if runs_within(mib, 2, "code/11_zero.py", large.format(n), first))
     print(f"{mib} MiB: guess {guess}, stage {next(fits, 'none')}")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 needs 64 + 64 + 128/2 = 192 MiB, stage 2 needs 64 + 192/2 = 160, stage 3 needs 256/2 = 128. On N ranks, that is 2 + 2/N, 1 + 3/N and 4/N numbers per
-# parameter. Why not always stage 3? It gathers the weights twice per step, not once.
+# Stage 1 needs 64 + 64 + 128/2 = 192 MiB, stage 2 needs 64 + 192/2 = 160, stage 3 needs 256/2 = 128: for 120 MiB, two ranks are too few. On N ranks, that is 2 + 2/N, 1 + 3/N and 4/N numbers per
+# parameter. Why not always stage 3? It gathers the weights twice per micro-batch, stages 1 and 2 only once per step.
 #
 # </details>
 
@@ -222,9 +224,9 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16 bits | weight and gradient usually 2 bytes each; optimizer 12 (float32 copy, two averages) |
-# | slices | DeepSpeed (lesson 12) joins tensors before it cuts, in stages 1 and 2; we cut each |
-# | slow network | one copy per machine, cut among its GPUs (More) |
+# | 16 bits | 2 bytes per weight and gradient, 12 for the optimizer: on N GPUs stage 1 keeps 4 + 12/N, stage 2 keeps 2 + 14/N, stage 3 keeps 16/N |
+# | slices | in stages 1 and 2, DeepSpeed (lesson 12) joins tensors before it cuts: fewer, larger messages |
+# | slow network between machines | if one machine's GPUs can hold the model, keep one copy per machine (HSDP, in More) |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
@@ -232,16 +234,16 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # ## Key points
 #
 # - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations stay.
-# - Training stays one process's, up to rounding, if the optimizer, like Adam, updates each number alone.
-# - Try the lowest stage that fits.
+# - The result is that of one process, up to rounding, if the optimizer updates each number by itself, as Adam does.
+# - Use the lowest stage that fits: stage 3 sends more.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You lack 20 GB on each of 8 GPUs. (a) Stage 1, (b) stage 3, (c) a smaller batch: what must you know first?
+# Your training needs 20 GB more than each of your 8 GPUs has. (a) Stage 1, (b) stage 3, (c) a smaller batch per GPU: what must you know first?
 #
-# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) of all model
-# states, but sends more, (c) only activations.</details>
+# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state; (b) frees 7/8 of all
+# model states, but sends more; (c) frees activations only, and changes the training unless you accumulate gradients.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -268,10 +270,10 @@ for mib, guess in {224: "?", 176: "?", 144: "?"}.items():
 # %%px --save 11_zero.py
 
 # %% [markdown]
-# Your file has stage 3 now: add `train(comm, stage=3)` at its end, and run it.
+# Your file now has stage 3: add the line `train(comm, stage=3)` at its end, not indented, and run `mpiexec -n 4 python code/11_zero.py`.
 #
-# Each stage keeps less than the one before. Does it send more? We count what ranks send in our two collectives, as if each were a ring (lesson 04): in a
-# reduce-scatter or an all-gather of n numbers on N ranks, each rank sends (N − 1)/N of n, in an all-reduce twice as much.
+# Each stage keeps less than the one before. Does it send more? We count what each rank sends in our two collectives, as if both were rings (lesson 04): in a
+# reduce-scatter or an all-gather of n numbers on N ranks, a rank sends n · (N − 1)/N numbers; in an all-reduce it sends twice that.
 
 # %%
 predict("How many times as many bytes does a rank send in stage 3 as in stage 2?", None)
@@ -324,8 +326,8 @@ outcome(
 #
 # ### What if it is still too large?
 #
-# **If one layer is too large.** Stage 3 holds it whole while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers one
-# at a time. **Vote:** with 16 tiles, how much of a layer of 2.1 MB is gathered at once: (a) all, since backward needs it, (b) a sixteenth?
+# **If one layer is too large.** Stage 3 gathers all its weights while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers
+# one at a time. **Vote:** with 16 tiles, how much of a layer of 2.1 MB is gathered at once: (a) all, since backward needs it, (b) a sixteenth?
 
 # %%
 # %%px
@@ -344,8 +346,8 @@ for tiles, nbytes in cluster["gathered"][0].items():
 #
 # </details>
 #
-# **If even a slice is too large.** *Offload* it: from a GPU to the host's memory, or to a disk. `Zero2` is our stage 2 as a class; `offload_state` keeps Adam's averages in files, which `in_file`, below, makes. The optimizer
-# stays as it was. (With GPUs, the host then usually runs Adam.) **Predict:** in which of six decimals, if any, will the loss change?
+# **If even a slice is too large.** *Offload* it from the GPU to the host's memory, or to a disk. `Zero2` is our stage 2 as a class. `offload_state` puts Adam's averages into files, which `in_file` (below) makes; the optimizer
+# does not change. (With GPUs, Adam then usually runs on the host's CPUs.) **Predict:** in which of six decimals, if any, will the loss change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -378,7 +380,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In none: a tensor in a file is a tensor, whose pages the system fetches when needed. You may meet the word *out-of-core*: for Awan and others, a model whose training does not fit into one device's memory, as in section 5; elsewhere, "kept on slower
+# In none: Adam computes with a tensor in a file as with any other, and the operating system reads its pages when they are needed. It costs time, not accuracy. You may meet the word *out-of-core*: for Awan and others, a model whose training does not fit into one device's memory, as in section 5; elsewhere, "kept on slower
 # storage", as here.
 #
 # </details>
@@ -386,7 +388,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # ### What does everybody use?
 #
 # **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one function, `fully_shard`, which we call for every layer, then for the model.
-# It cuts each parameter by rows, and averages gradients; our loss is already divided, so we ask for sums. (A model too large for one rank is built on the
+# It cuts each parameter by rows. It averages gradients by default; our loss is already divided by the global batch, so we ask for sums. (A model too large for one rank is built on the
 # device `meta`, without memory, and cut before it gets any.)
 
 # %%
@@ -415,8 +417,8 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# **HSDP**, hybrid sharding, cuts the model among the ranks of a machine, so each machine keeps one whole copy; ours are two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many of the 9,610
-# weights does rank 0 keep, and is the loss that of our stage 3?
+# **HSDP**, hybrid sharding, shards the model among the ranks of one machine, so each machine keeps one full copy, and must have room for it. We take two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many
+# of the 9,610 weights does rank 0 keep, and does the loss equal our stage 3's?
 
 # %%
 # %%px --timeout 100
