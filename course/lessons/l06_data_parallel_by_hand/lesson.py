@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Do four ranks learn what one would? We try it on handwritten digits. Cells marked `--save` also become a program, `code/06_by_hand.py`; `__file__` is its path.
+# Do four ranks learn what one would? We try it on handwritten digits. The cells become a program, `code/06_by_hand.py`; `__file__` is its path.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -60,7 +60,7 @@ draw = np.random.default_rng(0)  # the same on every rank, so all ranks know eve
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]  # 60 batches of 128
 
 # %% [markdown] tags=["subslide"]
-# This is your training loop, with five numbered lines for MPI. `team` is the communicator of the ranks that train together. `.numpy()` gives MPI a tensor's
+# This is your training loop, with five numbered lines for MPI. `team` holds the ranks that train together. `.numpy()` gives MPI a tensor's
 # memory; `MPI.IN_PLACE` overwrites it with the sum.
 
 
@@ -91,7 +91,7 @@ def train(team, rate=0.4):
 
 # %% [markdown] tags=["subslide"]
 # Line 3 needs `share_of_loss`. We take the mean over the images at hand, PyTorch's default. First each rank trains alone (`MPI.COMM_SELF`), then four
-# together. **Vote:** of 297 new images, the network of the four ranks reads (a) fewer correctly, (b) as many, (c) more.
+# together. **Vote:** of 297 new images, the network of the four reads (a) fewer correctly, (b) as many, (c) more.
 
 
 # %%
@@ -109,7 +109,7 @@ four = train(comm, rate=0.1)
 # (c). Four ranks beat one. Ship it?
 #
 # Look at the *first* loss. Weights and images are the same, yet 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
-# Line 4 adds their gradients, so SGD takes steps four times as large. (Adam divides by the gradients' size: there, only the loss would show it.)
+# Line 4 adds their gradients, so SGD takes steps four times as large. (With Adam, only the loss would show it.)
 #
 # So *one* rank at a rate of 0.4 takes the same steps, and prints its loss without the factor. Predict that loss. (Write 0.123456 as 123456.)
 #
@@ -128,7 +128,7 @@ outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cl
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 ranks, 0.1 would become 6.4, without an error message.
+# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 ranks, 0.1 would become 6.4.
 #
 # </details>
 
@@ -183,9 +183,9 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six decimals stay: each rank adds the losses of *its* images and divides by the *whole* batch. It is the same training, up to rounding.
+# All six decimals stay: it is the same training, up to rounding.
 #
-# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 42 or 43 on three ranks, not 128. **Dropout** draws random units to drop,
+# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 42 or 43 on three ranks, not 128. **Dropout** drops random units,
 # and each rank draws its own.
 #
 # </details>
@@ -242,8 +242,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients, during backward; there, take the mean over equal shards, or multiply your share by the number of ranks |
-# | batch | 64 · 32 = 2,048 images usually need a larger rate; 2,048 GPUs · 32 = 65,536 images can be too many to help (lesson 05) |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients, during backward: multiply your share by the number of ranks |
+# | batch | 64 · 32 = 2,048 images usually need a larger rate; 65,536 can be too many to help (lesson 05) |
 # | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` takes those of all GPUs |
 # | who is late | NCCL's all-reduce returns before it is done: read its time in a profiler |
 
@@ -251,8 +251,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # ## Key points
 #
 # - Divide a shard's *summed* losses by the size of the *whole* batch, then add gradients: any number of ranks does the same training,
-#   if the network has no batch norm and no dropout.
-# - In an all-reduce, the rank that comes last waits least: look at what it does before.
+#   but for batch norm and dropout.
+# - In an all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -260,7 +260,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the **global batch**, of all ranks together, is eight times as
+# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the <b>global batch</b>, of all ranks, is eight times as
 # large. (a) changes only time. (c) comes next.</details>
 
 # %% [markdown]
