@@ -43,7 +43,7 @@ def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> No
 
 # %%
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
-    """Fill a full tensor with the slices of all ranks. This rank's slice is already there: it is a view."""
+    """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
     if full.untyped_storage().nbytes():  # stage 3 has freed it: its hooks gather, not we
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
