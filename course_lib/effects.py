@@ -8,6 +8,7 @@ A laptop's ranks exchange messages in microseconds, so waiting for them is hard 
     straggler(comm, rank=1, seconds=0.02)                        rank 1 sleeps, the others go on
     with memory_limit(192 * 2**20): ...                          more than 192 MiB of new memory is refused
     runs_within(192, 2, "code.py", "train(comm)")                the same in a job of two ranks: is it enough?
+    with slow_collectives(mb_per_s=10) as sent: ...              torch's collectives on a slow link, counted
 
 Who is delayed sleeps: that takes no core from the other ranks. Results never change, only times do. Use
 these to understand a program; they are not part of one that you take home.
@@ -20,6 +21,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -214,6 +216,33 @@ def nbytes_of(buffer: Any) -> int:
     if len(rest) == 2:
         return int(rest[0]) * rest[1].Get_size()
     return MPI.buffer(array).nbytes
+
+
+@contextmanager
+def slow_collectives(mb_per_s: float) -> Iterator[Counter[str]]:
+    """Let torch_mpi4py's collectives take their bytes' time, and count by name the numbers that a rank sends.
+
+    Each sends its longest tensor once, an all-reduce twice; on N ranks, a ring sends (N - 1)/N of that.
+    Numbers count as 4 bytes. Collectives follow one another: nothing overlaps with them.
+    """
+    from unittest.mock import patch
+
+    from torch import Tensor
+    from torch.utils._pytree import tree_leaves
+
+    from torch_mpi4py import MPIGroup
+
+    sent, run = Counter[str](), MPIGroup._run
+
+    def slowly(group: MPIGroup, collective: Callable[..., Any], options: Any, *given: Any) -> Any:
+        longest = max((leaf.numel() for leaf in tree_leaves(given) if isinstance(leaf, Tensor)), default=0)
+        numbers = longest * (2 if collective.__name__ == "all_reduce" else 1)
+        sent[collective.__name__] += numbers
+        sleep(4 * numbers / (mb_per_s * 1e6))
+        return run(group, collective, options, *given)
+
+    with patch.object(MPIGroup, "_run", slowly):
+        yield sent
 
 
 def straggler(comm: MPI.Comm, rank: int, seconds: float) -> None:

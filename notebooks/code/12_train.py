@@ -1,10 +1,10 @@
 """DeepSpeed trains as ds_config.json says, on data/shapes.npz.
 
-Start it with one of these:
+Start it:
 
     mpiexec -n 4 python code/12_train.py
-    deepspeed --num_gpus 4 code/12_train.py                   (on CPUs, too)
-    sbatch -n 8 --wrap "mpiexec python code/12_train.py"      (Slurm)
+    deepspeed --num_gpus 4 code/12_train.py
+    sbatch -n 8 --wrap "mpiexec python code/12_train.py"
 """
 
 # %%
@@ -29,13 +29,13 @@ os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else
 import deepspeed
 
 deepspeed.utils.logger.setLevel("ERROR")
-deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ at every start
-# `deepspeed` sets RANK, and in a notebook's cluster the ranks are connected: then there is nothing to do.
+deepspeed.ops.__compatible_ops__ = {}  # no kernel for shared memory: it needs a compiler
+# `deepspeed` sets RANK; in a notebook, the ranks are connected already.
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
     import torch_mpi4py  # by mpiexec, on CPUs: messages go through MPI
 
     torch_mpi4py.init_process_group()
-# By mpiexec, on GPUs: DeepSpeed asks MPI for the ranks, and Open MPI says which GPU each takes.
+# On GPUs, Open MPI says which GPU each rank takes.
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 atexit.register(dist.destroy_process_group)
@@ -68,16 +68,15 @@ def batch_keys(global_batch, ranks, room):
 
 # %%
 def train(config, steps=3, width=1536):
-    """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
-    assert 48 % size == 0, f"{size} ranks cannot share 48 images equally"
+    """Train on the same images in each step; yield their number and the loss of all ranks."""
     torch.manual_seed(0)
-    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
+    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)
         for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
-            # Pixels are 0 to 15; the network gets -1 to 0.9.
-            loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
+            inputs = images[part].to(device) / 8 - 1  # pixels are 0 to 15; the network gets -1 to 0.9
+            loss = F.cross_entropy(engine(inputs), labels[part].to(device))
             engine.backward(loss)
             engine.step()  # an update after the last micro-batch
             total += loss.detach() * len(part) / batch

@@ -16,7 +16,14 @@ from mpi4py import MPI
 
 from course_lib import effects
 from course_lib.comm.collectives import ring_allreduce
-from course_lib.effects import STATUS, memory_limit, run_slowly, slow_messages, straggler
+from course_lib.effects import (
+    STATUS,
+    memory_limit,
+    run_slowly,
+    slow_collectives,
+    slow_messages,
+    straggler,
+)
 
 DELAY = 0.5
 Work = Callable[[MPI.Intracomm], object]
@@ -265,3 +272,23 @@ def test_a_whole_program_runs_with_slow_messages(
     monkeypatch.setattr(sys, "argv", sys.argv)
     run_slowly("0.5", "0.001", str(program), "now")
     assert clock.now == pytest.approx(100.0 + (0.508 if comm.size > 1 else 0))  # 1,000 bytes at 1 Mbit/s
+
+
+def test_torch_s_collectives_take_the_time_of_their_bytes_and_are_counted(
+    comm: MPI.Intracomm, clock: Clock
+) -> None:
+    import torch
+    import torch.distributed as dist
+
+    import torch_mpi4py
+
+    torch_mpi4py.init_process_group(comm)
+    ones = torch.ones(1000)
+    with slow_collectives(mb_per_s=0.004) as sent:
+        dist.all_reduce(ones)
+        dist.broadcast(ones, 0)
+    dist.broadcast(ones, 0)
+    dist.destroy_process_group()
+    assert sent == {"all_reduce": 2000, "broadcast": 1000}
+    assert clock.now == pytest.approx(100.0 + 3.0)
+    assert (ones == comm.size).all()

@@ -46,8 +46,8 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="The function computes the two keys wrongly: repair it. The micro-batch shall be as large as `room` "
-    "allows, and all of them together the global batch.",
+    task="Repair the two keys: a micro-batch is as large as `room` allows, and all of them together are the "
+    "global batch.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
@@ -86,29 +86,25 @@ def batch_keys(global_batch, ranks, room):
 
 SEVEN_BILLION = Question(
     id="12.q4",
-    question="A model of 7 billion parameters trains in stage 3, with DeepSpeed's defaults, one "
-    "micro-batch per "
-    "update. How many numbers per parameter does a GPU send, as counted above?",
+    question="A model of 7 billion parameters trains in stage 3 with DeepSpeed's defaults, one micro-batch "
+    "per update. How many numbers per parameter does a GPU send?",
     options=(
         Option(
-            "2, for the defaults sent 2 in our table",
-            reply="Our network has 4 million parameters, so all its weights could stay from forward to "
-            "backward. "
-            "How many may stay here?",
+            "2, as here: weights are gathered once",
+            reply="Our network has 4.7 million parameters, so all its weights could stay from forward to "
+            "backward. How many may stay here?",
             belief="stage-3-is-free",
         ),
         Option(
-            "almost 3, for most weights are fetched twice",
+            "almost 3: most weights are gathered twice",
             reply="At most a billion stay gathered. The other six billion are freed after forward and "
-            "gathered "
-            "again for backward.",
+            "gathered again for backward.",
             right=True,
         ),
         Option(
-            "almost 1, for weights never leave their rank",
+            "almost 1: weights never leave their rank",
             reply="Every rank computes with all weights on its own images, so they must be sent: at "
-            "least once "
-            "per update.",
+            "least once per update.",
             belief="higher-stage-is-faster",
         ),
     ),

@@ -1,12 +1,12 @@
 # ---
 # title: DeepSpeed on CIFAR
-# goal: Hand lesson 11 to a library, and find out which stage is worth its messages.
+# goal: Hand lesson 11 to a library, and find out which stage to take.
 # able:
-#   - train with DeepSpeed's engine and its JSON file, on any launcher
+#   - train with DeepSpeed's engine and JSON file
 #   - compute its batch keys
 #   - choose a stage by what fits, and by what is sent
 # more:
-#   - save from all ranks, and say what offloading moves
+#   - save from all ranks, and repair a training loop
 # before: >-
 #   {11}, the core · {07}
 # minutes: {core: 20, more: 10}
@@ -25,30 +25,28 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# **DeepSpeed** is by ZeRO's authors. Its **engine** holds model, optimizer and communication; a JSON file says how to train:
+# Which ZeRO stage should you take? **DeepSpeed** runs them all. A JSON file says which:
 
 # %%
-import json
 from pathlib import Path
 
-file = Path("code/ds_config.json")
-_ = file.write_text("""
+_ = Path("code/ds_config.json").write_text("""\
 {"optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": true}},
  "gradient_clipping": 1.0,
  "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# `torch_adam` takes PyTorch's, which needs no compiler. From stage 1 on, gradients travel in buckets of 2,000,000 numbers, larger layers alone. We drew shapes in CIFAR-10's size.
+# `torch_adam` needs no compiler. Gradients are sent in **buckets** of up to 2,000,000 numbers. Our images are shapes in CIFAR-10's size.
 
 # %%
 # %%px --save 12_train.py
 """DeepSpeed trains as ds_config.json says, on data/shapes.npz.
 
-Start it with one of these:
+Start it:
 
     mpiexec -n 4 python code/12_train.py
-    deepspeed --num_gpus 4 code/12_train.py                   (on CPUs, too)
-    sbatch -n 8 --wrap "mpiexec python code/12_train.py"      (Slurm)
+    deepspeed --num_gpus 4 code/12_train.py
+    sbatch -n 8 --wrap "mpiexec python code/12_train.py"
 """
 
 import atexit
@@ -72,13 +70,13 @@ os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else
 import deepspeed
 
 deepspeed.utils.logger.setLevel("ERROR")
-deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ at every start
-# `deepspeed` sets RANK, and in a notebook's cluster the ranks are connected: then there is nothing to do.
+deepspeed.ops.__compatible_ops__ = {}  # no kernel for shared memory: it needs a compiler
+# `deepspeed` sets RANK; in a notebook, the ranks are connected already.
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
     import torch_mpi4py  # by mpiexec, on CPUs: messages go through MPI
 
     torch_mpi4py.init_process_group()
-# By mpiexec, on GPUs: DeepSpeed asks MPI for the ranks, and Open MPI says which GPU each takes.
+# On GPUs, Open MPI says which GPU each rank takes.
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 atexit.register(dist.destroy_process_group)
@@ -89,7 +87,7 @@ images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").val
 config = json.loads((here / "ds_config.json").read_text())
 
 # %% [markdown] tags=["subslide"]
-# The network has 33 million parameters in 14 layers:
+# The network has 14 layers and 33 million parameters:
 
 
 # %%
@@ -105,7 +103,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank computes at most 12 at a time, a **micro-batch**, and may add up the gradients of several. Two keys set the size and number of micro-batches ("gpu" means rank).
+# Each update uses 48 images, the **global batch**. A rank has room for 24 at a time, a **micro-batch**, and may add up several. Two keys say so ("gpu" means rank):
 
 # %% tags=["exercise: 12.1"]
 
@@ -113,22 +111,21 @@ def network(width):
 # Four minutes up to here, five for the exercise. A wrong answer trains with another global batch: the next cell shows it.
 
 # %% [markdown] tags=["subslide"]
-# Each micro-batch is three calls: `engine(…)`, `engine.backward`, `engine.step`. DeepSpeed averages over micro-batches and ranks.
+# DeepSpeed's **engine** holds model and optimizer, and averages over micro-batches and ranks:
 
 
 # %%
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536):
-    """Train as `config` says, always on the same images; yield their number and the loss of all ranks."""
-    assert 48 % size == 0, f"{size} ranks cannot share 48 images equally"
+    """Train on the same images in each step; yield their number and the loss of all ranks."""
     torch.manual_seed(0)
-    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=12))
+    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)
         for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
-            # Pixels are 0 to 15; the network gets -1 to 0.9.
-            loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
+            inputs = images[part].to(device) / 8 - 1  # pixels are 0 to 15; the network gets -1 to 0.9
+            loss = F.cross_entropy(engine(inputs), labels[part].to(device))
             engine.backward(loss)
             engine.step()  # an update after the last micro-batch
             total += loss.detach() * len(part) / batch
@@ -142,7 +139,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# **Vote:** how many of these losses' decimals will *one* process repeat? (a) None, (b) one, (c) all three.
+# It learns. **Vote:** how many of these decimals will *one* process repeat?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -150,181 +147,153 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All three: one process adds up four micro-batches, four ranks have one each. Yours differ? Compare the images per update.
+# All three. Yours differ? Compare the images per update.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 2 · A real limit
+# ## 2 · What fits?
 #
-# Each of the 33 million parameters takes 16 bytes: 504 MiB of weights, gradients and Adam's two averages. Each rank may allocate 560 MiB beyond what a tiny network takes (Linux only). **Vote:** stage 0 (a) trains, (b) fails.
+# A weight, its gradient and Adam's two averages take 16 bytes: 504 MiB in all. Each of *two* ranks may allocate 600 MiB (Linux only). **Vote:** does stage 0 train?
 
 # %%
 from course_lib.effects import runs_within
 
 
-def trains(mib, **zero):
-    """Write these keys, if any, into ds_config.json; whether four ranks then train with `mib` MiB each."""
-    if zero:
-        keys = {"zero_optimization": {"reduce_bucket_size": 2_000_000} | zero}
-        file.write_text(json.dumps(json.loads(file.read_text()) | keys))
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"
-    return runs_within(mib, 4, "code/12_train.py", "list(train(config))", first=tiny)
+def trains(mib, ranks=2, **zero):
+    """Whether the ranks train with `mib` MiB each; `zero` replaces keys of ds_config.json."""
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # first, without a limit
+    large = f"config['zero_optimization'] |= {zero}; list(train(config))"
+    return runs_within(mib, ranks, "code/12_train.py", large, first=tiny)
 
 
-trains(560)
+trains(600)
 
 # %% [markdown]
 # One character in the file:
 
 # %%
-# !sed -i 's/"stage": ./"stage": 1/' code/ds_config.json
-trains(560)
+# !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
+trains(600)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b): stage 0 copies all gradients into one bucket: 20 bytes. In stage 1, a rank keeps a quarter of the averages.
+# No: to send the gradients, stage 0 copies them: 20 bytes, 630 MiB. In stage 1, each rank keeps half of the averages.
 #
 # </details>
 #
-# Now 420 MiB, 13 bytes per parameter. **Predict:** which of stages 1, 2 and 3 train?
+# From stage 1 on, DeepSpeed copies the weights that a rank updates, to 32 bits, even from 32. Bytes per parameter on N ranks:
+#
+# | | weights | gradients | averages | copy |
+# |---|---|---|---|---|
+# | stage 1 | 4 | 4 | 8/N | 4/N |
+# | stage 2 | 4 | 4/N | 8/N | 4/N |
+# | stage 3 | 4/N | 4/N | 8/N | 4/N |
+#
+# Temporaries take about 4 more. 600 MiB are 19 bytes, 420 are 13. **Predict** four answers:
 
 # %%
-[trains(420, stage=stage) for stage in (1, 2, 3)]
+for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
+    print(f"{ranks} ranks, {mib} MiB, stage {stage}: {trains(mib, ranks, stage=stage)}")
+
+# %% [markdown]
+# Stage 3 again, now forbidden to gather weights ahead of their layer:
+
+# %%
+trains(600, stage=3, stage3_max_live_parameters=0)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Only stage 2. A rank holds, in bytes per parameter (even in 32 bits, DeepSpeed copies the weights that it updates):
-#
-# | | weights | gradients | averages | copy | sum |
-# |---|---|---|---|---|---|
-# | stage 1 | 4 | 4 | 8/4 | 4/4 | 11 |
-# | stage 2 | 4 | 4/4 | 8/4 | 4/4 | 8 |
-#
-# Buckets and scratch come on top: stage 2's 8 leave room in 13, stage 1's 11 do not. Do 3 more, 95 MiB, rescue stage 1? Try `trains(515, stage=1)`.
-#
-# Stage 3 should hold least. Why did it die? What it sends will tell.
+# Stage 3 has the smallest sum, 10. But by default it gathers up to 50 million numbers ahead: all our weights, 4 bytes, and the buffer they arrive in, 4 more.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 3 · What does it send?
+# ## 3 · What is fast?
 #
-# ZeRO's paper: stages 0, 1 and 2 send 2 numbers per parameter. Stage 3 sends 3: it gathers weights in forward and in backward. (We omit (N − 1)/N.) We count what DeepSpeed gives to our backend, torch_mpi4py.
+# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, stage 3 sent 3. We count at the backend: ZeRO's defaults, a smaller network, a link *slowed on purpose* to 10 MB/s.
 
 # %%
+continue_with("12.1")
 predict("How many numbers per parameter does stage 1 send?", None)
 
 
 # %%
-# %%px
-from collections import Counter
-from unittest.mock import patch
+# %%px --timeout 300
+from time import perf_counter
 
-from torch.utils._pytree import tree_leaves
+from course_lib.effects import slow_collectives
 
-from torch_mpi4py import MPIGroup
-
-sent, through, parameters = Counter(), MPIGroup._run, sum(map(torch.numel, network(512).parameters()))
+parameters, times = sum(map(torch.numel, network(512).parameters())), []
 
 
-def listen(group, operation, options, *given):
-    """Count the numbers of the longest tensor, for an all-reduce twice; then do what was asked."""
-    longest = max((each.numel() for each in tree_leaves(given) if torch.is_tensor(each)), default=0)
-    sent[operation.__name__] += longest * (2 if operation.__name__ == "all_reduce" else 1)
-    return through(group, operation, options, *given)
-
-
-# %% [markdown]
-# We count the third step, one micro-batch, of a smaller network, with ZeRO's defaults. `continue_with` brings our keys if yours fail.
-
-# %%
-continue_with("12.1")
-
-
-# %%
-# %%px --timeout 200
-def per_parameter(**zero):
-    """The loss of the third step, and what a rank sends in it, by the name of the collective."""
+def third_step(**zero):
+    """What a rank sends in the third step: numbers per parameter, by collective."""
     steps = train(config | {"zero_optimization": zero}, width=512)
-    next(steps), next(steps), sent.clear()
-    with patch.object(MPIGroup, "_run", listen):
+    next(steps), next(steps)
+    began = perf_counter()
+    with slow_collectives(mb_per_s=10) as sent:
         _, loss = next(steps)
-    return round(loss, 3), {name: round(n / parameters, 1) for name, n in sent.items() if n > 999}
+    times.append(perf_counter() - began)
+    longer = round(2 * times[-1] / times[0]) / 2  # than stage 0, rounded to halves
+    numbers = {name: round(n / parameters, 1) for name, n in sent.items() if n > 999}
+    if rank == 0:
+        print(f"{zero}\n    loss {loss:.3f}, {longer} × stage 0's time, {numbers}")
+    return numbers
 
 
-counted = [per_parameter(stage=stage) for stage in range(4)]
+stages = [third_step(stage=stage) for stage in range(4)]
 
 # %%
-outcome("How many numbers per parameter does stage 1 send?", sum(cluster["counted"][0][1][1].values()))
-cluster["counted"][0]  # of rank 0, in stages 0, 1, 2, 3
+outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages"][0][1].values()))
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after you have run the cells</summary>
 #
-# Equal losses. But stage 1 sends 3? By default, `use_multi_rank_bucket_allreduce` is on: each rank gets the sums of whole buckets, not only of its slice: fewer messages, twice the numbers. New weights follow.
-#
-# Stage 3 gathers weights once: those needed again within a billion numbers stay. So a rank holds all of ours *and* its slice. Did that kill it?
+# Stage 1 lost: 3 numbers take 1.5 times as long as 2. It all-reduces the gradients, 2, though a rank needs only its quarter; then it gathers the new weights, 1. Stage 3 gathers once: up to a billion numbers stay until backward.
 #
 # </details>
 #
-# Rescue stage 3 at 420 MiB: set one key to 0. `max_reuse_distance`: no weight stays until backward. `max_live_parameters`: none is gathered ahead of its layer. **Vote:** who rescues it? (a) The first, (b) the second, (c) both.
-
-# %%
-for key in ("max_reuse_distance", "max_live_parameters"):
-    print(key, trains(420, **{"stage": 3, f"stage3_{key}": 0}))
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# (b). Quarters of weights, gradients, averages and copy are 5 bytes per parameter. With the first key, up to 50 million are still gathered ahead, all our weights: 4, their buffer 4. That makes 13, plus scratch.
-#
-# </details>
-#
-# **Vote:** what does the rescued stage 3 send: 2 or 3? And stage 1, when its key is off?
+# **Vote:** which key lets stage 1 send less? (a) A small `reduce_bucket_size`. (b) `use_multi_rank_bucket_allreduce`, off.
 
 # %%
 # %%px --timeout 200
-live = per_parameter(stage=3, stage3_max_live_parameters=0)
-reduced = per_parameter(stage=1, use_multi_rank_bucket_allreduce=False)
-
-# %%
-cluster["live"][0], cluster["reduced"][0]
+for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce": False}:
+    third_step(stage=1, **key)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Still 2: weights stay until backward (5 + 4 bytes fit). Stage 1 sends the paper's 2.
+# (b), which is on by default: one all-reduce serves all owners of a bucket. Fewer messages, twice the numbers. Small buckets send as much.
 #
 # </details>
+
+# %% tags=["exercise: 12.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | `deepspeed --hostfile hosts code/12_train.py`, or `mpiexec` in Slurm (lesson 14); 48 images are too few |
-# | buckets | 500 million numbers by default: 1 GB in 16 bits |
-# | `overlap_comm` | from stage 1 on, default in 3: sends during backward; 1 and 2 take a second bucket |
-
-# %% tags=["exercise: 12.q4", "subslide"]
+# | start | `deepspeed --hostfile hosts code/12_train.py`; more images |
+# | time | `overlap_comm`, stage 3's default, hides messages behind backward |
+# | no stage fits | **ZeRO-Offload** moves gradients and optimizer state to the CPU's memory and updates there; **ZeRO-Infinity** moves weights too, even to disks |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - With equal shares, every stage trains like one process, up to rounding, batch norm, dropout.
-# - Take the lowest stage that fits, and measure: no number promises memory or bytes sent.
+# - A stage promises neither memory nor speed: measure both.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model fits in stage 0, 2 GB to spare. A colleague wants stage 2 "to be safe for longer texts". What do you try? (a) Stage 2, (b) stage 0 with
-# smaller micro-batches, (c) stage 1.
+# A model fits in stage 0. A colleague wants stage 2 for longer texts. You try (a) stage 2, (b) smaller micro-batches, (c) stage 1.
 #
-# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b). Stage 0 sends once per update, stage 2 per micro-batch. At micro-batch 1: (c).</details>
+# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b). Stage 0 still sends once per update. At micro-batch 1: (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -348,7 +317,7 @@ import tempfile
 from mpi_classroom.launch import job_folder
 
 torch.manual_seed(0)
-more = batch_keys(48, size, room=12) | {"zero_optimization": {"stage": 2}}
+more = batch_keys(48, size, room=24) | {"zero_optimization": {"stage": 2}}
 engine, *_ = deepspeed.initialize(model=network(256), config=config | more)
 group = [tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None]
 dist.broadcast_object_list(group)
@@ -362,11 +331,6 @@ if rank == 0:
 # %% [markdown]
 # The program `zero_to_fp32.py`, which DeepSpeed puts beside the folder `first`, joins the weights in 32 bits. To resume on another number of ranks,
 # `ds_to_universal` rewrites the files as a **universal checkpoint**: one folder per parameter. All are pickles, which can run any code: load only your own.
-#
-# ### What if no stage fits?
-#
-# **ZeRO-Offload** moves gradients and optimizer state to the host's memory, and updates there, on the CPU: per 16-bit parameter of a rank's slice, 2 bytes of gradient go down and 2 bytes of weight come back. **ZeRO-Infinity** moves the weights as well, and all three on to a disk (NVMe) if need be, piece by piece. The keys are `offload_optimizer` and
-# `offload_param`. We run neither: without a GPU, host and device are the same memory, and DeepSpeed's own CPU Adam needs a compiler.
 #
 # ### As others write it
 #
