@@ -103,7 +103,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank has room for 24 at a time, a **micro-batch**, and may add up several. Two keys say so ("gpu" means rank):
+# Each update uses 48 images, the **global batch**. A rank has room for 24 at a time, a **micro-batch**, and may add up the gradients of several. Two keys say so ("gpu" means rank):
 
 # %% tags=["exercise: 12.1"]
 
@@ -183,7 +183,7 @@ trains(600)
 #
 # </details>
 #
-# From stage 1 on, DeepSpeed copies the weights that a rank updates, to 32 bits, even from 32. Bytes per parameter on N ranks:
+# From stage 1 on, DeepSpeed keeps a 32-bit copy of the weights that a rank updates, even of 32-bit weights. Bytes per parameter on N ranks:
 #
 # | | weights | gradients | averages | copy |
 # |---|---|---|---|---|
@@ -252,7 +252,7 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Stage 1 lost: 3 numbers take 1.5 times as long as 2. It all-reduces the gradients, 2, though a rank needs only its quarter; then it gathers the new weights, 1. Stage 3 gathers once: up to a billion numbers stay until backward.
+# Stage 1 lost: 3 numbers take longer than 2. It all-reduces the gradients, 2, though a rank needs only its quarter; then it gathers the new weights, 1. Stage 3 gathers once: up to a billion numbers stay until backward.
 #
 # </details>
 #
@@ -266,7 +266,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), which is on by default: one all-reduce serves all owners of a bucket. Fewer messages, twice the numbers. Small buckets send as much.
+# (b). By default it is on: one all-reduce serves all owners of a bucket. Fewer messages, twice the numbers.
 #
 # </details>
 
