@@ -12,7 +12,7 @@
 # minutes: {core: 20, more: 25}
 # ranks: 4
 # warm-up:
-#   - ask: Why does `timed` take the time of the slowest rank?
+#   - ask: Four ranks share a job. Why does its time end with the slowest rank?
 #     answer: The job is done when the last rank is done.
 #   - ask: You want an estimate from darts that is ten times better. How many darts does that take?
 #     answer: A hundred times as many. The error is 1.64/√N.
@@ -30,7 +30,7 @@
 # %%px --save 03_quadrature.py
 """Quadrature of π on any number of ranks, and how its time depends on the number of strips."""
 
-from collections.abc import Callable
+from timeit import repeat
 
 import numpy as np
 from mpi4py import MPI
@@ -38,23 +38,22 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy gets a `block` of 16,384 strips at a time, to keep arrays small:
+# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy gets a `block` at a time, so that arrays fit into the cache:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `Reduce` adds up the ranks' parts on rank 0:
+# `Allreduce` adds up arrays as `allreduce` adds up numbers (lesson 02), but faster:
 
 
 # %%
 # %%px --save 03_quadrature.py
 def pi(team, strips):
-    """π on rank 0 of `team` (0.0 on its other ranks); the ranks share the strips."""
-    part = np.array(midpoint_part(strips, team.rank, team.size))
-    total = np.zeros_like(part)
-    team.Reduce(part, total)
-    return float(total)
+    """π on every rank of `team`; the ranks share the strips."""
+    area = np.array(midpoint_part(strips, team.rank, team.size))
+    team.Allreduce(MPI.IN_PLACE, area)  # the sum replaces each rank's part
+    return float(area)
 
 
 # %% [markdown]
@@ -68,42 +67,37 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Two digits! And the time? `timed` takes the slowest rank and the median run:
-
-# %% tags=["source: course_lib.measure:timed", "subslide"]
-# %%px --save 03_quadrature.py
-
-# %% [markdown] tags=["subslide"]
-# Rank 0 does every job alone (`COMM_SELF`: just itself); then ranks 0 and 1 share each. `Split` makes a communicator of the ranks that pass the same value.
+# Two digits! And what do they cost? Of many runs the fastest counts: whatever else a core does only adds time. Rank 0 does each job alone (`COMM_SELF` is just
+# itself), then ranks 0 and 1 share it. `Split` gives these two a communicator.
 
 
 # %%
 # %%px --save 03_quadrature.py
-def time_of(team, strips):
-    """Seconds for so many strips on the ranks of `team`: the best of five medians."""
-    medians = [timed(team, lambda: pi(team, strips), repeat=50) for _ in range(5)]
-    return min(medians)  # what else the cores do only adds
-
-
 pair = comm.Split(comm.rank < 2)
 
 
+def time_of(team, strips):
+    """The time of the slowest rank of `team`, in the best of 300 runs."""
+    best = min(repeat(lambda: pi(team, strips), number=1, repeat=300))
+    return team.allreduce(best, op=MPI.MAX)
+
+
 def one_and_two(jobs):
-    """On rank 0: the seconds of one rank and of two, for each job."""
-    one = {n: time_of(MPI.COMM_SELF, n) for n in jobs if comm.rank == 0}
-    two = {n: time_of(pair, n) for n in jobs if comm.rank < 2}
+    """Seconds by number of strips: of one rank, and of two."""
+    one = {strips: time_of(MPI.COMM_SELF, strips) for strips in jobs if comm.rank == 0}
+    two = {strips: time_of(pair, strips) for strips in jobs if comm.rank < 2}
     return one, two
 
-
-# %% [markdown] tags=["subslide"]
-# Five jobs, alone and shared:
 
 # %%
 predict("1,000 strips: how many times as fast are two ranks?", None)
 
+# %% [markdown]
+# Six jobs:
+
 # %%
 # %%px --save 03_quadrature.py
-one, two = one_and_two((200_000, 100_000, 10_000, 1_000, 100))
+one, two = one_and_two((1_000_000, 200_000, 100_000, 10_000, 1_000, 100))
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import draw_times
@@ -115,18 +109,19 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks are *slower*: most of the time goes into calling NumPy and sending a message. Large jobs are nearly twice as fast, if each rank has a core.
+# Two ranks are *slower*! With so few strips, nearly all of the time goes into calling NumPy and exchanging a number. With a million strips, two ranks are nearly twice as fast,
+# if each has a core.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves begin flat, then rise, as a straight line does on logarithmic axes:
+# Both curves begin flat, then rise. On logarithmic axes, a straight line looks like that:
 #
 # **t = a + b · N / p**
 #
-# On p ranks, N strips take t. One strip costs b. The time without any strips is a; it depends on p.
+# N strips on p ranks take t seconds. Each strip costs b. What is left without any strips is a, and it depends on p.
 
 # %% tags=["exercise: 03.4"]
 
@@ -134,59 +129,53 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Both lines, with one rank's b, as strips cost both alike:
+# A strip costs the same on either line, so we take one rank's b:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
 if __name__ == "__main__" and comm.rank == 0:
     a_one, b = fit(one, 1)
     a_two, _ = fit(two, pair.size)
-    print(f"pi = {pi(MPI.COMM_SELF, 200_000):.10f}")
-    print(f"b = {1e9 * b:.2f} ns per strip")
+    print(f"pi = {pi(MPI.COMM_SELF, 200_000):.10f}, b = {1e9 * b:.2f} ns per strip")
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# Set the two lines equal: **predict** up to which N one rank is faster.
+# Where do they cross? Set the lines equal, and **predict** up to how many strips one rank is faster.
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# Measure eight jobs near there. Dashed: your lines.
+# Eight jobs around your crossing decide. Dashed: your lines.
 
 # %%
 # %%px
-one_near, two_near = one_and_two(range(30_000, 0, -4_000))
+crossing = comm.bcast(2 * (a_two - a_one) / b if comm.rank == 0 else None)
+step = 1_000 * max(round(crossing / 4_000), 1)
+one_near, two_near = one_and_two(range(8 * step, 0, -step))
 
 # %% tags=["nbval-ignore-output"]
 one_near, two_near = cluster["one_near"][0], cluster["two_near"][0]
-lost = [n for n in one_near if one_near[n] <= two_near[n]]
-(a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
-crossing = f"Your lines cross at {2 * (a_two - a_one) / b:.0f}."
-outcome("Up to how many strips is one rank faster?", max(lost, default=0), because=crossing)
+lost = [strips for strips in one_near if one_near[strips] <= two_near[strips]]
+crossing = f"Your lines cross at {cluster['crossing'][0]:.0f}."
+outcome("Up to how many strips is one rank faster?", min(one_near) * len(lost), because=crossing)
 
+(a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
 lines = {"one rank": (a_one, b), "two ranks": (a_two, b / 2)}
 draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks *cost* a₂ − a₁ more, for message and waiting. They *save* half of b N. Both are equal at N = 2 (a₂ − a₁) / b. Above 16,384 strips a second block costs one rank extra.
+# The second rank *costs* a₂ − a₁: a message, and waiting for it. It *saves* b · N / 2. Both are equal at N = 2 (a₂ − a₁) / b.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Ranks 2 and 3 only rested. **Predict:** without them, is a of two ranks the same?
+# Your program measures a and b of any machine. Run it alone, as on a cluster:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# Where ranks outnumber cores, a often falls: waiting ranks need no longer offer their core to others. So **a is not a property of the program alone**.
-#
-# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
@@ -202,24 +191,24 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A little over 1, if each rank has a core: each adds up 100,000. In **weak scaling** the job grows with the ranks. N/p stays, and so does t if a does.
+# A little over 1, if each rank has a core: each does 100,000. In **weak scaling** the job grows with the ranks, so N/p stays, and t hardly grows.
 #
 # </details>
 #
-# In **strong scaling** the job stays: here 100,000 strips. Say a is 50 µs for any p, b 3 ns. **Predict:**
+# In **strong scaling** the job stays. Take 100,000 strips, b = 3 ns, and a = 50 µs for any p:
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
 
 # %%
-times = {p: 50e-6 + 3e-9 * 100_000 / p for p in (2, 16, 128, 1024)}
+times = {ranks: 50e-6 + 3e-9 * 100_000 / ranks for ranks in (2, 16, 128, 1024)}
 outcome("How many times as fast as 2 ranks are 1,024?", times[2] / times[1024], word="calculated")
 draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 4 times, not 512: N/p shrinks until a is left. **Efficiency** is the speed-up over one rank, divided by p; in weak scaling, t on one rank over t on p.
+# 4 times, not 512: N/p shrinks until only a is left. **Efficiency** is the speed-up over one rank, divided by p. Here it is below 1 %.
 #
 # </details>
 
@@ -228,9 +217,9 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | some 2 µs per message with InfiniBand, 30 µs with TCP. In a tree of 1,024 ranks, 10 messages follow each other |
-# | b | far smaller on a full GPU, so more ranks pay only for larger jobs |
-# | training | a is mostly the adding up of gradients: in a ring of many ranks, twice their bytes / a rank's network rate, minus what overlaps (lesson 06) |
+# | a | about 2 µs per message with InfiniBand, 30 µs with TCP; 10 in a row in a tree of 1,024 ranks |
+# | b | far smaller on a full GPU: more ranks pay only for larger jobs |
+# | training | a is mostly the adding up of gradients (lesson 04), minus what overlaps (06) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -243,7 +232,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 of them, and you need it in a minute. What do you ask first? (a) Which
+# A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
 # <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of its work: a may dominate.</details>
