@@ -62,7 +62,7 @@ _A = "seconds[small] - b * small / ranks"
 FIT = Exercise(
     id="03.4",
     title="A line through two jobs",
-    task="The smallest and the largest job are two points of the line. Find b, then a.",
+    task="The smallest and the largest job are two points on the line. Find b, then a.",
     objectives=(1,),
     stub=changed(
         _FIT,
@@ -257,8 +257,8 @@ SIXTEEN_GPUS = Question(
         ),
         Option(
             "20 ms",
-            reply="That would mean computing has stopped to shrink. Of 8 GPUs each computes for 10 ms, of 16 "
-            "for 5 ms. Only adding up stays as it was.",
+            reply="That would mean computing has stopped shrinking. Each of 8 GPUs computes for 10 ms, each "
+            "of 16 for 5 ms. Only adding up stays.",
             belief="efficiency-is-a-wall",
         ),
         Option(

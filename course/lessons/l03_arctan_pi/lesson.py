@@ -5,15 +5,15 @@
 #   - fit a line to a program's times, and predict from it when more ranks pay
 #   - tell strong scaling from weak scaling
 # more:
-#   - start workers from a running program, and count in 64 bits
+#   - start workers from a running program, and debug big jobs
 #   - say which digits of a parallel result to compare, and when
 # before: >-
 #   {01}, {02}
 # minutes: {core: 20, more: 25}
 # ranks: 4
 # warm-up:
-#   - ask: Four ranks share a job. Why does its time end with the slowest rank?
-#     answer: The job is done when the last rank is done.
+#   - ask: Four ranks share a job. Which rank decides how long it takes?
+#     answer: The slowest. The others must wait for its part.
 #   - ask: You want an estimate from darts that is ten times better. How many darts does that take?
 #     answer: A hundred times as many. The error is 1.64/√N.
 #   - ask: On rank 2 of 4 ranks, which numbers does `range(rank, 12, size)` give?
@@ -38,7 +38,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy gets a `block` at a time, so that arrays fit into the cache:
+# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy gets up to `block` of them at a time, to fit the cache:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
@@ -67,8 +67,8 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Two digits! And what do they cost? Of many runs the fastest counts: whatever else a core does only adds time. Rank 0 does each job alone (`COMM_SELF` is just
-# itself), then ranks 0 and 1 share it. `Split` gives these two a communicator.
+# Two digits! What do they cost? Of many runs we keep the fastest: other work only adds time. Rank 0 does each job alone (`COMM_SELF`),
+# then ranks 0 and 1 share it. `Split` gives them a communicator, and ranks 2 and 3 one of their own.
 
 
 # %%
@@ -109,19 +109,19 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks are *slower*! With so few strips, nearly all of the time goes into calling NumPy and exchanging a number. With a million strips, two ranks are nearly twice as fast,
-# if each has a core.
+# Below 1: two ranks are *slower*! With so few strips, nearly all the time is calling NumPy and exchanging a number. With a million strips, two ranks are up to twice
+# as fast, if each has a core.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves begin flat, then rise. On logarithmic axes, a straight line looks like that:
+# Both curves begin flat, then rise. On log axes, a line from above 0 looks like that:
 #
 # **t = a + b · N / p**
 #
-# N strips on p ranks take t seconds. Each strip costs b. What is left without any strips is a, and it depends on p.
+# N strips on p ranks take t seconds. Each strip costs b. Without any strips, t would be a, which depends on p.
 
 # %% tags=["exercise: 03.4"]
 
@@ -140,13 +140,13 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# Where do they cross? Set the lines equal, and **predict** up to how many strips one rank is faster.
+# Where do the two lines cross? Set them equal, and **predict** up to how many strips one rank wins.
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# Eight jobs around your crossing decide. Dashed: your lines.
+# Eight jobs in equal steps decide. Dashed: your lines.
 
 # %%
 # %%px
@@ -167,12 +167,12 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The second rank *costs* a₂ − a₁: a message, and waiting for it. It *saves* b · N / 2. Both are equal at N = 2 (a₂ − a₁) / b.
+# The second rank *costs* a₂ − a₁: an exchange, and waiting. It *saves* b · N / 2. They are equal at N = 2 (a₂ − a₁) / b.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Your program measures a and b of any machine. Run it alone, as on a cluster:
+# Your program fits a and b for any two cores. Run it alone, as on a cluster:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -191,11 +191,11 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A little over 1, if each rank has a core: each does 100,000. In **weak scaling** the job grows with the ranks, so N/p stays, and t hardly grows.
+# Over 1, as a₂ > a₁, even if each rank has a core: each does 100,000. In **weak scaling** the job grows with p: N/p stays, t grows with a.
 #
 # </details>
 #
-# In **strong scaling** the job stays. Take 100,000 strips, b = 3 ns, and a = 50 µs for any p:
+# In **strong scaling** the job stays. Take 100,000 strips, b = 3 ns, and a = 50 µs, constant:
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
@@ -208,7 +208,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 4 times, not 512: N/p shrinks until only a is left. **Efficiency** is the speed-up over one rank, divided by p. Here it is below 1 %.
+# 4 times, not 512: N/p shrinks until only a is left. **Efficiency** is the speed-up over one rank, divided by p: below 1 % on 1,024.
 #
 # </details>
 
@@ -217,17 +217,17 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | about 2 µs per message with InfiniBand, 30 µs with TCP; 10 in a row in a tree of 1,024 ranks |
-# | b | far smaller on a full GPU: more ranks pay only for larger jobs |
-# | training | a is mostly the adding up of gradients (lesson 04), minus what overlaps (06) |
+# | a | about 2 µs per message with InfiniBand, 30 µs with TCP; about 10 in a row on 1,024 ranks |
+# | b | far smaller on a busy GPU: more ranks pay only for larger jobs |
+# | training on shards of a batch (lesson 06) | a is mostly adding up gradients (lesson 04) |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - t = a + b · N / p. More ranks pay when they save more of b · N than they add to a.
-# - Strong scaling: the same job, until a is left. Weak scaling: the job grows with the ranks.
+# - t = a + b · N / p. More ranks pay when b · N / p falls by more than a grows.
+# - Strong scaling: same job, t falls until a is left. Weak scaling: the job grows with p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -235,7 +235,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A job that grew kept each GPU busy. Yours needs at least 480 GPUs, each with a sixtieth of its work: a may dominate.</details>
+# <details><summary>What to listen for</summary>(b). A larger job (batch) keeps GPUs busy. Yours needs at least 480, each with 1/60 of today's work: a may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -245,7 +245,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # ### Who can be a rank?
 #
-# One process finds out how large the job is, and wants help. First all ranks are there, but only rank 0 knows the number of strips. `Bcast` (lesson 04) copies
+# Often only one process knows how large the job is. In the first case all ranks run already, and rank 0 knows the number of strips. `Bcast` (lesson 04) copies
 # an array from one rank, the root, to all:
 
 # %% tags=["exercise: 03.2"]
@@ -314,7 +314,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A thousand: slower. Twenty million: up to twice as fast, if each worker has a core and the waiting parent a third; on two cores, perhaps no faster at all, because the parent waits by asking again and again. It is the same line, with a large a: two Pythons start, import
+# A thousand: slower. Twenty million: up to twice as fast, if each worker has a core and the parent a third. On two cores it gains less or nothing: the waiting parent polls, and that takes a core. It is the same line, with a large a: two Pythons start, import
 # NumPy and connect. On a cluster, ask for slots for the workers, too; some sites forbid `Spawn`.
 #
 # The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with 59.8 s for darts: two algorithms. Ours compares
@@ -348,7 +348,7 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# That would take a million ranks, so we share the terms. One more function for the series:
+# One term per rank takes a million ranks, so we share. One more function for the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -378,8 +378,8 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A computer rounds after every addition. A different number of ranks adds the same strips in a different order, and rounds elsewhere. All sums are
-# right: they share 14 digits, and the midpoint rule itself is further from π. Compare such results with a tolerance, never with `==`.
+# A computer rounds after every addition. More ranks add the same strips in a different order, so other sums are rounded. All sums are
+# right: they share 14 digits, and the midpoint rule is further from π. If p differs, compare with a tolerance, not with `==`.
 #
 # </details>
 
@@ -427,8 +427,8 @@ for dtype in (torch.float32, torch.float64):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In step 1 the float32 losses agree in all, or nearly all, of their seven digits. Every further step computes from weights that differ a little, and the differences can *grow*: after 300 steps hardly a digit
-# need be left. Nothing is wrong, and both networks learn. In float64 about ten digits survive.
+# In step 1 the float32 losses agree in all, or nearly all, of their seven digits. Every later step starts from weights that differ a little, and the differences can *grow*: after 300 steps hardly a digit
+# may agree. Nothing is wrong: both networks learn. In float64 about ten digits survive.
 #
 # So in float32 a different loss in step 300 proves nothing. To check a parallel program against one process, compare its first ten steps in float64: the same samples in equal parts, a small model, no dropout, no
 # batch norm. There, a difference in the first ten digits is almost surely a bug. (Step 1 alone is not enough: its loss has seen no gradient.) Later, compare accuracy over several seeds.

@@ -177,7 +177,7 @@ def train(model, dataset, batch_size, epochs):
 TRAIN = Exercise(
     id="07.1",
     title="A loop for all ranks",
-    task="This is the loop of one process. Change four places, and all ranks train one network together.",
+    task="This is the loop of one process. Change places 1 to 4 so that all ranks train one network.",
     objectives=(1, 2),
     targets=("loader-knows-its-rank",),
     stub='''\
@@ -342,7 +342,7 @@ FASTER_NETWORK = Question(
         Option(
             "24 ms, because 12 ms become 6",
             reply="That would mean rank 0 transfers for 12 ms. The all-reduce itself takes 2 ms, as rank 1 "
-            "shows; the other 10 ms rank 0 waits for rank 1 to arrive, and no network shortens that.",
+            "shows; for the other 10 ms rank 0 waits for rank 1, and no network shortens that.",
             belief="waiting-is-transfer",
         ),
         Option(
@@ -364,7 +364,7 @@ FASTER_NETWORK = Question(
 WHICH_CONTROL = Question(
     id="07.q6",
     question="A network with batch norm reaches 76.9 % on one GPU with batches of 256. On 64 GPUs with 4 "
-    "images each, at the same rate, it reaches 74.1 %. Which run most likely finds the lost points?",
+    "images each, at the same rate, it reaches 74.1 %. Which run most likely regains the points?",
     options=(
         Option(
             "64 GPUs that average in float64",
@@ -395,7 +395,7 @@ TEST_SHARDS = Question(
     options=(
         Option(
             "right, as each image is tested by one GPU",
-            reply="Eight does not divide 1,003, and a sampler gives every rank equally many: 126, so 1,008 "
+            reply="Eight doesn't divide 1,003, so by default a sampler gives each rank 126 images: 1,008 "
             "in all. Five images are tested twice.",
             belief="samplers-cut-exactly",
         ),
@@ -406,7 +406,7 @@ TEST_SHARDS = Question(
         ),
         Option(
             "up to five images too high",
-            reply="The sampler repeats five images, and those that are right count twice: 1,003 is no longer "
+            reply="The sampler repeats five images, and correct ones count twice: 1,003 is no longer "
             "the number of tests. Without a sampler, `images[rank::size]` tests each once.",
             right=True,
         ),

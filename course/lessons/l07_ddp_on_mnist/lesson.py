@@ -4,7 +4,7 @@
 # able:
 #   - turn the loop of one process into a DDP loop that mpiexec or torchrun starts
 #   - say what DDP does and what it leaves to you
-#   - find out why a training is less accurate on more ranks
+#   - find out why training is less accurate on more ranks
 # more:
 #   - read measured and published accuracies and speed-ups side by side
 #   - find out what a step sends, and what it waits for
@@ -27,8 +27,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**. PyTorch's launcher `torchrun`
-# puts rank, number of ranks and a meeting place into the environment; under `mpiexec`, we ask MPI. The **backend**, here Gloo, moves the bytes.
+# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**, a communicator. The launcher `torchrun`
+# sets rank, number of ranks and rank 0's address in the environment; under `mpiexec`, we do. The **backend**, here Gloo, moves the bytes.
 
 # %%
 # %%px --save 07_ddp.py
@@ -86,7 +86,7 @@ print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} afte
 
 # %% [markdown]
 # Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. As output is weight times
-# input, each rank's own gradient is its input. Which does rank 2 hold after `backward`?
+# input, each rank's own gradient is its input. Which gradient is on rank 2 after `backward`?
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -119,15 +119,15 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Ranks 2 and 3 end with images of ranks 0 and 1: a rank with a step more would wait in vain.
-# All shuffle alike, from one seed plus the epoch. Without `set_epoch`, all epochs have one order.
+# (b). Ranks 2 and 3 end with images of ranks 0 and 1: a rank with one more step would wait forever.
+# All ranks shuffle with one seed plus the epoch. Without `set_epoch`, the order never changes.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# Digits and network are lesson 06's. A **DataLoader** makes batches of what its sampler lists.
+# Digits and network are lesson 06's. A **DataLoader** batches the images its sampler lists.
 
 # %%
 # %%px --save 07_ddp.py
@@ -151,7 +151,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights: rank 0 tests and saves. It calls `model`, as the wrapper may wait for the others.
+# All ranks end with the same weights, so rank 0 tests and saves. It calls `model`: `replica` may wait for the others.
 
 
 # %%
@@ -175,7 +175,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# **Batch norm** rescales inputs by their mean and spread in the batch. For testing, it keeps running means in **buffers**.
+# **Batch norm** rescales inputs by the batch's mean and spread. For tests, it keeps running means in **buffers**: no gradient.
 # **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
@@ -188,7 +188,7 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # <details><summary>Open after you have run the cell</summary>
 #
 # (b): one weight, four running means. Before each forward pass, DDP copies rank 0's buffers to all; then each rank updates its own, from its shard. Rank 0 saves
-# what a quarter of the images left. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` rescales by all shards.
+# means of a quarter of the images. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
 #
 # </details>
 
@@ -206,7 +206,7 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): the same images per step, the same averages.
+# (c): same images, same averages (but for batch norm).
 #
 # </details>
 #
@@ -226,7 +226,7 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `RANKS = 1`: the loss is 1.714463 again, without a message. The ranks are innocent. Five epochs of 1,500 images are
+# `RANKS = 1`: the loss is 1.714463 again, on one rank. The ranks are innocent. Five epochs of 1,500 images are
 # 65 steps of at most 120, but 20 of 480: too few.
 #
 # </details>
@@ -238,7 +238,7 @@ RANKS, IMAGES = 4, 480
 # |---|---|
 # | start | `torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE`, on each machine |
 # | backend | `"nccl"`; first `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, all tensors on that GPU |
-# | batch | 120 per GPU make 7,680: use a higher rate, reached slowly (warm-up) |
+# | batch | 120 per GPU make 7,680: up to a limit, raise the rate, with warm-up |
 
 # %% tags=["exercise: 07.q6", "subslide"]
 
@@ -246,15 +246,15 @@ RANKS, IMAGES = 4, 480
 # ## Key points
 #
 # - DDP broadcasts weights when it wraps, and averages gradients in `backward`.
-# - Yours are shards, `set_epoch`, rate, batch norm, testing, saving.
-# - Compare numbers of ranks at one global batch.
+# - Your job: shards, `set_epoch`, rate, batch norm, testing, saving.
+# - To compare rank counts, fix the global batch.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Eight GPUs for one night: (a) the old batch, epochs twice as fast; (b) eight times the batch, epochs seven times as fast?
 #
-# <details><summary>What to listen for</summary>Time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs. An hour for each finds out.</details>
+# <details><summary>What to listen for</summary>Time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs. An hour each gives a hint.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -273,11 +273,11 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # ### What does a step send?
 #
-# Is a batch too large for memory? Then each rank adds up the gradients of, say, four micro-batches before the step. Inside `with replica.no_sync()`, DDP sends
-# nothing. **Vote:** `no_sync` belongs around (a) all four, (b) all but the last, (c) all but the first. And without it, how many bytes in all
-# does each rank hand to all-reduces, if one set of gradients has 76,880?
+# If a batch is too large for memory, each rank adds up the gradients of, say, four micro-batches per step. Inside `with replica.no_sync()`, DDP sends
+# nothing. **Vote:** `no_sync` belongs around (a) all four, (b) all but the last, (c) all but the first. And without `no_sync`, how many
+# bytes does each rank hand to all-reduces, if one set of gradients has 76,880?
 #
-# A **communication hook** counts them. DDP calls this function in place of its own all-reduce, once per **bucket**: gradients that are sent together.
+# A **communication hook** counts them. DDP calls it instead of its own all-reduce, once per **bucket** (gradients that are sent together).
 
 # %%
 # %%px
@@ -317,12 +317,12 @@ for name, silent in SILENT.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Without it, 4 × 76,880: every `backward` all-reduces. (b) sends a quarter, for the same gradient. In (a) and (c) ranks hold different
+# `none` sends 4 × 76,880: every `backward` all-reduces. (b) sends a quarter, with the same gradient. In (a) and (c) ranks hold different
 # gradients: the replicas drift apart, and nothing raises an error.
 #
 # </details>
 #
-# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when forward, the computing of backward, and the sums (all-reduces) run. **Predict:** in which of rank 0's three lines do the 200 ms appear?
+# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when forward, backward's computing and the all-reduces (`sum`) run. **Predict:** in which of rank 0's three lines do the 200 ms appear?
 
 # %%
 # %%px
@@ -366,8 +366,8 @@ print(cluster["report"][1])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Rank 0's sums take some 200 ms; those of rank 1, which comes last, are done far sooner. The rest is **waiting** for rank 1, and nothing in rank 0's trace says so.
-# (Each trace has its own 0, rank 1's after its sleep: compare lengths between ranks, not moments.)
+# (c). Rank 0's sums take some 200 ms; those of rank 1, which arrives last, take far less. Rank 0's rest is **waiting**, and nothing in its trace says so.
+# (Each trace has its own 0; rank 1's is after its sleep: compare durations, not moments.)
 #
 # The surprise is when the sums *begin*: before backward ends. The first bucket leaves while backward still computes the next gradients. `profiler.export_chrome_trace("trace.json")` draws it all, for
 # [Perfetto](https://ui.perfetto.dev).
@@ -382,8 +382,8 @@ print(cluster["report"][1])
 # Jakovac and Pichler compared one process, their own loop over MPI, and DDP over Gloo, on a laptop with eight cores. We repeated the
 # study: real MNIST, models as large as theirs, a global batch of 128, five epochs, three seeds, two cores.
 #
-# **Does accuracy fall with the ranks?** Here is the CNN, with the same global batch on any number of ranks, and with 128 images on each.
-# We draw what is read *wrong*: the mean of three seeds, with the best and the worst. **Predict:** which of our two lines is flat, and do the published points follow it?
+# **Does accuracy fall with the ranks?** Here is the CNN, with the same global batch on up to four ranks, and with 128 images per rank on up to eight.
+# The figure shows *errors*: the mean of three seeds, with the best and the worst. **Predict:** which of our two lines is flat, and do the published points follow it?
 
 # %%
 from statistics import fmean
@@ -415,13 +415,13 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With the same global batch, four ranks err as often as one. With 128 images per rank, errors rise; the published points rise with them, though less at eight ranks. A larger global batch would explain that; a
-# message would not.
+# With the same global batch, four ranks err as often as one. With 128 images per rank, errors rise; the published points rise too, though less at eight ranks. A larger global batch would explain that;
+# messages do not.
 #
 # </details>
 #
 # **Do ranks beat threads?** On the authors' eight cores, yes: eight threads had a speed-up of 2.2, eight ranks 3.4 (over MPI) and 3.9 (DDP over Gloo). **Vote:** on our two cores,
-# two ranks (a) beat two threads, too, (b) are as fast, (c) are slower.
+# are two ranks (a) faster than two threads, (b) as fast, (c) slower?
 
 # %% tags=["nbval-ignore-output"]
 WAYS = {"sequential": "threads", "mpi": "ranks, by hand", "ddp-gloo": "DDP over Gloo"}
@@ -435,8 +435,8 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): two *threads* win. So "ranks beat threads" is no law. Threads split each operator: two share the work well, eight may find too little of it
-# in 128 images. Ranks split the batch, and pay for messages. The site's page *The study* has all models, learning curves, and what eight ranks would do; `.venv/bin/course study --quick`
+# (c): two *threads* win. "Ranks beat threads" is no law. Threads split each operator: two share the work well, but 128 images may be too little
+# work for eight. Ranks split the batch and must communicate. The site's page *The study* has all models, learning curves, and what eight ranks would do; `.venv/bin/course study --quick`
 # measures a small study on *your* machine.
 #
 # </details>
@@ -453,7 +453,7 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # ## References
 #
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: how DDP works, and why.
-# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the study whose figures are called published.
+# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the study behind the published figures.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: larger batches with a warm-up.
 # - PyTorch, [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
 #   and [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler).

@@ -46,8 +46,8 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Repair the two keys: a micro-batch is as large as `room` allows, and all of them together are the "
-    "global batch.",
+    task="Repair the two keys: the micro-batches of all ranks make up the global batch, each as large as "
+    "`room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
@@ -92,7 +92,7 @@ SEVEN_BILLION = Question(
         Option(
             "2, as here: weights are gathered once",
             reply="Our network has 4.7 million parameters, so all its weights could stay from forward to "
-            "backward. How many may stay here?",
+            "backward. Of 7 billion, how many?",
             belief="stage-3-is-free",
         ),
         Option(
@@ -103,7 +103,7 @@ SEVEN_BILLION = Question(
         ),
         Option(
             "almost 1: weights never leave their rank",
-            reply="Every rank computes with all weights on its own images, so they must be sent: at "
+            reply="Every rank computes with all weights on its own data, so they must be sent: at "
             "least once per update.",
             belief="higher-stage-is-faster",
         ),
@@ -158,7 +158,7 @@ WHO_SAVES = Question(
         Option(
             "three quarters of the optimizer state",
             reply="The weights are complete, because stage 2 does not shard them. But nobody can resume: "
-            "the moments of ranks 1 to 3 are in no file of the copy.",
+            "the averages of ranks 1 to 3 are in no copied file.",
             right=True,
         ),
     ),

@@ -12,8 +12,8 @@
 # minutes: {core: 20, more: 10}
 # ranks: 4
 # warm-up:
-#   - ask: ZeRO has three stages. What does each of them cut?
-#     answer: Stage 1 cuts the optimizer state, stage 2 the gradients as well, stage 3 the weights as well.
+#   - ask: ZeRO has three stages. What does each shard?
+#     answer: Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also the weights.
 #   - ask: A batch of 64 images is computed in micro-batches of 16. What happens to their gradients?
 #     answer: They are added up. The update comes after the last of them.
 #   - ask: Which two collectives make an all-reduce, and what does each send?
@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# Which ZeRO stage should you take? **DeepSpeed** runs them all. A JSON file says which:
+# Which ZeRO stage should you take? **DeepSpeed** has them all. A JSON file selects one:
 
 # %%
 from pathlib import Path
@@ -36,7 +36,7 @@ _ = Path("code/ds_config.json").write_text("""\
  "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# `torch_adam` needs no compiler. Gradients are sent in **buckets** of up to 2,000,000 numbers. Our images are shapes in CIFAR-10's size.
+# `torch_adam` needs no compiler. Stages 1–3 send gradients in **buckets** of 2,000,000 numbers. Our images are shapes in CIFAR-10's size.
 
 # %%
 # %%px --save 12_train.py
@@ -103,7 +103,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank has room for 24 at a time, a **micro-batch**, and may add up the gradients of several. Two keys say so ("gpu" means rank):
+# Each update uses 48 images, the **global batch**. A rank computes up to 24 at once, a **micro-batch**, and may add up the gradients of several. Two keys say so ("gpu" means rank):
 
 # %% tags=["exercise: 12.1"]
 
@@ -139,7 +139,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# It learns. **Vote:** how many of these decimals will *one* process repeat?
+# It learns. **Vote:** how many loss decimals will *one* process repeat?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -154,7 +154,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# A weight, its gradient and Adam's two averages take 16 bytes: 504 MiB in all. Each of *two* ranks may allocate 600 MiB (Linux only). **Vote:** does stage 0 train?
+# A weight, its gradient and Adam's two averages take 16 bytes: 504 MiB. Each of *two* ranks gets 600 MiB beside libraries (Linux only). **Vote:** does stage 0 train?
 
 # %%
 from course_lib.effects import runs_within
@@ -179,11 +179,11 @@ trains(600)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# No: to send the gradients, stage 0 copies them: 20 bytes, 630 MiB. In stage 1, each rank keeps half of the averages.
+# No: stage 0 copies all gradients to send them: 20 bytes, 630 MiB. In stage 1, each rank keeps half of the averages.
 #
 # </details>
 #
-# From stage 1 on, DeepSpeed keeps a 32-bit copy of the weights that a rank updates, even of 32-bit weights. Bytes per parameter on N ranks:
+# From stage 1 on, each rank keeps a 32-bit copy of the weights it updates, even of 32-bit weights. Bytes per 32-bit parameter on N ranks:
 #
 # | | weights | gradients | averages | copy |
 # |---|---|---|---|---|
@@ -191,14 +191,14 @@ trains(600)
 # | stage 2 | 4 | 4/N | 8/N | 4/N |
 # | stage 3 | 4/N | 4/N | 8/N | 4/N |
 #
-# Temporaries take about 4 more. 600 MiB are 19 bytes, 420 are 13. **Predict** four answers:
+# Here, temporaries add about 4. 600 MiB are 19 bytes, 420 are 13. **Predict** the output:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
     print(f"{ranks} ranks, {mib} MiB, stage {stage}: {trains(mib, ranks, stage=stage)}")
 
 # %% [markdown]
-# Stage 3 again, now forbidden to gather weights ahead of their layer:
+# Stage 3 again, now without gathering weights ahead of their layer:
 
 # %%
 trains(600, stage=3, stage3_max_live_parameters=0)
@@ -206,14 +206,14 @@ trains(600, stage=3, stage3_max_live_parameters=0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 3 has the smallest sum, 10. But by default it gathers up to 50 million numbers ahead: all our weights, 4 bytes, and the buffer they arrive in, 4 more.
+# On 2 ranks, stage 3 has the smallest sum, 10. But by default it gathers up to 50 million numbers ahead: all our weights (4 bytes) and a receive buffer (4).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is fast?
 #
-# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, stage 3 sent 3. We count at the backend: ZeRO's defaults, a smaller network, a link *slowed on purpose* to 10 MB/s.
+# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, stage 3 sent 3. We omit (N − 1)/N, take ZeRO's defaults, a small network and a link *slowed on purpose* to 10 MB/s.
 
 # %%
 continue_with("12.1")
@@ -252,7 +252,7 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Stage 1 lost: 3 numbers take longer than 2. It all-reduces the gradients, 2, though a rank needs only its quarter; then it gathers the new weights, 1. Stage 3 gathers once: up to a billion numbers stay until backward.
+# Stages 1 and 2 send 3 numbers: they all-reduce the gradients (2), though a rank needs only its quarter, then gather the new weights (1). Stage 3 gathers once, not twice: up to a billion numbers stay until backward.
 #
 # </details>
 #
@@ -266,7 +266,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). By default it is on: one all-reduce serves all owners of a bucket. Fewer messages, twice the numbers.
+# (b). By default, one all-reduce serves all owners of a bucket: twice the numbers, but fewer messages.
 #
 # </details>
 
@@ -277,8 +277,8 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # | | with 64 GPUs |
 # |---|---|
-# | start | `deepspeed --hostfile hosts code/12_train.py`; more images |
-# | time | `overlap_comm`, stage 3's default, hides messages behind backward |
+# | start | `deepspeed --hostfile hosts code/12_train.py`; 64+ images |
+# | time | `overlap_comm`, stage 3's default, sends messages during backward |
 # | no stage fits | **ZeRO-Offload** moves gradients and optimizer state to the CPU's memory and updates there; **ZeRO-Infinity** moves weights too, even to disks |
 
 # %% [markdown] tags=["slide"]
@@ -286,14 +286,14 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - With equal shares, every stage trains like one process, up to rounding, batch norm, dropout.
-# - A stage promises neither memory nor speed: measure both.
+# - A stage fixes neither memory nor speed: measure both.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A model fits in stage 0. A colleague wants stage 2 for longer texts. You try (a) stage 2, (b) smaller micro-batches, (c) stage 1.
 #
-# <details><summary>What to listen for</summary>Longer texts need activations, which no stage cuts: (b). Stage 0 still sends once per update. At micro-batch 1: (c).</details>
+# <details><summary>What to listen for</summary>Activations grow, and no stage shards them: (b). At micro-batch 1: (c), which unlike (a) sends once per update.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -303,7 +303,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # ### Whose files are these?
 #
-# First the JSON file: a colleague takes it along.
+# First the JSON file: a colleague reuses it.
 
 # %% tags=["exercise: 12.q5"]
 
@@ -330,7 +330,7 @@ if rank == 0:
 
 # %% [markdown]
 # The program `zero_to_fp32.py`, which DeepSpeed puts beside the folder `first`, joins the weights in 32 bits. To resume on another number of ranks,
-# `ds_to_universal` rewrites the files as a **universal checkpoint**: one folder per parameter. All are pickles, which can run any code: load only your own.
+# `ds_to_universal` rewrites the files as a **universal checkpoint**: one folder per parameter. These are pickles, which can run any code: load only yours.
 #
 # ### As others write it
 #

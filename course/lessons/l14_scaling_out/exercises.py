@@ -95,7 +95,7 @@ _STUB = changed(
 FORECASTS = Exercise(
     id="14.3",
     title="Spot the bug: four formulas",
-    task="Messages that follow one another add up. On 2 ranks a friend's formulas are right. On more, two "
+    task="Add up successive messages only. On 2 ranks a friend's formulas are right. On more, two "
     "are wrong. Correct them by the drawing.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),
@@ -156,14 +156,14 @@ CLIPPING = Question(
         ),
         Option(
             "about 1 ms, because log₂ n grows from 3 to 10",
-            reply="A tree or doubling would take so many. In a ring a number meets its neighbour only: "
+            reply="That holds for a tree or doubling. In a ring each rank sends to its neighbour only: "
             "2(n−1) messages, one after the other.",
             belief="two-to-four-predicts-2048",
         ),
         Option(
             "about 44 ms, because 14 messages become 2,046",
-            reply="0.3 ms · 2,046 / 14. Libraries take a tree or doubling for one number, and then it is the "
-            "log₂ that counts.",
+            reply="0.3 ms · 2,046 / 14. Libraries take a tree or doubling for one number: then "
+            "log₂ n counts.",
             right=True,
         ),
     ),
@@ -172,12 +172,12 @@ CLIPPING = Question(
 
 GATHERED = Question(
     id="14.q4",
-    question="A colleague's top-k sends 0.1 % of the gradients, each with an index of its size. "
+    question="A colleague's top-k sends 0.1 % of the gradients, each with an index as large. "
     "From how many ranks on does a rank receive more than in a plain ring?",
     options=(
         Option(
-            "from no number: it always sends 0.2 %",
-            reply="It *sends* so little. But it *receives* the picks of all others, and these grow with n.",
+            "never: it always sends 0.2 %",
+            reply="Its own picks are 0.2 %. But it *receives* the picks of all others, which grow with n.",
             belief="a-remedy-keeps-its-factor",
         ),
         Option(
@@ -188,7 +188,7 @@ GATHERED = Question(
         Option(
             "from about 500: 499 times 0.2 % are one array",
             reply="A rank of the ring receives almost two arrays: one until the sum is complete, "
-            "one while it goes round. So gathering pays for longer.",
+            "one while it goes round. Gathering pays up to 1,000.",
             belief="what-gathers-never-pays",
         ),
     ),

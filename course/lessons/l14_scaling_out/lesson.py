@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# You may train on 2,048 machines. A message between them takes 10 ms, plus its bytes at 100 Mbit/s. A step computes for one second, *then* sums 1 MiB of gradients. On four machines, lesson 04's ring
+# You may use 2,048 machines, a rank each. A message takes 10 ms, plus its bytes at 100 Mbit/s. A step computes for one second, *then* sums 1 MiB of gradients. On four machines, lesson 04's ring
 # needs 0.186 s.
 
 # %%
@@ -39,15 +39,15 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You wait 41 s for every second of computing. A rank sends two arrays instead of 1.5, but in 4,094 messages, one after the other.
+# You wait 41 s per second of computing. A rank sends two arrays, not 1.5, but in 4,094 messages, not 6, one after another.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In **halving**, a rank exchanges half of the array (`████`) with one rank, then a quarter with another, and so on. The sums return the same way. In a **tree**, whole arrays go up to
-# rank 0, pairs at once, and the sum comes down. In a **hierarchy**, eight ranks share a machine and add inside it, almost for free. The machines form a ring.
+# In **halving**, a rank exchanges and adds half of the array (`████`) with one rank, then a quarter with another, and so on. The sums go back. In a **tree**, whole arrays go up to
+# rank 0, pairs at once, and the sum comes down. A **hierarchy** has 256 machines of eight ranks, which add inside almost for free. The machines form a ring.
 #
 # ```
 # halving on 8 ranks: what rank 0 exchanges          tree on 8 ranks: who sends to whom
@@ -80,20 +80,20 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), halving: its 22 messages shrink. The tree's 22 are whole arrays. The hierarchy, fastest on 16 ranks, is still a ring, of 256 machines.
+# (c), halving: its 22 messages hold two arrays, the tree's 22. The hierarchy, drawn from 16 ranks, is fastest there, but a ring.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines. But with slow messages, a few ranks can test a formula. This is halving:
+# Nobody lends you 2,048 machines to test. But a few ranks with slow messages test a formula. Halving:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# Two lengths of messages give α and β:
+# Short messages give α, long ones β:
 
 
 # %%
@@ -116,7 +116,7 @@ def link(team):
 
 
 # %% [markdown]
-# Now we slow our messages:
+# Now, section 1's link:
 
 # %%
 # %%px
@@ -145,7 +145,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# On four ranks the formula holds. And on 16? Ranks that wait sleep, so few cores suffice:
+# That is close. Waiting ranks sleep (late wake-ups raise α) and few cores suffice for 16:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# Or send less. Seconds until the same accuracy, on *two* machines ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)):
+# Or send less. Seconds to equal accuracy, *two* hosts, 100 Mbit/s ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)):
 #
 # | | a step sends | seconds |
 # |---|---|---|
@@ -162,7 +162,7 @@ if __name__ == "__main__":
 # | local SGD | weights, every 8 batches | 18 |
 # | top-k | the largest 1 %, each with its index | 7 |
 #
-# In top-k, ranks pick different entries, so every rank *gathers* all picks in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice, (c) slower.
+# In top-k, ranks pick different entries: every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice, (c) slower.
 
 # %%
 from math import log2
@@ -174,7 +174,7 @@ for n in 2, 2048:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nine times as fast on two machines, nine times as *slow* on 2,048: each rank receives the picks of 2,047 others. Bfloat16 halves the bytes everywhere. Local SGD saves messages, too, if accuracy allows.
+# (c). Nine times as fast on two machines, nine times as *slow* on 2,048: each rank receives the picks of 2,047 others. Bfloat16 halves the bytes for any n, not α. Local SGD saves both, if accuracy allows.
 #
 # </details>
 
@@ -183,10 +183,10 @@ for n in 2, 2048:
 #
 # | | what changes |
 # |---|---|
-# | latency | 1 to 5 µs with RDMA, 10 to 50 with TCP |
+# | latency | RDMA 1–5 µs (ring: 4–20 ms), TCP 10–50 |
 # | choice | libraries choose; NCCL's trees send *pieces*, all levels at once |
 # | nodes | sum inside each node, then between nodes by *any* algorithm |
-# | overlap | sums hide behind backward |
+# | overlap | sums run during backward |
 # | 2,048 | formulas hold if messages share no link and no rank is late |
 
 # %% tags=["exercise: 14.q4", "subslide"]
@@ -194,16 +194,16 @@ for n in 2, 2048:
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Few ranks hide what messages cost: a ring pays 2(n−1) α, halving 2α log₂ n.
+# - On few ranks latency hides: a ring pays 2(n−1) α, halving 2α log₂ n.
 # - Measure α and β, then forecast.
-# - Ask what of a remedy grows with n: all that is gathered.
+# - Ask which cost of a remedy grows with n: gathering does.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your all-reduce on 2,048 GPUs takes 1.2 s; the forecast says 60 ms. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered* it, (c) each network card's bandwidth.
 #
-# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. Otherwise (a), then (c).</details>
+# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. If none: (a), then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -291,8 +291,8 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# A ratio below 1 says: splitting and summing cost more than the idle cores of one process gave. How much can one leave idle? The **model FLOP utilization (MFU)** gives a
-# bound: the operations per second that the *model* needs, divided by those that the device could do. ResNet-50 needs 4.1 billion multiplications with additions for an image forward, and twice as
+# Above 1, one process left cores idle. Below 1, splitting and summing cost more than that gave. How much can one leave idle? The **model FLOP utilization (MFU)** gives a
+# bound: the operations per second that the *model* needs, divided by those that the device could do. ResNet-50 needs 4.1 billion multiply-adds per image forward, and twice as
 # many backward. A V100 could do 15.7 · 10¹² operations per second in float32. One alone trained 334 images per second; 1,536 of them, on the cluster Summit, 420,000:
 
 # %%
@@ -300,7 +300,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
     print(f"{name}: MFU {images_per_s * 3 * 2 * 4.1e9 / 15.7e12:.0%}")
 
 # %% [markdown]
-# What MFU lacks to 100 % is not all idle: memory may be the limit, and then a second process waits for the same memory. A gain of 62 % asks for a first process that
+# The rest up to 100 % is not all idle: memory may be the limit, and then a second process waits for the same memory. A gain of 62 % needs a first process that
 # leaves at least 38 % idle. On a GPU, try a larger batch first: it often fills the device without a second copy of the weights.
 #
 # ### Did it happen on thousands?
@@ -308,7 +308,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # A talk of the Ohio State University reports ResNet-50 with MVAPICH2 on 1,536 GPUs of Summit (six per node), 420,000 images per second, and on 2,048 CPU nodes of Frontera,
 # 260,000. MVAPICH2 chooses its algorithm from tables; for long arrays it sums inside a node, then between nodes by section 2's halving.
 #
-# We assume 102 MB of gradients, 5 µs, 12.5 GB/s per port (Summit's nodes have two), nothing for the sum inside a node, no overlap. On Summit a GPU
+# Assume 102 MB gradients, α = 5 µs, 12.5 GB/s per port (Summit's nodes have two), nothing for the sum inside a node, no overlap. On Summit a GPU
 # computes 64 images in 0.192 s. For Frontera (128 images per node) nobody published the rate of one node. There we only compute which share of the
 # published step is left for computing. **Predict:** for Summit, does your formula say more or less than what was published?
 
@@ -350,7 +350,7 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# α is now that of TCP through one kernel, plus any wait for a core. A byte should take more than 80 ns, as packets of 1,514 bytes carry 1,448 of ours; a burst that the limiter lets pass may hide a part. mpiexec found the nodes in a hostfile,
+# α is now TCP's in one kernel. A wait for a core adds to any time, also to halving's. A byte should take over 80 ns: packets of 1,514 bytes carry 1,448 of ours; a burst past the limiter may hide a part. mpiexec found the nodes in a hostfile,
 # and started a helper on each through a stand-in for ssh. On a cluster the same file starts in three ways:
 #
 # ```sh
@@ -359,7 +359,7 @@ except NetworkError as error:
 # kubectl apply -f job.yaml        # Kubernetes: an MPIJob, whose launcher runs the first line
 # ```
 #
-# **Slurm** gives nodes to jobs that wait in a queue; a real **batch script** holds its options in lines `#SBATCH`. On **Kubernetes**, which runs containers, an add-on called
+# **Slurm** gives nodes to jobs that wait in a queue; a real **batch script** holds its options in `#SBATCH` lines. On **Kubernetes**, which runs containers, an add-on called
 # MPI Operator reads an **MPIJob**. [Several machines](../docs/several-machines/README.md) has complete files, and says which of these we ran.
 
 # %% tags=["exercise: 14.q2"]
