@@ -163,7 +163,7 @@ WHOLE_BATCH_ONLY = Question(
             right=True,
         ),
         Option(
-            "gradient clipping: a limit on the norm of the batch's gradient, just before the step",
+            "gradient clipping, a limit on the norm of the batch's gradient before each step",
             reply="It clips the gradient after all pieces were added, so it sees the whole batch's gradient, "
             "as without cuts. (Clipping each *piece's* gradient would change the training.)",
             belief="every-norm-looks-around",

@@ -97,11 +97,22 @@ def test_a_figure_is_shown_whatever_the_user_has_configured(notebook: Notebook) 
     assert notebook.run("print(line.get_linewidth() < 9)").output == "True\n"
 
 
+def test_a_plot_of_ones_own_keeps_ones_own_settings(notebook: Notebook) -> None:
+    notebook.run(FIGURE)
+    ran = notebook.run(
+        "from matplotlib import rcParams\n"
+        "print([rcParams[name] for name in ('text.usetex', 'lines.linewidth', 'font.family')])"
+    )
+    assert ran.output == "[True, 9.0, ['No Such Font']]\n"
+
+
 def test_after_a_figure_that_fails_ones_own_settings_hold_again(notebook: Notebook) -> None:
     assert (
         "ZeroDivisionError" in notebook.run(FIGURE.replace("Picture(figure, 'a line of two')", "1 / 0")).error
     )
-    assert notebook.run("print(rcParams['lines.linewidth'])").output == "9.0\n"
+    assert (
+        notebook.run("from matplotlib import rcParams\nprint(rcParams['lines.linewidth'])").output == "9.0\n"
+    )
 
 
 # -------------------------------------------------------------------- a second start; it comes last
