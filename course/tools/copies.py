@@ -2,7 +2,8 @@
 
 A copy remembers in its metadata which version of the lesson it was made from. When the lesson has changed
 since, an update says so and leaves the copy alone; `course reset 04` makes a fresh one and keeps the old
-one beside it, as 04_collectives.2026-11-20-1530.ipynb.
+one beside it, as 04_collectives.2026-11-20-1530.ipynb. A copy of the second edition is another lesson: it is
+kept as 04_collectives.second-edition.ipynb, and the new lesson takes its place.
 
 The programs to take home are the learner's own: `my_course/code` starts with nothing but their data.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 from course.paths import MY_COURSE, NOTEBOOKS
 from course.tools.catalogue import Lesson, resolve
+from course.version import EDITION
 from mpi_classroom.errors import CourseError
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -38,10 +40,13 @@ class Update:
     kept: tuple[str, ...]
     outdated: tuple[str, ...]  # kept, and the lesson has changed since the copy was made
     unreadable: tuple[str, ...]  # kept, and no longer a notebook
+    aside: tuple[str, ...] = ()  # of the second edition, each beside the new lesson now
 
     def sentences(self) -> list[str]:
         """One line for everything the learner should know; empty when there is nothing."""
         lines = [f"Added to your copy: {', '.join(self.added)}."] if self.added else []
+        if self.aside:
+            lines.append(f"The lessons are new. Your copies of the second edition: {', '.join(self.aside)}.")
         for stem in self.outdated:
             lines.append(
                 f"{stem} has changed since your copy was made. Your copy stays as it is. "
@@ -66,7 +71,7 @@ def clean_copy(lesson: Lesson) -> str:
     except (ValueError, KeyError, TypeError) as error:
         raise CopyError(f"{lesson.path} is not a readable notebook ({error}); restore it with git") from None
     metadata = {name: value for name, value in notebook.get("metadata", {}).items() if name != "widgets"}
-    made_from = {"copy_of": lesson.stem, "version": _version(cells)}
+    made_from = {"copy_of": lesson.stem, "version": _version(cells), "edition": EDITION}
     metadata |= {"kernelspec": KERNEL, "course": made_from}
     copy = {
         "cells": cells,
@@ -78,8 +83,11 @@ def clean_copy(lesson: Lesson) -> str:
 
 
 def update_copies(source: Path = NOTEBOOKS, target: Path = MY_COURSE) -> Update:
-    """Add to `target` every lesson and data file of `source` that is missing there; overwrite nothing."""
-    found: dict[str, list[str]] = {"added": [], "kept": [], "outdated": [], "unreadable": []}
+    """Add to `target` every lesson and data file of `source` that is missing there; overwrite nothing.
+
+    A copy of the second edition that differs from today's lesson is put aside.
+    """
+    found: dict[str, list[str]] = {"added": [], "kept": [], "outdated": [], "unreadable": [], "aside": []}
     for lesson in resolve([], source):
         path, fresh = target / lesson.path.name, clean_copy(lesson)
         if not path.exists():
@@ -91,8 +99,14 @@ def update_copies(source: Path = NOTEBOOKS, target: Path = MY_COURSE) -> Update:
         except ValueError:
             copy = {}
             found["unreadable"].append(lesson.stem)
+        changed = copy.get("version") not in (None, _made_from(fresh)["version"])
+        if changed and "edition" not in copy:
+            aside = _aside(path, "second-edition")
+            _place(path, fresh, aside)
+            found["aside"].append(aside.name)
+            continue
         found["kept"].append(lesson.stem)
-        if copy.get("version") not in (None, _made_from(fresh)["version"]):
+        if changed:
             found["outdated"].append(lesson.stem)
     _add_data(source / DATA, target / DATA)
     return Update(**{name: tuple(names) for name, names in found.items()})
@@ -125,7 +139,7 @@ def reset_copies(
         path, fresh = target / lesson.path.name, clean_copy(lesson)
         aside = None
         if path.exists() and path.read_bytes() != fresh.encode():
-            aside = _aside(path, now or datetime.now())
+            aside = _aside(path, f"{now or datetime.now():%Y-%m-%d-%H%M}")
         _place(path, fresh, aside)
         done.append((path, aside))
     _add_data(source / DATA, target / DATA)
@@ -160,9 +174,8 @@ def _made_from(text: str) -> dict[str, Any]:
     return made_from if isinstance(made_from, dict) else {}
 
 
-def _aside(path: Path, now: datetime) -> Path:
-    """A free name beside `path` with the minute: 04_collectives.2026-11-20-1530.ipynb, then …-2.ipynb."""
-    label = f"{now:%Y-%m-%d-%H%M}"
+def _aside(path: Path, label: str) -> Path:
+    """A free name beside `path` with the label in it: 04_collectives.second-edition.ipynb, then …-2.ipynb."""
     names = (f"{path.stem}.{label}{f'-{number}' if number > 1 else ''}.ipynb" for number in count(1))
     return next(aside for name in names if not (aside := path.with_name(name)).exists())
 

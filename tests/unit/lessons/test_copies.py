@@ -6,6 +6,7 @@ from datetime import datetime
 import nbformat
 import pytest
 
+from course.tools.catalogue import find_lessons
 from course.tools.copies import CopyError, reset_copies, update_copies
 
 NOON = datetime(2026, 11, 20, 15, 30)
@@ -67,6 +68,12 @@ def test_an_update_adds_new_lessons_and_leaves_edited_ones_alone(source, target)
     assert update.sentences() == ["Added to your copy: 06_data_parallel_by_hand."]
 
 
+def test_new_outputs_do_not_make_a_copy_outdated(source, target):
+    update_copies(source, target)
+    write_lesson(source, "04_collectives", output="4 in 3.2 ms")
+    assert update_copies(source, target).outdated == ()
+
+
 def test_a_changed_lesson_is_announced_with_the_command_that_fetches_it(source, target):
     update_copies(source, target)
     old = (target / "04_collectives.ipynb").read_bytes()
@@ -76,6 +83,14 @@ def test_a_changed_lesson_is_announced_with_the_command_that_fetches_it(source, 
     assert update.outdated == ("04_collectives",)
     assert len(update.sentences()) == 1
     assert "course reset 04" in update.sentences()[0]
+
+
+def test_the_version_survives_a_save_by_the_editor(source, target):
+    update_copies(source, target)
+    mine = target / "04_collectives.ipynb"
+    nbformat.write(nbformat.read(mine, as_version=4), mine)
+    write_lesson(source, "04_collectives", code="changed = True")
+    assert update_copies(source, target).outdated == ("04_collectives",)
 
 
 def test_a_notebook_of_the_learner_under_a_lessons_name_is_left_in_peace(source, target):
@@ -124,6 +139,16 @@ def test_a_damaged_lesson_is_a_sentence_not_half_a_copy(source, target):
     assert (target / "04_collectives.ipynb").read_text() == "mine"
 
 
+def test_a_full_disk_leaves_no_half_copy(source, target):
+    target.mkdir()
+    lesson = find_lessons(source)[0]
+    partial = target / f".{lesson.path.name}.{os.getpid()}.part"
+    partial.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        update_copies(source, target)
+    assert list(target.iterdir()) == []
+
+
 def test_a_full_disk_during_a_reset_leaves_the_learners_work_where_it_was(source, target):
     update_copies(source, target)
     mine = target / "04_collectives.ipynb"
@@ -134,6 +159,49 @@ def test_a_full_disk_during_a_reset_leaves_the_learners_work_where_it_was(source
     assert [(path.name, path.read_text()) for path in target.iterdir()] == [
         ("04_collectives.ipynb", "my work")
     ]
+
+
+def of_the_second_edition(mine, work="my work"):
+    """Make the copy one that the second edition made, of another text, with a learner's work in it."""
+    copy = nbformat.read(mine, as_version=4)
+    del copy.metadata.course["edition"]
+    copy.metadata.course["version"] = "0123456789abcdef"
+    copy.cells[1].source = work
+    nbformat.write(copy, mine)
+    return mine.read_bytes()
+
+
+def test_a_copy_of_the_second_edition_is_kept_beside_the_new_lesson_and_told_once(source, target):
+    update_copies(source, target)
+    mine = target / "04_collectives.ipynb"
+    fresh, old = mine.read_bytes(), of_the_second_edition(mine)
+    assert update_copies(source, target).sentences() == [
+        "The lessons are new. Your copies of the second edition: 04_collectives.second-edition.ipynb."
+    ]
+    assert mine.read_bytes() == fresh
+    assert (target / "04_collectives.second-edition.ipynb").read_bytes() == old
+    assert update_copies(source, target).sentences() == []
+
+
+def test_nothing_that_was_kept_aside_is_overwritten(source, target):
+    update_copies(source, target)
+    for work in ("first", "second"):
+        of_the_second_edition(target / "04_collectives.ipynb", work)
+        update_copies(source, target)
+    names = ("04_collectives.second-edition.ipynb", "04_collectives.second-edition-2.ipynb")
+    kept = [nbformat.read(target / name, as_version=4).cells[1].source for name in names]
+    assert kept == ["first", "second"]
+
+
+def test_a_copy_of_a_lesson_that_no_edition_has_changed_stays_where_it_is(source, target):
+    update_copies(source, target)
+    mine = target / "04_collectives.ipynb"
+    copy = nbformat.read(mine, as_version=4)
+    del copy.metadata.course["edition"]
+    copy.cells[1].source = "my work"
+    nbformat.write(copy, mine)
+    assert update_copies(source, target).sentences() == []
+    assert "my work" in mine.read_text()
 
 
 def test_code_starts_with_the_data_and_without_programs(source, target):
@@ -148,3 +216,13 @@ def test_code_starts_with_the_data_and_without_programs(source, target):
     update_copies(source, target)
     reset_copies(["04"], source, target)
     assert mine.read_bytes() == b"my own"
+
+
+def test_a_full_disk_leaves_no_half_data(source, target):
+    (source / "code" / "data").mkdir(parents=True)
+    (source / "code" / "data" / "digits.npz").write_bytes(b"images")
+    (target / "code" / "data").mkdir(parents=True)
+    (target / "code" / "data" / f".digits.npz.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        update_copies(source, target)
+    assert list((target / "code" / "data").iterdir()) == []
