@@ -225,6 +225,16 @@ def test_axe_has_no_serious_finding_in_the_live_view(open_copy: OpenLesson, them
     assert found == {state: [] for state in found}
 
 
+def test_axe_finds_what_is_wrong_in_the_view_and_nothing_beside_it(chromium: Browser) -> None:
+    if AXE is None:
+        pytest.skip(REMEDY)
+    page = chromium.new_page()
+    page.set_content('<button></button><section class="ranks"><p style="color: #bbb">pale</p></section>')
+    (found,) = serious_findings(page, VIEW)
+    page.close()
+    assert found.startswith("color-contrast (serious)")
+
+
 def choose_theme(lesson: Lesson, theme: str) -> None:
     """Menu Settings → Theme, as a learner does; the theme stays for the lessons that are opened later."""
     lesson.page.get_by_role("menuitem", name="Settings", exact=True).click()

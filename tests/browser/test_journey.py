@@ -48,3 +48,12 @@ def test_the_learner_meets_every_exercise_question_and_prediction(lesson: Lesson
     assert sorted(met) == sorted(item.id for item in exercises_of(lesson.number))
     assert sum(map(len, guesses)) == len(predictions_of(lesson.number))
     assert core_of(code) >= 10, "there is a middle in which to restart"
+
+
+def test_progress_that_is_not_full_is_noticed() -> None:
+    said = (
+        "00 · Start here\n  ✓ 00.1   Right neighbour   passed, 2 tries\n  – 00.q1  quiz: x   not passed yet"
+    )
+    left = unfinished(said, ["00"])
+    assert "00.1" not in left and {"00.q1", "00.3", "00.p1"} <= set(left)
+    assert unfinished("  ✓ 00.p1   prediction: y   you said 1\n", ["00"])[-1] == "00.p1"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from playwright.sync_api import Browser, Page
 
@@ -85,6 +86,19 @@ def test_a_lesson_with_all_that_it_loads_is_light(lesson: Lesson, site: dict[Pat
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
+def test_a_lesson_keeps_its_pictures_with_their_words(lesson: Lesson, site: dict[Path, SitePage]) -> None:
+    cells = nbformat.read(lesson.path, as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    wanted = sum(output.get("data", {}).get("text/html", "").count("<img") for output in outputs)
+    found = [
+        tag
+        for tag in html_of(lesson, site).html.select(".cell_output img")
+        if len(str(tag.get("alt", ""))) > 40
+    ]
+    assert len(found) == wanted
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
 def test_a_lesson_has_its_questions_and_exercises_where_the_list_says(
     lesson: Lesson, site: dict[Path, SitePage]
 ) -> None:
@@ -95,6 +109,24 @@ def test_a_lesson_has_its_questions_and_exercises_where_the_list_says(
     groups = {str(tag["name"]) for tag in page.html.find_all("details") if tag.get("name")}
     asked = {name for name in groups if name.startswith(f"{lesson.number}.")}
     assert asked == {question.id for question in questions}
+
+
+def test_a_fault_is_found(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<html><title></title><h1>a</h1><h1>b</h1><p id=x></p><p id=x></p><img src=a.png>"
+        "<script src=https://example.org/a.js></script><a href=none.html></a><a href=#y></a></html>"
+    )
+    (tmp_path / "a.png").write_bytes(b"1234")
+    found = pages(tmp_path)
+    page = found[bad.resolve()]
+    assert len(faults(page)) == 6
+    assert broken_links(page, found) == [
+        "bad.html: none.html leads to no file",
+        "bad.html: #y leads to no place on that page",
+    ]
+    page.html.script.decompose()  # type: ignore[union-attr]
+    assert page.weight() == bad.stat().st_size + 4
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])

@@ -14,8 +14,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -32,7 +34,6 @@ import yaml
 
 from course.paths import ROOT
 from course.tools.pins import pins
-from tests.waiting import free_port, until
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 TOKEN = "a-token-that-only-this-test-knows"
@@ -90,6 +91,12 @@ cluster.stop()
 """
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def ask(address: str, method: str = "GET", token: str = TOKEN, body: object = None) -> tuple[int, Any]:
     """The status and the JSON of the hub's answer."""
     data = None if body is None else json.dumps(body).encode()
@@ -102,6 +109,14 @@ def ask(address: str, method: str = "GET", token: str = TOKEN, body: object = No
         return error.code, None
     except OSError:
         return 0, None
+
+
+def wait_for(condition, seconds: float = 120) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.5)
+    return found
 
 
 # -------------------------------------------------------------------- a host of its own
@@ -186,7 +201,7 @@ def running(
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         address = f"http://127.0.0.1:{port}"
-        until(lambda: process.poll() is not None or ask(f"{address}/hub/api/")[0] == 200, 120)
+        wait_for(lambda: process.poll() is not None or ask(f"{address}/hub/api/")[0] == 200)
         assert process.poll() is None, (folder / "log").read_text()
         yield SimpleNamespace(address=address, folder=folder)
     finally:
@@ -239,7 +254,7 @@ class Browser:
             status, where, text = self.get(f"/user/{learner}/lab")
             return text if status == 200 and f"/user/{learner}/lab" in where else ""
 
-        return str(until(page, 120))
+        return str(wait_for(page))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +311,7 @@ def test_a_class_is_rehearsed_and_who_is_not_on_its_list_stays_out(
         command = [sys.executable, "-m", "course.tools.rehearsal", str(tmp_path / "learners.txt"), "--hub"]
         ran = subprocess.run([*command, hub.address], capture_output=True, text=True, timeout=400)
         assert ran.returncode == 0 and "1 of 1 learners had four ranks" in ran.stdout, ran.stdout + ran.stderr
-        until(lambda: not processes_of_learners(), 60)
+        wait_for(lambda: not processes_of_learners(), 60)
         (tmp_path / "learners.txt").write_text("two\n")
         ran = subprocess.run([*command, hub.address], capture_output=True, text=True, timeout=400)
         assert ran.returncode == 1 and "0 of 1 learners had four ranks" in ran.stdout, ran.stdout + ran.stderr
@@ -341,4 +356,4 @@ def test_two_learners_have_ranks_and_copies_of_their_own(tmp_path: Path) -> None
             assert ask(f"{hub.address}/user/{other}/api/contents", token=token)[0] in (403, 404)
         for learner in LEARNERS:
             assert ask(f"{users}/{learner}/server", "DELETE")[0] in (202, 204)
-        until(lambda: not processes_of_learners(), 60)
+        wait_for(lambda: not processes_of_learners(), 60)

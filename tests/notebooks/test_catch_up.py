@@ -90,3 +90,24 @@ def catches_up_and_goes_on(id: str, folder: Path, cells: int | None = None) -> N
         for source, raises in islice(cells_from(id), cells):
             after = notebook.run(source, within=SECONDS)
             assert raises or after.error == "", f"{source}\n{after.text}"
+
+
+def test_catching_up_can_be_imported_and_every_failure_is_one_sentence(tmp_path: Path) -> None:
+    cells = [SETUP, "%%px\nx = 1 / (rank - 1)", "%%exercise 01.1\npass"]
+    content = [{"cell_type": "code", "source": [cell], "metadata": {}} for cell in cells]
+    (tmp_path / "01_broken.ipynb").write_text(json.dumps({"cells": content}))
+    broken = f"from pathlib import Path; catch_up('01.1', folder=Path({str(tmp_path)!r}))"
+    with open_notebook(IPP_NONINTERACTIVE="1") as notebook:
+        notebook.run("from mpi_classroom.catch_up import catch_up")
+        assert 'run the cell below "Setup"' in notebook.run('catch_up("01.1")').error
+        notebook.run(SETUP.replace("n=4", "n=2"))
+        notebook.run("%%px\nrank = __import__('mpi4py.MPI').MPI.COMM_WORLD.rank")
+        unknown = notebook.run('catch_up("01.9")').error.strip()
+        assert unknown.startswith("CatchUpError: there is no exercise '01.9'; lesson 01 has 01.1")
+        failed = notebook.run(broken)
+        assert failed.error.strip().startswith(
+            "CatchUpError: stopped at cell 2 of 01_broken: rank 1 raised ZeroDivisionError: division by zero."
+        )
+        assert "\n" not in failed.error.strip() and "Traceback" not in failed.text
+        notebook.run("cluster.stop()")
+        assert 'run the cell below "Setup"' in notebook.run('catch_up("01.1")').error

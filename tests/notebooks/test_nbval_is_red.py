@@ -4,13 +4,15 @@ Notebooks are written into a folder outside the project and checked by pytest in
 environment is marked, and so is that of all it starts: what is left afterwards is found by that mark.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,6 @@ from nbformat import NotebookNode
 
 from course.tools.parts import MORE
 from mpi_classroom import processes
-from tests.waiting import until
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(600)
@@ -121,6 +122,12 @@ WITH_CLUSTER: dict[str, list[NotebookNode]] = {
         AFTER,
     ],
 }
+OUTPUT_ONLY = ("changed_output", "lost_output", "new_output", "changed_image", "not_recorded")
+# What waits or dies does so before any output is compared: strict or lax is the same.
+STRICT_ONLY = (
+    *("cluster_does_not_start", "swallows_interrupt", "child_outlives_the_kernel"),
+    *("kernel_dies_with_ranks", "ranks_hang"),
+)
 HANG_WITHOUT_DEADLINE = [
     code(START, tags=IGNORED),
     code("%%px --timeout 1000\nimport time\ntime.sleep(1000)", tags=IGNORED),
@@ -184,14 +191,13 @@ def outcomes(report: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """All notebooks; those that start a cluster must be given more time for a cell."""
-    folder = tmp_path_factory.mktemp("strict")
+def check_all(folder: Path, mode: str, leave_out: tuple[str, ...] = ()) -> Session:
+    """Check all notebooks: those that start a cluster must be given more time for a cell."""
 
     def part(name: str, notebooks: dict[str, list[NotebookNode]], seconds: int) -> Session:
         (folder / name).mkdir()
-        return check(folder / name, notebooks, "--nbval", f"--nbval-cell-timeout={seconds}")
+        wanted = {name: cells for name, cells in notebooks.items() if name not in leave_out}
+        return check(folder / name, wanted, mode, f"--nbval-cell-timeout={seconds}")
 
     with ThreadPoolExecutor() as both:  # they wait more than they compute
         without, with_ = (
@@ -206,6 +212,18 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Session:
         one.left_by_notebook | two.left_by_notebook,
         one.left + two.left,
     )
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """All notebooks, outputs compared."""
+    return check_all(tmp_path_factory.mktemp("strict"), "--nbval")
+
+
+@pytest.fixture(scope="module")
+def lax(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """The notebooks in which more than an output is wrong, outputs not compared."""
+    return check_all(tmp_path_factory.mktemp("lax"), "--nbval-lax", leave_out=OUTPUT_ONLY + STRICT_ONLY)
 
 
 @pytest.fixture(scope="module")
@@ -227,15 +245,27 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Session:
 RED = [name for name in WITHOUT_CLUSTER | WITH_CLUSTER if not name.startswith("good")]
 
 
+MODES = ["strict", pytest.param("lax", marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("name", ["good", "good_ranks"])
-def test_a_good_notebook_is_green(strict: Session, name: str) -> None:
-    assert strict.cells[name] == ["passed"] * 3, strict.text
+@pytest.mark.parametrize("mode", MODES)
+def test_a_good_notebook_is_green(request: pytest.FixtureRequest, mode: str, name: str) -> None:
+    session: Session = request.getfixturevalue(mode)
+    assert session.cells[name] == ["passed"] * 3, session.text
 
 
 @pytest.mark.parametrize("name", RED)
 def test_a_broken_notebook_is_red_at_the_cell_that_is_broken(strict: Session, name: str) -> None:
     assert strict.code == 1
     assert strict.cells[name][:2] == ["passed", "failed"], strict.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RED if name not in OUTPUT_ONLY + STRICT_ONLY])
+def test_only_differing_outputs_are_forgiven_when_lax(lax: Session, name: str) -> None:
+    wanted = "passed" if name == "changed_on_rank_1" else "failed"
+    assert lax.cells[name][:2] == ["passed", wanted], lax.text
 
 
 @pytest.mark.parametrize("name", ["kernel_dies", "swallows_interrupt"])
@@ -260,9 +290,13 @@ def test_the_report_says_what_was_wrong(strict: Session, words: str) -> None:
     assert words in strict.text
 
 
-def test_no_notebook_leaves_a_process_behind(strict: Session) -> None:
-    assert strict.left_by_notebook == dict.fromkeys(WITHOUT_CLUSTER | WITH_CLUSTER, "[]")
-    assert strict.left == []
+@pytest.mark.parametrize("mode", MODES)
+def test_no_notebook_leaves_a_process_behind(request: pytest.FixtureRequest, mode: str) -> None:
+    session: Session = request.getfixturevalue(mode)
+    left_out = OUTPUT_ONLY + STRICT_ONLY if mode == "lax" else ()
+    assert set(session.left_by_notebook) == set(WITHOUT_CLUSTER | WITH_CLUSTER) - set(left_out)
+    assert set(session.left_by_notebook.values()) == {"[]"}, session.left_by_notebook
+    assert session.left == []
 
 
 @pytest.mark.slow
@@ -289,6 +323,49 @@ def test_the_core_of_a_lesson_can_be_run_alone(tmp_path: Path) -> None:
     assert session.code == 0 and session.left == []
 
 
+def test_a_cell_that_ignores_interrupts_is_one_sentence(tmp_path: Path) -> None:
+    swallow = "import time\nwhile True:\n    try: time.sleep(99)\n    except KeyboardInterrupt: pass"
+    notebooks = {"deaf": [AFTER, code(swallow, tags=IGNORED), AFTER]}
+    session = check(tmp_path, notebooks, "--nbval", "--nbval-cell-timeout=2")
+    assert session.cells == {"deaf": ["passed", "failed", "skipped"]}, session.text
+    assert "did not end within 2 s" in session.text and "Error" not in session.text
+    assert session.left_by_notebook == {"deaf": "[]"} and session.left == []
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("mute", "the kernel did not start: no such interpreter"),
+        ("nowhere", "the kernel did not start: No such kernel named nowhere"),
+    ],
+)
+def test_a_kernel_that_does_not_start_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, words: str
+) -> None:
+    spec = {
+        "argv": ["sh", "-c", "echo no such interpreter >&2; exit 1"],
+        "display_name": "x",
+        "language": "x",
+    }
+    (tmp_path / "kernels" / "mute").mkdir(parents=True)
+    (tmp_path / "kernels" / "mute" / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    session = check(tmp_path, {"one": [AFTER, AFTER]}, "--nbval", f"--nbval-kernel-name={kernel}")
+    assert session.cells == {"one": ["error", "error"]}, session.text
+    assert words in session.text and "Error" not in session.text
+    assert session.left == []
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [(["--nbval"], 180), (["--nbval-lax"], 180), (["--nbval", "--nbval-cell-timeout=7"], 7), ([], 2000)],
+)
+def test_a_cell_may_take_minutes_unless_the_command_line_says_otherwise(
+    pytester: pytest.Pytester, options: list[str], seconds: float
+) -> None:
+    assert pytester.parseconfig(*options).option.nbval_cell_timeout == seconds
+
+
 @dataclass(frozen=True)
 class Running:
     """A pytest session whose ranks are busy in a cell."""
@@ -313,9 +390,17 @@ def running(tmp_path: Path) -> Iterator[Running]:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background
     ) as process:
-        until(busy.exists)
+        wait_until(busy.exists)
         yield Running(process, mark)
         process.kill()
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {timeout:g} s in vain")
+        time.sleep(0.2)
 
 
 def test_an_interrupted_run_is_red_and_leaves_nothing(running: Running) -> None:
@@ -328,4 +413,4 @@ def test_an_interrupted_run_is_red_and_leaves_nothing(running: Running) -> None:
 def test_after_a_killed_run_nothing_is_left_either(running: Running) -> None:
     assert any("ipyparallel.engine" in psutil.Process(pid).cmdline() for pid in marked(running.mark))
     running.process.kill()
-    until(lambda: not marked(running.mark))
+    wait_until(lambda: not marked(running.mark))

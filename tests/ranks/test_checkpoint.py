@@ -200,7 +200,7 @@ def test_float32_masters_of_bfloat16_weights_are_kept(
     assert all(torch.equal(value, weights[name]) for name, value in full_weights(zero, model).items())
 
 
-@pytest.mark.parametrize("stage", [PLAIN, 2])
+@pytest.mark.parametrize("stage", STAGES)
 def test_without_the_optimizers_state_the_losses_are_others(
     comm: MPI.Intracomm,
     shared_folder: Path,
@@ -248,6 +248,26 @@ def test_state_that_is_kept_in_files_stays_there(comm: MPI.Intracomm, shared_fol
     assert [state["exp_avg"].data_ptr() for state in zero.optimizer.state.values()] == places
     losses = train(comm, model, zero, range(BREAK, STEPS))
     assert losses == pytest.approx(uninterrupted(comm, 2)[0], rel=1e-12)
+
+
+def test_a_parameter_without_dimensions_and_sgd(comm: MPI.Intracomm, shared_folder: Path) -> None:
+    """Its momentum has the shape of a count of steps."""
+    found = []
+    for steps in (3, 1):
+        scale = nn.ParameterDict(
+            {"scale": nn.Parameter(torch.tensor(2.0)), "shift": nn.Parameter(torch.ones(3))}
+        )
+        optimizer = torch.optim.SGD(scale.parameters(), lr=0.1, momentum=0.9)
+        if steps == 1:
+            load_training(comm, shared_folder, scale, optimizer)
+        for step in range(steps):
+            optimizer.zero_grad()
+            (scale["scale"] * scale["shift"].sum()).backward()
+            optimizer.step()
+            if steps == 3 and step == 1:
+                save_training(comm, shared_folder, scale, optimizer, step=2)
+        found.append({name: value.detach().clone() for name, value in scale.items()})
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 def test_the_learning_rate_is_the_one_at_the_break(comm: MPI.Intracomm, shared_folder: Path) -> None:
@@ -348,6 +368,14 @@ def test_another_model_or_optimizer_is_refused_by_all(comm: MPI.Intracomm, share
         match=r"SGD is not the optimizer that was saved: .* the checkpoint .*amsgrad.*betas",
     ):
         load_training(comm, shared_folder, model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_an_optimizer_of_other_tensors_is_refused(comm: MPI.Intracomm, shared_folder: Path) -> None:
+    """Its state would be lost without a word."""
+    model = Normed().double()
+    other = adamw([torch.zeros(3, requires_grad=True)])
+    with pytest.raises(CheckpointError, match="AdamW updates tensors that are no parameters"):
+        save_training(comm, shared_folder, model, other, step=1)
 
 
 def test_a_file_that_runs_code_is_not_run(comm: MPI.Intracomm, shared_folder: Path) -> None:

@@ -407,6 +407,8 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: scatter(comm, np.zeros(comm.size), np.zeros((2, 2))[:, 0])),
     ("not contiguous", lambda comm: gather(comm, np.zeros((2, 2))[:, 0], np.zeros(2 * comm.size))),
     ("is read-only", lambda comm: ring_allreduce(comm, frozen(np.zeros(3)))),
+    ("is read-only", lambda comm: recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
+    ("is read-only", lambda comm: ring_allgather(comm, np.zeros(1), frozen(np.zeros(comm.size)))),
     ("is read-only", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
     (r"out is \(9,\) float64 and must be", lambda comm: ring_reduce_scatter(comm, TEN, np.zeros(9))),
     (r"shard is \(3, 3\) float64 and must be", lambda comm: ring_allgather(comm, np.zeros((3, 3)), TEN)),
@@ -416,6 +418,7 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ),
     (r"int32 and must be", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), np.zeros(1, "i"))),
     ("root -1 is not one of", lambda comm: tree_broadcast(comm, TEN, -1)),
+    ("root 99 is not one of", lambda comm: scatter_allgather_broadcast(comm, TEN, 99)),
     ("root 99 is not one of", lambda comm: tree_reduce(comm, TEN, root=99)),
     ("root 99 is not one of", lambda comm: scatter(comm, TEN, TEN, 99)),
     ("root 99 is not one of", lambda comm: gather(comm, TEN, TEN, 99)),
@@ -428,7 +431,9 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: fast.ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
     ("is read-only", lambda comm: fast.recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
     ("is read-only", lambda comm: fast.ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
+    (r"out is \(9,\) float64 and must be", lambda comm: fast.ring_reduce_scatter(comm, TEN, np.zeros(9))),
     ("share memory", lambda comm: fast.ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
+    ("holds bool", lambda comm: fast.ring_allreduce(comm, np.array([True]))),
 ]
 
 
@@ -646,3 +651,8 @@ def test_a_mistake_is_told_from_the_truth(comm: MPI.Comm, mistake: Mistake) -> N
         pytest.skip(f"it is no mistake on {comm.size}")
     length = 7 if comm.size != 7 else 8
     assert not everywhere(comm, mistake.is_mpis(comm, mistake.variant, length, "float64"))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_ring_that_the_mistakes_are_made_of_is_right(comm: MPI.Comm, length: int) -> None:
+    assert allreduce_is_mpis(comm, right_ring, length, "float64")

@@ -140,6 +140,19 @@ def test_all_ranks_together_train_as_one_process_does(
     assert (ours.outputs - theirs.outputs).abs().max() < 1e-10
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", MNIST_MODELS)
+def test_in_single_precision_they_agree_to_rounding(comm: MPI.Intracomm, name: str, engine: str) -> None:
+    ours = together(comm, name, torch.float32, sgd, ENGINES[engine])
+    assert worst(comm, ours, one_process(name, torch.float32, sgd)) < 1e-5
+
+
+def test_some_rank_had_no_samples_at_all(comm: MPI.Intracomm) -> None:
+    shards = [comm.allgather(len(shard(comm, indices))) for indices in STEPS]
+    assert [sum(sizes) for sizes in shards] == [11, 3, 1]
+    assert shards[2] == [1, 0, 0, 0][: comm.size]
+
+
 # ---------------------------------------------------------------- known-wrong variants
 
 
@@ -214,6 +227,20 @@ def test_a_mistake_is_told_from_the_truth(comm: MPI.Intracomm, mistake: str) -> 
     variant = WRONG[mistake]
     theirs = one_process("mlp", torch.float64, variant.get("optimizers", sgd))
     assert worst(comm, together(comm, **variant), theirs) > 1e-4
+
+
+def test_averaging_weights_after_every_plain_sgd_step_is_right_when_shards_are_even(
+    comm: MPI.Intracomm,
+) -> None:
+    """Why the mistake above is so common: SGD is linear in the gradient, and nobody notices."""
+    model, alone = build("mlp", seed=0).double(), build("mlp", seed=0).double()
+    indices = np.arange(6 * comm.size)
+    for replica, mine in ((model, shard(comm, indices)), (alone, indices)):
+        step = make_step(replica, summed_cross_entropy, torch.optim.SGD(replica.parameters(), lr=0.1))
+        step(convert(image_batch(IMAGES, LABELS, mine, len(mine)), torch.float64))
+    average_weights(comm, model)
+    difference = flatten(list(model.parameters())) - flatten(list(alone.parameters()))
+    assert difference.abs().max() < 1e-12
 
 
 # ---------------------------------------------------------------- the phases one by one

@@ -57,6 +57,15 @@ def test_a_larger_threshold_fuses_more_tensors_into_fewer_messages(comm: MPI.Int
     assert names(2**20) == [[*fc3, *fc2, *fc1]]
 
 
+@pytest.mark.parametrize("limit", [1, FEW_BYTES, 2**30])
+def test_the_threshold_does_not_change_the_training(comm: MPI.Intracomm, limit: int) -> None:
+    def engine(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+        return GradientBuckets(comm, model, bucket_bytes=limit).wait
+
+    ours = together(comm, "cnn", synchronizers=engine)
+    assert worst(comm, ours, one_process("cnn", torch.float64, sgd)) < 1e-10
+
+
 # ---------------------------------------------------------------- order, and what is missing
 
 
@@ -203,6 +212,17 @@ def test_halves_are_added_as_numbers_not_as_integers(comm: MPI.Intracomm) -> Non
     fill(model, 10**comm.rank)
     buckets.wait()
     assert (gradients_of(model) == sum(10**rank for rank in range(comm.size))).all()
+
+
+def test_half_precision_overflows_and_bfloat16_forgets_small_parts(comm: MPI.Intracomm) -> None:
+    """Why sums stay in float32 unless someone asks."""
+    values = {torch.float16: (40000.0, float("inf")), torch.bfloat16: (256.0, 256.0)}
+    for dtype, (large, expected) in values.items():
+        model = Fork("left")
+        buckets = GradientBuckets(comm, model, wire_dtype=dtype)
+        fill(model, large if comm.rank == 0 or dtype == torch.float16 else 1.0 / comm.size)
+        buckets.wait()
+        assert (gradients_of(model) == (expected if comm.size > 1 else large)).all()
 
 
 # ---------------------------------------------------------------- known-wrong variants

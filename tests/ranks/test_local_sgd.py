@@ -187,6 +187,14 @@ def test_longer_periods_are_the_simulation_of_all_replicas(comm: MPI.Intracomm, 
     assert replicas_agree(comm, model)
 
 
+def test_a_longer_period_is_another_training(comm: MPI.Intracomm) -> None:
+    """The oracle above can fail."""
+    if comm.size == 1:
+        pytest.skip("one rank has nobody to drift away from")
+    model, _, _ = train(comm, period=3)
+    assert gap(comm, model, one_process("mlp", torch.float64, sgd).weights) > 1e-6
+
+
 def test_ranks_meet_once_per_period(comm: MPI.Intracomm) -> None:
     handed, model = Handed(comm), build("mlp", seed=0)
     local = LocalSGD(handed, model, summed_cross_entropy, sgd(model), period=2)

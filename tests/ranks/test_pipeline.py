@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
+from course_lib.parallel import pipeline
 from course_lib.parallel.gems import place_replicas, sum_replicas
 from course_lib.parallel.pipeline import (
     Neighbours,
@@ -34,17 +35,19 @@ from course_lib.theory.schedules import (
     gems_master,
     gpipe,
     interleaved_one_f_one_b,
+    naive,
     one_f_one_b,
     owners,
     peak_activations,
+    simulate,
 )
 from course_lib.training.kept import SavedBytes
 from course_lib.training.layers import Repeatable, Sleep, with_repeatable_dropout
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
-MICROBATCHES = [1, 3, 8]
-SCHEDULES = [gpipe, one_f_one_b]
+MICROBATCHES = [1, 2, 3, 4, 7, 8]
+SCHEDULES = [naive, gpipe, one_f_one_b]
 Run = Callable[..., StepResult]
 RUNS = {"plain": run_schedule, "fast": fast.run_schedule}
 plain_and_fast = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
@@ -244,6 +247,22 @@ def test_a_schedule_that_can_never_finish_is_refused_on_every_rank(comm: MPI.Int
         run(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
 
 
+def test_gradients_of_complex_activations_return_to_the_stages_before(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole = [nn.Linear(3, 3, dtype=torch.complex128) for _ in range(comm.size)]
+    inputs, targets = torch.randn(4, 3, dtype=torch.complex128), torch.zeros(4, dtype=torch.long)
+    copies = copy.deepcopy(whole)
+
+    def loss_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs.conj() * outputs).real.sum()
+
+    (loss_of(nn.Sequential(*copies)(inputs), targets) / 4).backward()
+    parts = split_batch(Batch(inputs, targets, 4), 2)
+    run_schedule(comm, one_f_one_b(comm.size, 2), {(0, comm.rank): whole[comm.rank]}, loss_of, parts)
+    ours, theirs = whole[comm.rank].weight.grad, copies[comm.rank].weight.grad
+    assert ours is not None and theirs is not None and torch.allclose(ours, theirs)
+
+
 def test_a_schedule_without_actions_is_refused(comm: MPI.Intracomm) -> None:
     nothing: Schedule = [[] for _ in range(comm.size)]
     with pytest.raises(ValueError, match=f"a schedule of {comm.size} ranks without an action does nothing"):
@@ -274,6 +293,15 @@ def test_more_tags_than_mpi_has_are_refused_on_every_rank(comm: MPI.Intracomm) -
     modules = {(2**31, comm.rank): nn.Identity()}
     with pytest.raises(ValueError, match=r"needs \d+ tags, MPI has \d+; use fewer micro-batches"):
         run_schedule(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
+
+
+def test_the_picture_of_the_file_is_1f1b() -> None:
+    slots = [["·"] * 6 for _ in range(3)]
+    for one in simulate(one_f_one_b(3, 4), 1, 1):
+        if one.end <= 6:
+            slots[one.rank][int(one.start)] = repr(one.action)
+    drawn = [line.split("…")[0].split() for line in str(pipeline.__doc__).splitlines() if "…" in line]
+    assert drawn == [["rank", str(rank), *actions] for rank, actions in enumerate(slots)]
 
 
 # ---------------------------------------------------------------- all sorts of layers
@@ -474,6 +502,11 @@ def test_a_parameter_of_two_stages_is_refused() -> None:
     with pytest.raises(ValueError, match="stages 0 and 1 would share the parameter"):
         split_layers(nn.Sequential(shared, nn.Tanh(), shared), 2, costs=[1, 1, 1])
     assert len(split_layers(nn.Sequential(shared, nn.Tanh(), shared), 1)) == 1
+
+
+def test_costs_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 costs do not fit 8 layers"):
+        split_layers(layers(), 2, costs=[1, 1])
 
 
 def test_operations_of_layers_are_counted_and_leave_no_trace() -> None:

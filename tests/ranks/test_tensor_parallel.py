@@ -444,6 +444,13 @@ def test_a_masked_word_costs_nothing_on_any_rank(comm: MPI.Intracomm) -> None:
     assert same(losses, nn.functional.cross_entropy(logits[0], targets[0], reduction="none")[None])
 
 
+def test_full_logits_are_refused(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        return
+    with pytest.raises(ValueError, match=f"of a vocabulary of {VOCABULARY}"):
+        vocabulary_cross_entropy(comm, numbers(3, 9, VOCABULARY), TOKENS[0][:, 1:], VOCABULARY)
+
+
 @pytest.mark.deadline(20)
 def test_logits_that_are_wrong_on_one_rank_are_refused_on_all(comm: MPI.Intracomm) -> None:
     """Not on that rank alone: the others would wait for it in an all-reduce."""
@@ -535,6 +542,15 @@ def test_a_sequence_norm_whose_gradients_are_not_summed_is_told_apart(comm: MPI.
     assert same(right.weight.grad, whole.weight.grad) and same(right.bias.grad, whole.bias.grad)
     told_apart = not same(wrong.weight.grad, whole.weight.grad)
     assert comm.allreduce(told_apart, op=MPI.LOR) == (comm.size > 1)
+
+
+def test_a_channel_layer_that_averages_is_told_apart(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole, x = nn.Conv2d(5, 7, 3).double(), numbers(2, 5, 9, 8)
+    parallel = RowConv(comm, whole)
+    y = parallel(shard_of(comm, x, 1))
+    assert same(y, whole(x))
+    assert same(y / comm.size, whole(x)) == (comm.size == 1)
 
 
 @pytest.mark.parametrize("layer", [ColumnLinear, RowLinear])

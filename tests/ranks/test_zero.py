@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
+from course.lessons.l11_zero_from_scratch.runs import held, held_bytes
 from course_lib.fast import zero as fast
 from course_lib.parallel.zero import Zero1, Zero2, offload_state
 from course_lib.parallel.zero3 import TiledLinear, Zero3
@@ -150,6 +151,51 @@ def test_the_norm_of_a_ranks_own_shards_is_a_wrong_norm(
     expected, _ = alone(0.3)
     found = full_weights(zero, model)
     assert max(float((found[name] - expected[name]).abs().max()) for name in found) > 1e-4
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_bytes_held_are_those_of_the_formula(comm: MPI.Intracomm, stage: int) -> None:
+    model = net()
+    zero = make(comm, model, stage)
+    train(comm, model, zero)
+    kept = {what: held_bytes(tensors) for what, tensors in held(zero).items()}
+    trainable = sum(p.numel() for p in net().parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in net().parameters() if not p.requires_grad)
+    full = {
+        "weights": 8 * (trainable + (frozen if stage == 3 else 0)),
+        "gradients": 8 * trainable,
+        "optimizer": 16 * trainable,
+    }
+    for what, first_sharded in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
+        if stage < first_sharded:
+            assert kept[what] == full[what]
+        else:
+            assert comm.allreduce(kept[what]) == full[what]  # every byte is on one rank
+    shares = comm.allgather(kept["optimizer"])
+    assert max(shares) - min(shares) <= 16 * len(zero.masters)  # one element of each bucket
+
+
+def memory(bucket: Any) -> int:
+    return bucket.weights.flat.untyped_storage().nbytes()
+
+
+def test_stage_3_gathers_at_most_one_layer(comm: MPI.Intracomm) -> None:
+    for prefetch, most in ((False, 1), (True, 2)):
+        model = net()
+        model.again = False
+        zero = make(comm, model, 3, prefetch=prefetch)
+        layers = [buckets for _, buckets in zero.layers[1:]]  # the first is the model, gathered throughout
+        seen: list[int] = []
+
+        def look(*_: Any, layers: Any = layers, seen: list[int] = seen) -> None:
+            seen.append(sum(any(memory(bucket) for bucket in buckets) for buckets in layers))
+
+        for block in model.blocks:
+            block.register_forward_pre_hook(look)
+            block.register_full_backward_pre_hook(look)
+        train(comm, model, zero)
+        assert max(seen) == most
+        assert not any(memory(bucket) for bucket in zero.buckets)
 
 
 @pytest.mark.parametrize("stage", STAGES)

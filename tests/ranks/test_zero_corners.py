@@ -1,7 +1,7 @@
 """ZeRO with models that are partly frozen, of several dtypes, or not reached by backward; loss scaling."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ from torch.utils.checkpoint import checkpoint
 
 from course_lib.fast import zero as fast
 from course_lib.parallel.zero import Zero0, Zero1, Zero2, offload_state
-from course_lib.parallel.zero3 import Zero3
+from course_lib.parallel.zero3 import TiledLinear, Zero3
 from course_lib.parallel.zero_shards import LossScaler
 
 STAGES: list[Any] = [Zero0, Zero1, Zero2, Zero3]
 WIDTH = 5
-Losses = Callable[[Any], Iterable[torch.Tensor]]  # of a model, one per backward pass
 
 
 def sgd(parameters: Any) -> SGD:
@@ -33,7 +32,7 @@ def weights_of(zero: Any, model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
-def alone(model: nn.Module, losses: Losses, steps: int = 2) -> nn.Module:
+def alone(model: nn.Module, losses: Callable[[nn.Module], list[torch.Tensor]], steps: int = 2) -> nn.Module:
     """A copy of `model` after `steps` steps in one process; a step is one backward pass per loss."""
     model = copy.deepcopy(model)
     optimizer = sgd([p for p in model.parameters() if p.requires_grad])
@@ -43,15 +42,6 @@ def alone(model: nn.Module, losses: Losses, steps: int = 2) -> nn.Module:
         optimizer.step()
         optimizer.zero_grad()
     return model
-
-
-def train(comm: MPI.Intracomm, zero: Any, model: nn.Module, losses: Losses) -> None:
-    """The two steps of `alone` on ranks that all have the whole batch."""
-    for _ in range(2):
-        for loss in losses(model):
-            (loss / comm.size).backward()
-        zero.step()
-        zero.zero_grad()
 
 
 def check_weights(zero: Any, model: nn.Module, expected: nn.Module, atol: float = 1e-12) -> None:
@@ -122,7 +112,10 @@ def test_partly_frozen_layers_with_activation_checkpointing(comm: MPI.Intracomm,
 
     expected = alone(layers, losses)
     zero = Zero3(comm, layers, sgd, layers=layers)
-    train(comm, zero, layers, losses)
+    for _ in range(2):
+        (losses(layers)[0] / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
     check_weights(zero, layers, expected)
 
 
@@ -149,7 +142,10 @@ def test_a_frozen_layer_stays_until_all_its_inputs_are_reached(comm: MPI.Intraco
 
     expected = alone(model, losses)
     zero = Zero3(comm, model, sgd, layers=model)
-    train(comm, zero, model, losses)
+    for _ in range(2):
+        (losses(model)[0] / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
     check_weights(zero, model, expected)
 
 
@@ -186,7 +182,11 @@ def test_several_passes_that_do_not_reach_a_parameter(comm: MPI.Intracomm, stage
 
     expected = alone(model, losses)
     zero = stage(comm, model, sgd, **({} if stage is Zero3 else {"bucket_bytes": 250}))
-    train(comm, zero, model, losses)
+    for _ in range(2):
+        for loss in losses(model):
+            (loss / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
     check_weights(zero, model, expected)
 
 
@@ -272,20 +272,24 @@ def test_passes_of_a_step_that_reach_different_parameters(
     model = nn.ModuleList(Branches() for _ in range(3)).double()
     x = torch.randn(2, WIDTH, dtype=torch.float64)
 
-    def losses(model: Any) -> Iterator[torch.Tensor]:
-        for both in passes:
-            y = x
-            for layer in model:
-                y = layer(y, both=both)
-            yield y.square().sum()
+    def loss(model: Any, *, both: bool) -> torch.Tensor:
+        y = x
+        for layer in model:
+            y = layer(y, both=both)
+        return y.square().sum()
 
-    def made_first(model: Any) -> list[torch.Tensor]:
-        return list(losses(model))
-
-    expected = alone(model, losses)
+    expected = alone(model, lambda model: [loss(model, both=both) for both in passes])
     in_layers = stage in (Zero3, fast.Zero3)
     zero = stage(comm, model, sgd, **({"layers": model} if in_layers else {"bucket_bytes": 250}))
-    train(comm, zero, model, made_first if forwards_first else losses)
+    for _ in range(2):
+        if forwards_first:
+            for each in [loss(model, both=both) for both in passes]:
+                (each / comm.size).backward()
+        else:
+            for both in passes:
+                (loss(model, both=both) / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
     check_weights(zero, model, expected)
 
 
@@ -350,6 +354,16 @@ def test_all_replicas_start_equal(comm: MPI.Intracomm, stage: Any) -> None:
     for tensor in tensors:
         found = comm.allgather(tensor.tolist())
         assert found == found[:1] * comm.size
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_tiles_are_frozen_as_the_layer_is(comm: MPI.Intracomm, *, frozen: bool) -> None:
+    del comm
+    linear = nn.Linear(4, 6)
+    linear.weight.requires_grad_(not frozen)
+    for tile in TiledLinear(linear, 2).tiles:
+        assert tile.weight.requires_grad is not frozen
+        assert tile.bias.requires_grad
 
 
 # ------------------------------------------------------------------ all weights of stage 3, for a while

@@ -5,7 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from course_lib.data.cifar10 import find, known_batches, load_cifar10
+from course_lib.data.cifar10 import find, from_pickle, known_batches, load_cifar10, sorted_sha256
+from course_lib.data.packed import has_digest, read_within
+from course_lib.data.storage import DataError
 from course_lib.training.loop import CIFAR_DEVIATION, CIFAR_MEAN
 
 pytestmark = [
@@ -83,3 +85,37 @@ def test_the_first_images_are_the_known_ones(cifar):
         "automobile",
     ]
     assert cifar.train_images[0, :, 0, 0].tolist() == [59, 62, 63]
+
+
+def test_a_few_images_are_the_first_of_all(source, cifar):
+    few = load_cifar10(train=500, test=100)
+    np.testing.assert_array_equal(few.train_images, cifar.train_images[:500])
+    np.testing.assert_array_equal(few.test_labels, cifar.test_labels[:100])
+
+
+def test_a_real_file_with_one_changed_pixel_is_refused(source, tmp_path):
+    if not source.path.is_dir() or source.version.suffix:
+        pytest.skip("not the files of the Python version")
+    for batch in known_batches()[0]:
+        os.symlink(source.file(batch), tmp_path / source.file(batch).name)
+    first = known_batches()[0][0]
+    path = tmp_path / source.file(first).name
+    content = bytearray(read_within(path, 40_000_000, ""))
+    assert has_digest(bytes(content), first.digests)
+    rows = from_pickle(bytes(content))
+    assert rows.shape == (10_000, 3073) and sorted_sha256(rows) == first.rows_sha256
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    (tmp_path / "data_batch_1").write_bytes(content)
+    with pytest.raises(DataError, match=r"data_batch_1 is not opened: a pickle can run any code"):
+        load_cifar10(tmp_path, train=1)
+
+
+def test_the_binary_version_of_the_same_images_is_known_too(source, tmp_path):
+    if not source.path.is_dir() or source.version.suffix:
+        pytest.skip("not the files of the Python version")
+    for batch in known_batches()[0]:
+        content = read_within(source.file(batch), 40_000_000, "")
+        (tmp_path / f"{batch.name}.bin").write_bytes(from_pickle(content).tobytes())
+    data = load_cifar10(tmp_path, train=10, test=10)
+    assert data.real and data.source.startswith("CIFAR-10 (10 + 10 images) from")

@@ -12,14 +12,17 @@ from benchmarks import harness, several_machines
 from benchmarks.parts.limited_link import LimitedLink
 from benchmarks.several_machines import (
     FITTED_SIZES,
+    IN_TURN,
     MODEL,
     PREDICTED_RATES,
     PREDICTED_SIZES,
     RATES,
+    SENT,
     Inside,
     message_row,
     prediction_rows,
     predictions,
+    race_rows,
     worst,
 )
 from course.paths import ROOT
@@ -36,6 +39,40 @@ def inside(trees: Hockney = Hockney(0, 0), machine: Hockney = Hockney(0, 0)) -> 
 
 
 NOTHING = inside()
+
+
+def test_ours_stand_beside_mpi_in_milliseconds_and_in_bytes_that_left_a_node():
+    seconds = {
+        str(size): {
+            "fast": (1.0, 0.1),
+            "plain": (2.0, 0),
+            "ring": (4.0, 0),
+            "MPI": (3.0, 0.2),
+            IN_TURN: (6.0, 0),
+        }
+        for size in (1024, 2048)
+    }
+    sent = {
+        size: {name: (1000.0 * took, 0.0) for name, (took, _) in each.items()}
+        for size, each in seconds.items()
+    }
+    rows = race_rows(LAB, "flat", seconds, sent)
+    fast = [row for row in rows if "fast" in row.case]
+    assert [(row.case, row.peer_name, row.unit, row.ratio) for row in fast] == [
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB", "flat", "ms", 3.0),
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB", "flat, ranks placed in turn", "ms", 6.0),
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 2 KiB", "flat", "ms", 3.0),
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 2 KiB", "flat, ranks placed in turn", "ms", 6.0),
+        (f"2 × 2, 250 Mbit/s: {SENT}all-reduce, hierarchical, fast, 2 KiB", "flat", "bytes", 3.0),
+        (
+            f"2 × 2, 250 Mbit/s: {SENT}all-reduce, hierarchical, fast, 2 KiB",
+            "flat, ranks placed in turn",
+            "bytes",
+            6.0,
+        ),
+    ]
+    assert fast[0].ours == pytest.approx(1000) and fast[0].ours_spread == pytest.approx(100)
+    assert len(rows) == 12 and {row.ranks for row in rows} == {4}
 
 
 def test_the_hierarchy_sends_the_array_over_the_link_and_the_ring_half_as_much_again():

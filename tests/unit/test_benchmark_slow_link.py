@@ -1,5 +1,6 @@
 """The rows of `benchmarks/slow_link_training.py`, and (slow) its contenders on two ranks of this machine."""
 
+import numpy as np
 import pytest
 
 from benchmarks.harness import on_ranks
@@ -8,6 +9,8 @@ from benchmarks.slow_link_training import (
     PLAIN,
     Run,
     goal_of,
+    merged,
+    pieces,
     race,
     rows_of,
 )
@@ -36,6 +39,12 @@ def test_a_remedy_is_held_to_the_accuracy_that_ddp_ends_with() -> None:
     assert (rows[2].ours, rows[2].peer) == pytest.approx((0.4, 2.0))
     assert rows[3].ratio == pytest.approx(5)
     assert {(row.ranks, row.peer_name) for row in rows} == {(2, PLAIN)}
+
+
+def test_batches_are_merged_in_order() -> None:
+    assert pieces("abcde", 2) == ["ab", "cd", "e"]
+    (first, last) = merged([np.arange(2), np.arange(2, 5), np.arange(5, 6)], 2)
+    assert (first.tolist(), last.tolist()) == ([0, 1, 2, 3, 4], [5])
 
 
 @pytest.mark.slow

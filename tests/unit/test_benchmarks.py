@@ -9,19 +9,9 @@ import pytest
 from mpi4py import MPI
 
 from benchmarks import harness, torch_mpi, torch_mpi_races
-from benchmarks.harness import Row, Timing, on_ranks, row
+from benchmarks.harness import Row, Timing, on_ranks, row, time_alternately
 from course.paths import ROOT
 
-RARELY = (
-    "allreduce",
-    "deepspeed",
-    "deepspeed_cifar",
-    "pipeline",
-    "spatial",
-    "synthetic",
-    "tensor_parallel",
-    "zero",
-)
 KEYS = {"case", "ranks", "ours", "peer", "peer_name", "ratio", "unit", "better"}
 
 
@@ -44,6 +34,22 @@ def test_a_ratio_above_one_means_ours_is_better_whatever_the_unit():
         "lower",
         "higher",
     )
+
+
+def test_contenders_take_turns_after_a_warm_up():
+    calls: list[str] = []
+    timings = time_alternately(
+        MPI.COMM_SELF,
+        {"ours": lambda: calls.append("ours"), "peer": lambda: calls.append("peer")},
+        repetitions=3,
+    )
+    assert calls == ["ours", "peer"] * 4
+    assert set(timings) == {"ours", "peer"}
+
+
+def test_a_timing_is_the_median_and_the_spread():
+    assert Timing.of([5.0, 1.0, 2.0]) == Timing(2.0, 4.0)
+    assert Timing(2.0, 4.0).times(10) == Timing(20.0, 40.0)
 
 
 def test_on_ranks_returns_what_rank_zero_returned():
@@ -86,7 +92,10 @@ def test_the_pi_benchmark_prints_json_alone_on_standard_output():
     "name",
     [
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("classroom", "data_parallel")),
-        *(pytest.param(name, marks=pytest.mark.release) for name in RARELY),
+        *(
+            pytest.param(name, marks=pytest.mark.release)
+            for name in ("pipeline", "spatial", "synthetic", "zero")
+        ),
     ],
 )
 def test_a_benchmark_runs_and_prints_json_alone_on_standard_output(name: str) -> None:

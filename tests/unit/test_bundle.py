@@ -63,6 +63,10 @@ def test_the_installer_reads_on_old_pythons_and_imports_the_standard_library_alo
     assert names <= sys.stdlib_module_names
 
 
+def test_the_target_of_this_system_and_python_is_found() -> None:
+    assert install.find_target(TARGETS, "linux-x86_64", "3.12", GLIBC) == TARGETS[1]
+
+
 @pytest.mark.parametrize(
     ("system", "python", "libc", "sentence"),
     [
@@ -78,13 +82,24 @@ def test_the_installer_reads_on_old_pythons_and_imports_the_standard_library_alo
             GLIBC,
             r"is for linux-x86_64, and this machine is linux-aarch64\. Ask for .*",
         ),
+        ("macos-x86_64", "3.11", GLIBC, r"no files for Macs with Intel processors"),
         ("windows-x86_64", "3.11", GLIBC, r"inside WSL2"),
         ("linux-x86_64", "3.11", ("glibc", "2.17"), r"glibc 2\.28 or newer, and this one has glibc 2\.17"),
+        ("linux-x86_64", "3.11", ("", ""), r"and this one has another C library"),
     ],
 )
 def test_a_wrong_machine_is_one_sentence(system: str, python: str, libc: tuple, sentence: str) -> None:
     with pytest.raises(Trouble, match=sentence):
         install.find_target(TARGETS, system, python, libc)
+
+
+def test_a_python_that_fits_is_named_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == "python3.12" else None)
+    assert re.fullmatch(
+        r"Start it again: python3\.12 /.*/install\.py", install.other_python(["3.11", "3.12"])
+    )
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert install.other_python(["3.11"]).startswith("Install one of them")
 
 
 def test_a_folder_that_cannot_be_used_is_one_sentence(
@@ -114,11 +129,13 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(
             lambda path: path.write_bytes(b"two" * 1000),
             "wheels/one.whl is missing or damaged",
         ),
+        ("wheels/one.whl", Path.unlink, "wheels/one.whl is missing or damaged"),
         (
             "course.zip",
             lambda path: path.write_bytes(path.read_bytes()[:-1]),
             "course.zip is missing or damaged",
         ),
+        ("bundle.json", lambda path: path.write_text("{"), "bundle.json is missing or damaged"),
         ("sha256.txt", Path.unlink, "sha256.txt is missing or damaged"),
         (
             "sha256.txt",
@@ -137,6 +154,10 @@ def test_a_damaged_file_is_named_before_anything_is_installed(
     assert start(bundle, "--check")[0] == 1
 
 
+def test_all_files_can_be_checked_without_installing(bundle: Path) -> None:
+    assert start(bundle, "--check") == (0, "All 4 files are as they were written.\n")
+
+
 def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, monkeypatch) -> None:
     folder, installed = tmp_path / "new", []
 
@@ -153,6 +174,21 @@ def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, mo
     (folder / ".venv" / ".ready").write_text("what an older lock was")
     install.install(bundle, folder)
     assert len(installed) == 2 and (folder / "my_course" / "mine.ipynb").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("log", "sentence"),
+    [
+        ("x\nERROR: Could not install: [Errno 28] No space left on device: 'x'\n", "the disk is full; free"),
+        (
+            "a\nERROR: one\nERROR: No matching distribution found for torch\n",
+            "No matching distribution found",
+        ),
+        ("", "it said nothing"),
+    ],
+)
+def test_the_reason_is_taken_from_what_pip_printed(log: str, sentence: str) -> None:
+    assert install.reason(log).startswith(sentence)
 
 
 def test_a_command_that_fails_names_the_log(tmp_path: Path) -> None:
@@ -178,6 +214,11 @@ def test_what_the_course_reads_is_in_the_bundle_and_in_the_image() -> None:
     assert image | {"Makefile"} == set(make.COURSE_FILES)
 
 
+def test_the_data_of_the_programs_to_take_home_is_in_the_bundle() -> None:
+    packed = {path.relative_to(ROOT).as_posix() for path in make.course_files()}
+    assert {"notebooks/code/06_by_hand.py", "notebooks/code/data/digits.npz"} <= packed
+
+
 def test_what_was_made_or_downloaded_here_stays_here(tmp_path: Path) -> None:
     for name in ("README.md", "data/README.md", "data/mnist/x.gz", "data/cache/x", "course/a.py", ".git/x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -186,6 +227,19 @@ def test_what_was_made_or_downloaded_here_stays_here(tmp_path: Path) -> None:
     (tmp_path / "course" / "__pycache__" / "a.pyc").touch()
     found = [path.relative_to(tmp_path).as_posix() for path in make.course_files(tmp_path)]
     assert found == ["README.md", "course/a.py", "data/README.md"]
+
+
+def test_programs_stay_programs_in_the_zip(tmp_path: Path) -> None:
+    (tmp_path / "course").mkdir()
+    for name, mode in (("run.sh", 0o755), ("text", 0o644)):
+        (tmp_path / "course" / name).write_text("12345")
+        (tmp_path / "course" / name).chmod(mode)
+    assert make.pack_course(tmp_path / "course.zip", tmp_path) == 10
+    install.unpack(tmp_path / "course.zip", tmp_path / "new")
+    assert [os.access(tmp_path / "new/course" / name, os.X_OK) for name in ("run.sh", "text")] == [
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("system", make.SYSTEMS)
@@ -200,6 +254,12 @@ def test_each_target_gets_the_pins_of_the_lock_that_hold_there(system: str, pyth
     if (system, python) == (install.this_platform(), install.this_python()):
         learners = install.requirements(LOCK.read_text())[2]
         assert names == {name: pin for name, pin in pins(learners).items() if name != "torch"}
+
+
+def test_no_wheel_asks_for_a_newer_linux_than_pytorch_does() -> None:
+    found = make.tags("linux-aarch64")
+    assert found[0] == "manylinux_2_28_aarch64" and "manylinux2014_aarch64" in found
+    assert make.tags("macos-arm64") == ["macosx_14_0_arm64"]
 
 
 def test_a_build_of_pytorch_for_an_accelerator_is_refused(tmp_path: Path) -> None:

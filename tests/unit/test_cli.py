@@ -3,8 +3,10 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import nbformat
 import psutil
@@ -13,9 +15,10 @@ from typer.testing import CliRunner
 
 from course import doctor, paths
 from course.tools import cli, jupyter
+from course_lib.data import mnist
+from course_lib.data.storage import DataError
 from mpi_classroom import leftovers, processes
 from mpi_classroom.check import Check
-from tests.waiting import until
 
 # The same command on the lessons of a test.
 PROGRAM = """
@@ -61,10 +64,18 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return result
+
+
 def kernel_of(home):
     """The pid of the kernel, once the slow cell runs."""
     started = home / "notebooks" / "started"
-    return int(until(lambda: started.exists() and started.read_text()))
+    return int(wait_for(lambda: started.exists() and started.read_text()))
 
 
 def alive(pid):
@@ -99,6 +110,21 @@ def test_run_continues_after_a_failure_and_ends_with_a_table(home):
     assert "\x1b" not in result.output  # not a terminal: calm lines
 
 
+def test_run_of_chosen_lessons_succeeds_when_they_do(home):
+    write_lesson(home, "00_start_here", "1/0")
+    write_lesson(home, "01_mpi_basics", "x = 1")
+    result = course("run", "1")
+    assert (result.exit_code, "1 lesson ran" in result.output) == (0, True)
+    assert not (home / "build" / "00_start_here.ipynb").exists()
+
+
+def test_run_of_an_unknown_lesson_is_one_sentence(home):
+    write_lesson(home, "01_mpi_basics", "x = 1")
+    result = course("run", "17")
+    assert result.exit_code == 1
+    assert result.output.strip() == 'course: there is no lesson "17"; there are 01_mpi_basics'
+
+
 def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     write_lesson(home, "00_start_here", "x = 1")
     write_lesson(home, "01_mpi_basics", "x = 1", SLOW)
@@ -112,6 +138,16 @@ def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     assert "Traceback" not in output
     assert not alive(kernel)
     assert marked_by(run.pid) == []
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_kernel(home):
+    write_lesson(home, "01_mpi_basics", SLOW)
+    run = start_course(home, "run")
+    kernel = kernel_of(home)
+    run.kill()
+    run.wait()
+    wait_for(lambda: not alive(kernel))  # the kernel sees that its parent is gone
 
 
 def test_clean_ends_what_a_killed_run_left_when_it_cannot_end_itself(home):
@@ -129,6 +165,16 @@ def test_clean_ends_what_a_killed_run_left_when_it_cannot_end_itself(home):
     assert marked_by(run.pid) == []
     assert not any(alive(pid) for pid in engines[0].pids)
     assert not engines[0].folder.exists()
+
+
+def test_clean_leaves_a_living_run_alone(home):
+    write_lesson(home, "01_mpi_basics", SLOW)
+    run = start_course(home, "run")
+    kernel = kernel_of(home)
+    assert "01_mpi_basics" not in course("clean").output
+    assert alive(kernel)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
 
 
 def test_clean_ends_a_run_whose_make_was_killed(home):
@@ -176,6 +222,17 @@ def test_lab_opens_the_first_lesson_of_the_learners_copy(home, monkeypatch):
     assert "MAKELEVEL" not in environment
 
 
+def test_lab_says_when_its_port_is_in_use(home, monkeypatch):
+    write_lesson(home, "00_start_here", "x = 1")
+    monkeypatch.setattr(os, "execve", lambda *arguments: None)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"Port {port} is in use" in course("lab", "--port", port).output
+    assert "in use" not in course("lab", "--port", port).output
+
+
 # ------------------------------------------------------------------ doctor and the rest
 
 
@@ -194,6 +251,22 @@ def test_doctor_shows_the_remedy_of_what_is_red(two_checks):
     assert result.exit_code == 1
     assert "FIX  memory" in result.output
     assert "→ close programs" in result.output
+
+
+def test_fetch_says_where_the_data_is_or_why_it_is_not(monkeypatch):
+    monkeypatch.setattr(mnist, "fetch_mnist", lambda: "MNIST is in data/mnist: 4 files, 11.6 MB.")
+    result = course("fetch")
+    assert (result.exit_code, result.output) == (0, "MNIST is in data/mnist: 4 files, 11.6 MB.\n")
+
+    def fail():
+        raise DataError("no mirror of MNIST could be reached; try again later")
+
+    monkeypatch.setattr(mnist, "fetch_mnist", fail)
+    result = course("fetch")
+    assert (result.exit_code, result.output) == (
+        1,
+        "course: no mirror of MNIST could be reached; try again later\n",
+    )
 
 
 def test_the_command_starts_without_the_heavy_packages():

@@ -1,12 +1,15 @@
 """The checks of the course: packages, data, torch.distributed, DeepSpeed; every check is made to fail."""
 
+import json
 import re
+import sys
 from collections import namedtuple
 
 import pytest
 
 from course import doctor, doctor_jobs
 from course_lib.data import mnist
+from mpi_classroom.check import Check
 
 
 def red(check):
@@ -45,6 +48,13 @@ def test_the_real_pins_name_every_package_that_is_needed():
     assert all(re.search(rf"^(?:# )?{name}==", pins, re.MULTILINE) for name in doctor._required())
 
 
+def test_the_course_may_be_read_only_where_data_and_results_are_not(monkeypatch):
+    monkeypatch.setattr(doctor.machine.os, "access", lambda folder, mode: folder != doctor.ROOT)
+    monkeypatch.setattr(doctor.machine.shutil, "disk_usage", lambda folder: Usage(100 << 30))
+    assert doctor.check_disk().ok
+
+
+Usage = namedtuple("Usage", "free")
 Job = namedtuple("Job", "returncode stdout stderr")
 
 
@@ -53,6 +63,15 @@ def test_a_damaged_data_set_is_red(monkeypatch, tmp_path):
         (tmp_path / file.name).write_bytes(b"half a file")
     monkeypatch.setenv("COURSE_DATA", str(tmp_path))
     assert red(doctor.check_data())
+
+
+def test_the_report_carries_what_a_bug_report_needs():
+    found = doctor.report([Check("Python", True, "3.11", "unused"), Check("memory", False, "1 GiB", "close")])
+    assert found["ok"] is False
+    assert set(found) == {"course", "system", "python", "ok", "checks"}
+    assert found["checks"][0] == {"name": "Python", "ok": True, "detail": "3.11"}
+    assert found["python"] == sys.version.split()[0]
+    json.dumps(found)
 
 
 @pytest.mark.slow

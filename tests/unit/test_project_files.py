@@ -1,5 +1,7 @@
 """The files that say what the project is, and the doors to it: they agree with each other and the lock."""
 
+import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -59,6 +61,17 @@ def test_the_list_of_lessons_has_every_notebook_with_its_minutes() -> None:
     assert {number: minutes for number, _, minutes in rows} == expected
 
 
+def test_the_readme_is_short_and_its_map_adds_up_the_minutes_of_all_lessons() -> None:
+    text, minutes = read("README.md"), lesson_minutes()
+    assert len(text.split()) <= 600
+    parts = re.findall(r"\| (\d\d)–(\d\d) \|", text)
+    assert [n for a, b in parts for n in range(int(a), int(b) + 1)] == list(range(len(minutes)))
+    for a, b in parts:
+        lessons = [minutes[number] for number in minutes if a <= number <= b]
+        core, more = sum(each[0] for each in lessons), sum(sum(each[1:]) for each in lessons)
+        assert f"| {a}–{b} | {core} + {more} |" in text
+
+
 @pytest.mark.parametrize("fact", FACTS)
 def test_pages_agree_on_a_number(fact: str) -> None:
     found = [
@@ -71,6 +84,20 @@ def test_pages_agree_on_a_number(fact: str) -> None:
 def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
     folder = (ROOT / page).parent
     assert [link for link in LINK.findall(read(page)) if not (folder / link).exists()] == []
+
+
+def test_a_workspace_in_the_cloud_is_set_up_by_make() -> None:
+    container = json.loads(read(".devcontainer/devcontainer.json"))
+    assert container["onCreateCommand"] == "make setup"
+    assert "--shm-size=1g" in container["runArgs"] and 8888 in container["forwardPorts"]
+    start = container["postStartCommand"]
+    assert os.access(ROOT / start, os.X_OK) and container["postAttachCommand"] == f"{start} address"
+    assert not any("jupyter" in each for each in container["customizations"]["vscode"]["extensions"]), (
+        "it would open notebooks/, not the learner's copy"
+    )
+    dockerfile = read(".devcontainer/Dockerfile")
+    assert re.search(r"^FROM python:3\.1[1-4]-", dockerfile, re.MULTILINE)
+    assert f"--uid 1000 --create-home --shell /bin/bash {container['remoteUser']}" in dockerfile
 
 
 @pytest.mark.parametrize(("lock", "wanted"), HUBS.items(), ids=["6", "5"])
@@ -125,3 +152,8 @@ def test_a_hub_says_who_may_log_in_and_only_where_passwords_are_the_hosts(name: 
     found = settings(ROOT / "docs" / "hub" / name)
     assert found.PAMAuthenticator.allow_all is True
     assert not found.Authenticator.__dict__, "with another authenticator it would admit strangers"
+
+
+def test_a_hubs_container_does_not_inherit_a_health_check_that_asks_at_another_address() -> None:
+    assert "http://127.0.0.1:8888/api'" in read("Dockerfile")
+    assert "\nHEALTHCHECK NONE\n" in read("docs/hub/Dockerfile")

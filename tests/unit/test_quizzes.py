@@ -8,6 +8,7 @@ import pytest
 from course.tools import quizzes
 from course.tools.catalogue import find_lessons
 from course.tools.quizzes import of_tests, write_quizzes
+from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of, find_exercise
 
@@ -39,6 +40,11 @@ def test_letters_and_replies_are_those_that_a_learner_sees(rows: dict[str, dict[
             assert options[row["right"]].right
 
 
+def test_the_tests_have_the_letters_of_their_own_form(rows: dict[str, dict[str, str]]) -> None:
+    assert (rows["pre-test 9"]["right"], rows["post-test 9"]["right"]) == ("c", "b")
+    assert rows["pre-test 9"]["c"] == "16 GB" and rows["post-test 9"]["b"] == "32 GB"
+
+
 def test_a_question_without_an_answer_is_no_row_in_silence() -> None:
     page = "\n## Pre-test\n\n1. Who?\n   - (a) I\n   - (b) You\n"
     with pytest.raises(KeyError):
@@ -46,3 +52,8 @@ def test_a_question_without_an_answer_is_no_row_in_silence() -> None:
     assert [row["right"] for row in of_tests(page + "\n## Answers\n\n| 1 | x | 00 | b | a | why |\n")] == [
         "b"
     ]
+
+
+def test_another_kind_of_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CourseError, match=r"name it quizzes\.csv"):
+        write_quizzes(tmp_path / "quizzes.txt", [])

@@ -72,13 +72,19 @@ def test_a_test_that_hangs_is_ended_at_its_deadline_with_every_stack(tmp_path: P
     assert len(re.findall(r"rank \d stands at.*\n.*test_it\.py\", line 6 in test_it", output)) == 2
 
 
-@pytest.mark.slow
 def test_a_file_that_one_rank_does_not_come_to_the_end_of_ends_the_session_with_every_stack(tmp_path: Path):
     body = "import os, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n    time.sleep(1000)\n"
     code, output = run(tmp_path, body, "4.0")
     assert code != 0
     assert "not all tests are collected after 4 s" in output
     assert re.search(r"rank 1 stands at.*\n.*test_it\.py\", line 6 in <module>", output)
+
+
+def test_a_file_that_one_rank_cannot_import_ends_the_session(tmp_path: Path):
+    body = "import os\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n    import nonsense\n"
+    code, output = run(tmp_path, body)
+    assert code != 0
+    assert "ranks [1] did not collect" in output and "No module named 'nonsense'" in output
 
 
 @pytest.mark.slow

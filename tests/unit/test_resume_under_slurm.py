@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from mpi_classroom.launch import find_mpiexec
 from mpi_classroom.network import Lab, network
 from mpi_classroom.network_commands import NetworkError
 from mpi_classroom.network_slurm import start_slurm
-from tests.waiting import until
 
 PROGRAM = NOTEBOOKS / "code" / "15_resume.py"
 SLOWLY = """
@@ -32,6 +32,14 @@ def batch_lines() -> str:
     wrapped = re.search(r"--wrap '\n(.*?)'\n", PROGRAM.read_text(), re.DOTALL)
     assert wrapped
     return wrapped[1]
+
+
+def test_the_docstring_traps_the_signal_passes_it_on_and_requeues() -> None:
+    lines = batch_lines()
+    assert "trap stop USR1" in lines
+    assert "kill -USR1 $!" in lines
+    assert "scontrol requeue $SLURM_JOB_ID" in lines
+    assert subprocess.run(["sh", "-n", "-c", lines], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("training", "code"), [("true", 0), ("sh -c 'exit 3'", 3)])
@@ -59,9 +67,9 @@ def test_a_job_that_is_asked_to_stop_saves_and_goes_on_from_that_step(lab: Lab, 
     out = tmp_path / "out"
     options = ["--parsable", "-n", "2", "--requeue", "--open-mode=append", f"--output={out}"]
     job = in_lab(lab, ["sbatch", *options, str(tmp_path / "job.sh")]).strip()
-    until(lambda: "step 25," in said(out), 90, lambda: said(out))
+    wait_for(lambda: "step 25," in said(out), 90, out)
     in_lab(lab, ["scancel", "--batch", "--signal=USR1", job])
-    until(lambda: "step 60," in said(out), 120, lambda: said(out))
+    wait_for(lambda: "step 60," in said(out), 120, out)
     steps = [int(each) for each in re.findall(r"^step (\d+)", said(out), re.MULTILINE)]
     assert steps == list(range(1, 61))  # no step was taken twice
 
@@ -75,3 +83,10 @@ def in_lab(lab: Lab, command: list[str]) -> str:
 
 def said(out: Path) -> str:
     return out.read_text() if out.exists() else ""
+
+
+def wait_for(condition, seconds: float, out: Path) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, said(out)
+        time.sleep(0.2)

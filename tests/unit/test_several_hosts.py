@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,6 @@ from course.lessons.shared.programs import output_of
 from course.paths import NOTEBOOKS
 from mpi_classroom.launch import find_mpiexec, mpiexec_command, rank_environment
 from mpi_classroom.network import Lab
-from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 CODE = NOTEBOOKS / "code"
@@ -158,18 +158,20 @@ def test_a_program_trains_on_the_hosts_in_a_file(lab: Lab, code: Path) -> None:
 # ------------------------------------------------------------------ Slurm
 
 
-def words_in(out: Path) -> str:
-    """What a job has written."""
-    return out.read_text() if out.exists() else ""
-
-
 def test_a_program_trains_on_the_ranks_that_slurm_gives(slurm_lab: Lab, code: Path) -> None:
     out = code.parent / "out"
     wrap = ["--wrap", "mpiexec python code/06_by_hand.py"]
     batch = ["sbatch", "-n", "4", f"--chdir={code.parent}", f"--output={out}", *wrap]
     said(slurm_lab, "head", batch, **as_typed())
-    until(lambda: words_in(out).endswith("right\n"), TIMEOUT, lambda: words_in(out))
+    until(lambda: out.exists() and out.read_text().endswith("right\n"), TIMEOUT, out)
     assert out.read_text().strip() == f"ranks: 4, {trained_alone()}"
+
+
+def until(condition: object, seconds: float, what: Path) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what.read_text() if what.exists() else "the job wrote nothing"
+        time.sleep(0.1)
 
 
 def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(
@@ -188,9 +190,9 @@ def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(
     ]
     job = said(slurm_lab, "head", [*batch, *options]).strip()
     out = tmp_path / f"mnist-ddp-{job}.out"
-    until(lambda: "epoch 2" in words_in(out), TIMEOUT, lambda: words_in(out))
+    until(lambda: out.exists() and "epoch 2" in out.read_text(), TIMEOUT, out)
     slurm_lab.power_off("n2")
-    until(lambda: "right" in words_in(out), TIMEOUT, lambda: words_in(out))
+    until(lambda: "right" in out.read_text(), TIMEOUT, out)
     lines = out.read_text().splitlines()
     starts = [line for line in lines if line.startswith("start ")]
     assert [line.split(" on ")[0] for line in starts] == [f"start {number} of job {job}" for number in (1, 2)]

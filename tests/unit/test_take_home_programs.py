@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from functools import cache
@@ -12,7 +13,6 @@ import pytest
 from course.paths import NOTEBOOKS, ROOT
 from course.tools.build import lesson_sources
 from course.tools.frame import read_frame, stem
-from tests.waiting import free_port
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 SLOW = ("12_train.py", "13_summarize.py")  # a process of them needs 1 GB, and some seconds to start
@@ -46,6 +46,13 @@ def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=small)
 
 
+def free_port() -> str:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
 @cache
 def printed(program: Path, size: int) -> str:
     """What the program prints, without what may differ."""
@@ -76,7 +83,7 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
 def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec(name: str, size: int) -> None:
     program = NOTEBOOKS / "code" / name
     launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", str(size), "--no_local_rank"]
-    place = ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    place = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
     command = [sys.executable, *launcher, *place, str(RUNNER), str(program)]
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "SMOLLM2": "none"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
@@ -98,3 +105,13 @@ def test_every_lesson_of_the_laboratory_but_an_elective_has_its_program() -> Non
 )
 def test_a_program_prints_the_same_numbers_on_any_number_of_ranks(program: Path, size: int) -> None:
     assert printed(program, size) == printed(program, 1)
+
+
+@pytest.mark.parametrize("name", ["course", "course_lib.measure", "mpi_classroom.launch"])
+def test_a_program_that_imports_ours_fails_there(tmp_path: Path, name: str) -> None:
+    for text, code in ((f"import {name}\n", 1), ("import json\n", 0)):
+        (tmp_path / "program.py").write_text(text)
+        command = [sys.executable, str(RUNNER), str(tmp_path / "program.py")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert ("No module named" in done.stderr) == bool(code)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from course import doctor
 from course.version import MADE_FROM, course_version, made_from
 
 NUMBER = version("course-lib")
@@ -52,3 +53,17 @@ def test_a_folder_from_a_bundle_tells_the_commit_that_it_was_made_from_and_wheth
     assert course_version(folder) == f"{commit}, with local changes"
     (folder / "lesson").unlink()
     assert course_version(folder) == f"{commit}, with local changes"
+
+
+def test_a_machine_without_git_and_a_git_that_refuses_tell_the_version(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (clone / ".git" / "HEAD").write_text("nonsense")
+    assert course_version(clone) == NUMBER
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert course_version(clone) == NUMBER
+
+
+def test_the_report_of_the_doctor_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "course_version", lambda: "0.1.0, commit 123456789abc of 2026-11-20")
+    assert doctor.report([])["course"] == "0.1.0, commit 123456789abc of 2026-11-20"

@@ -3,10 +3,12 @@
 import email
 import re
 import subprocess
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.versions.environments import PACKAGES, ROOT, Environment, build_wheels
 
@@ -16,6 +18,31 @@ TWINE = "twine==7.0.0"
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return build_wheels(tmp_path_factory.mktemp("wheels"))
+
+
+def project(folder: str) -> dict[str, object]:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_names_its_authors_and_its_address_as_the_citation_does(package: str) -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    found = project(f"packages/{package}")
+    assert found["authors"] == [{"name": each["name"]} for each in citation["authors"]]
+    address = citation.get("repository-code")
+    assert found.get("urls", {}) == ({"Source": address} if address else {})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_licence_of_a_package_is_the_one_of_the_code(package: str) -> None:
+    own = (ROOT / "packages" / package / "LICENSE").read_text()
+    assert own.startswith("BSD 3-Clause License\n") and (ROOT / "LICENSE").read_text().endswith(own)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_changelog_of_a_package_has_its_version(package: str) -> None:
+    text = (ROOT / "packages" / package / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## ([\d.]+)", text, re.MULTILINE)[0] == project(f"packages/{package}")["version"]
 
 
 @pytest.mark.slow

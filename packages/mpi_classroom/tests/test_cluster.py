@@ -283,12 +283,19 @@ def test_a_full_disk(monkeypatch, leaves_nothing):
     )
 
 
-@pytest.mark.parametrize(("kind", "method"), [(launcher.Launcher, "_spawn"), (launcher.Path, "write_text")])
-def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing, kind, method):
+def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(kind, method, full)
+    monkeypatch.setattr(launcher.Launcher, "_spawn", full)
+    assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
+
+
+def test_a_disk_that_fills_up_when_the_controller_is_there(monkeypatch, leaves_nothing):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Path, "write_text", full)
     assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
 
 

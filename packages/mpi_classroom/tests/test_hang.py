@@ -1,7 +1,4 @@
-"""The explainer of hangs says the right cause where ranks wait for ever.
-
-The causes of all broken cells that the course knows are in tests/unit/classroom/test_causes.py.
-"""
+"""The explainer of hangs says the right cause for every way in which ranks can wait for ever."""
 
 import os
 import signal
@@ -59,6 +56,12 @@ def computing(rank):
 # -------------------------------------------------------------------- the likely cause
 
 
+def test_a_rank_that_raised_is_the_cause_and_the_others_wait():
+    cause = likely_cause([waiting(0, collective("Barrier")), raised(1), waiting(2, collective("Barrier"))])
+    assert cause.startswith("rank 1 raised an error and left the cell, so ranks 0 and 2 wait for something")
+    assert cause.endswith("Correct the error first.")
+
+
 def test_one_waiting_rank_after_a_raise_is_singular():
     assert "so rank 0 waits for" in likely_cause([waiting(0, recv(1)), raised(1)])
 
@@ -66,6 +69,13 @@ def test_one_waiting_rank_after_a_raise_is_singular():
 def test_a_killed_rank_comes_before_everything_else():
     states = [raised(0), RankState(1, "gone", error="was killed"), waiting(2, collective("Barrier"))]
     assert likely_cause(states) == "rank 1 died; MPI then ends all the others."
+
+
+def test_a_collective_skipped_by_one_rank_names_that_rank():
+    states = [*(waiting(rank, collective("Allreduce", 3)) for rank in (0, 1, 3)), finished(2)]
+    cause = likely_cause(states)
+    assert cause.startswith("Allreduce is a collective: every rank of the communicator must call it")
+    assert "and rank 2 did not." in cause and "branch" in cause
 
 
 def test_a_rank_that_left_a_reduce_early_has_called_it():
@@ -90,6 +100,13 @@ def test_a_rank_that_is_already_in_the_next_collective_has_called_this_one():
     assert cause.startswith("Reduce is a collective") and "and rank 3 did not." in cause
 
 
+def test_ranks_outside_a_sub_communicator_are_not_accused():
+    states = [finished(0), finished(1), waiting(2, collective("Barrier", 0, RIGHT)), finished(3)]
+    cause = likely_cause(states)
+    assert cause.startswith("Barrier of ranks 2, 3 is a collective")
+    assert "and rank 3 did not." in cause
+
+
 def test_a_sub_communicator_made_twice_is_not_confused_with_the_first():
     again = Communicator(7, RIGHT.members, part=True)
     states = [waiting(2, collective("Barrier", 0, again)), finished(3, "Barrier", 12, RIGHT)]
@@ -102,10 +119,22 @@ def test_a_rank_whose_last_collective_made_a_communicator_has_not_used_it():
     assert "and rank 3 did not." in likely_cause(states)
 
 
+def test_two_different_collectives_are_named():
+    states = [waiting(0, collective("Allreduce")), *(waiting(r, collective("Bcast", root=0)) for r in (1, 2))]
+    cause = likely_cause(states)
+    assert cause.startswith("the ranks are in different collectives (Allreduce, Bcast)")
+    assert "same order" in cause
+
+
 def test_a_finished_rank_that_made_another_collective_in_its_place_is_seen():
     """The root of a Bcast does not wait: it has finished while the others are in Barrier."""
     states = [finished(0, "Bcast", 2), *(waiting(rank, collective("Barrier", 2)) for rank in (1, 2, 3))]
     assert "different collectives (Barrier, Bcast)" in likely_cause(states)
+
+
+def test_different_roots_are_named():
+    states = [waiting(rank, collective("Bcast", root=(rank + 1) % 2)) for rank in (0, 1)]
+    assert likely_cause(states) == "the ranks are in Bcast with different roots (0, 1)."
 
 
 def test_all_in_the_same_collective_means_that_they_disagree_on_what_to_exchange():
@@ -126,9 +155,26 @@ def test_a_rank_in_the_collective_of_another_communicator_is_named():
     assert "rank 1 is still in Barrier of ranks 2, 3" in cause
 
 
+def test_a_circle_of_receives_is_drawn():
+    cause = likely_cause([waiting(rank, recv((rank + 1) % 3)) for rank in range(3)])
+    assert "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0." in cause
+    assert "only after its own receive" in cause and "Sendrecv" in cause
+
+
+def test_a_circle_of_large_sends_is_told_from_one_of_receives():
+    cause = likely_cause([waiting(rank, send((rank + 1) % 4)) for rank in range(4)])
+    assert "rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in cause
+    assert cause.endswith("Each waits until its send is done, and none has reached its receive.")
+
+
 def test_a_circle_is_found_although_others_wait_in_a_collective():
     states = [waiting(0, recv(1)), waiting(1, recv(0)), *(waiting(r, collective("Barrier")) for r in (2, 3))]
     assert "a circle of waiting: rank 0 → rank 1 → rank 0." in likely_cause(states)
+
+
+def test_send_and_receive_with_different_tags_do_not_match():
+    cause = likely_cause([waiting(0, send(1, tag=7, name="Ssend")), waiting(1, recv(0, tag=8))])
+    assert cause == "rank 0 → rank 1 → rank 0 wait for each other with different tags (7, 8)."
 
 
 def test_send_and_receive_with_the_same_tag_still_do_not_match():
@@ -163,6 +209,12 @@ def test_collectives_of_two_communicators_in_opposite_orders():
     )
 
 
+def test_synchronous_sends_are_not_said_to_be_large():
+    cause = likely_cause([waiting(rank, send(1 - rank, tag=rank, name="ssend")) for rank in (0, 1)])
+    assert "Each sends synchronously: until a receive fits, the send does not end." in cause
+    assert "too large" not in cause
+
+
 def test_sends_and_receives_in_a_circle_of_three_are_no_mismatch():
     """The partner of each is busy with somebody else: no send faces its own receive."""
     cause = likely_cause([waiting(0, send(1)), waiting(1, recv(2)), waiting(2, recv(0))])
@@ -179,6 +231,23 @@ def test_a_sendrecv_may_be_stuck_in_its_send():
     cause = likely_cause([waiting(0, sendrecv(to=1, source=-1)), finished(1)])
     assert "rank 0 is in Sendrecv to rank 1 and from any rank" in cause
     assert "rank 1 has finished, perhaps without a call that receives" in cause
+
+
+def test_a_rank_that_waits_for_itself():
+    assert likely_cause([waiting(2, recv(2)), finished(0)]).startswith("rank 2 waits for itself")
+
+
+def test_a_receive_without_a_send():
+    cause = likely_cause([waiting(0, recv(2, tag=5)), finished(1), finished(2)])
+    assert cause.startswith(
+        "rank 0 is in Recv from rank 2, tag 5, but rank 2 has finished without a call that"
+    )
+    assert "sends it" in cause and "tag" in cause
+
+
+def test_a_large_send_without_a_receive():
+    cause = likely_cause([waiting(3, send(1)), finished(1), finished(0), finished(2)])
+    assert "rank 3 is in Send to rank 1, tag 0, but rank 1 has finished" in cause and "receives it" in cause
 
 
 def test_the_end_of_a_chain_is_blamed_not_its_beginning():
@@ -219,6 +288,17 @@ def test_an_await_is_no_endless_loop(tmp_path):
     cause = likely_cause([state, waiting(0, collective("Barrier"))])
     assert cause.startswith("rank 0 waits for the others. rank 1 is in an await that has not ended")
     assert "endless loop" not in cause
+
+
+def test_endless_computation_on_all_ranks():
+    cause = likely_cause([computing(rank) for rank in range(3)])
+    assert cause.startswith("ranks 0, 1 and 2 still compute: an endless loop")
+
+
+def test_endless_computation_on_one_rank_with_the_others_in_a_collective():
+    states = [computing(1), *(waiting(rank, collective("Allreduce")) for rank in (0, 2))]
+    cause = likely_cause(states)
+    assert cause.startswith("ranks 0 and 2 wait for the others. rank 1 still computes: an endless loop")
 
 
 def test_a_line_with_a_call_that_is_not_recorded_may_be_a_wait():
@@ -668,6 +748,23 @@ def test_a_wait_for_a_request_reads_as_what_it_waits_for():
     )
     assert waits(0, wait_for("Ireduce", 3)).what() == "waiting in Wait for Ireduce with root 3"
     assert waits(0, wait_for("")).what() == "waiting in Wait"
+
+
+def test_requests_take_part_in_circles_like_the_calls_they_stand_for():
+    ring = [waits(rank, wait_for("Irecv", (rank + 1) % 3)) for rank in range(3)]
+    assert likely_cause(ring).startswith(
+        "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0. Each waits for a message"
+    )
+    ring = [waits(rank, wait_for("Isend", (rank + 1) % 3, 0)) for rank in range(3)]
+    assert "until its send is done" in likely_cause(ring)
+
+
+def test_a_collective_request_that_one_rank_did_not_make():
+    states = [RankState(0, "finished"), *(waits(rank, wait_for("Ibarrier")) for rank in (1, 2))]
+    assert (
+        "Ibarrier is a collective: every rank of the communicator must call it, and rank 0 did not"
+        in likely_cause(states)
+    )
 
 
 def test_a_collective_request_that_one_rank_made_and_never_waited_for():

@@ -17,6 +17,7 @@ from mpi_classroom.host_checks import (
     no_answer,
     problems,
     question,
+    summary,
 )
 
 VERSIONS = {"Python": "3.11.9"} | dict.fromkeys(PACKAGES, "1.2")
@@ -254,3 +255,9 @@ def test_a_folder_that_cannot_be_looked_at_is_none():
     """As one in a closed folder is; this user may be root, to whom none is closed."""
     asked = ASKED | {"working": f"/{'x' * 300}"}
     assert (facts(asked).working, facts(asked).sees) == (False, False)
+
+
+def test_a_host_without_problems_is_summed_up():
+    assert summary("n1", host("n1"), 2).line() == (
+        "ok   n1             4 cores for 2 ranks, 8192 MiB of memory, 1024 MiB in /dev/shm, 10.77.0.1/24"
+    )

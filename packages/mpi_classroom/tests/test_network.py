@@ -16,9 +16,17 @@ from mpi_classroom import leftovers, network
 from mpi_classroom.folders import PREFIX
 from mpi_classroom.network_commands import (
     NetworkError,
+    address_script,
     agent_text,
     explain,
+    head_script,
+    hosts_text,
+    limit_script,
+    no_limit_script,
+    node_script,
+    packet_nbytes,
     parse_rate,
+    plug_script,
     rate_words,
     ssh_text,
 )
@@ -50,6 +58,45 @@ def test_what_is_no_rate_is_refused_with_an_example(text):
     with pytest.raises(NetworkError, match=r"100mbit|choose a higher one") as error:
         parse_rate(text)
     assert repr(text) in str(error.value)
+
+
+def test_the_commands_of_a_lab():
+    assert head_script(FOLDER).splitlines() == [
+        "hostname head",
+        "mount --bind /tmp/course-mpi-network-x/hosts /etc/hosts",
+        "ip link set lo up",
+        "ip link add br0 type bridge",
+        "ip addr add 10.77.0.254/24 dev br0",
+        "ip link set br0 up",
+    ]
+    assert node_script("n2", FOLDER).splitlines() == [
+        "hostname n2",
+        "mount --bind /tmp/course-mpi-network-x/hosts /etc/hosts",
+        "ip link set lo up",
+        "mount -t tmpfs -o mode=1777,size=1g shm /dev/shm",
+    ]
+    assert plug_script("n2", 4711).splitlines() == [
+        "ip link add n2 type veth peer name eth0 netns 4711",
+        "ip link set n2 master br0 up",
+    ]
+    assert address_script("n2").splitlines() == ["ip addr add 10.77.0.2/24 dev eth0", "ip link set eth0 up"]
+    assert hosts_text(["head", "n1"]) == "127.0.0.1 localhost\n10.77.0.254 head\n10.77.0.1 n1\n"
+
+
+def test_about_a_millisecond_of_bytes_passes_at_once():
+    packets, tbf = "ip link set dev eth0 gso_max_size", "tc qdisc replace dev eth0 root tbf"
+    assert (
+        limit_script("eth0", 10**9) == f"{packets} 62500\n{tbf} rate 1000000000bit burst 125000b latency 50ms"
+    )
+    assert limit_script("eth0", 10**7) == f"{packets} 8192\n{tbf} rate 10000000bit burst 16384b latency 50ms"
+    assert packet_nbytes(10**11) == 65536
+
+
+def test_a_limit_is_taken_away_also_where_there_is_none():
+    assert no_limit_script("eth0").splitlines() == [
+        "ip link set dev eth0 gso_max_size 65536",
+        "tc qdisc delete dev eth0 root 2>/dev/null || true",
+    ]
 
 
 def test_a_lab_that_is_off_and_what_is_no_rate_are_refused(tmp_path, monkeypatch):

@@ -21,7 +21,9 @@ from mpi_classroom.progress import (
     report,
 )
 
-SPOILED = ["", "[1, 2]", '{"01.1": true', '{"01.1": 3}', "\x00\x01"]
+SPOILED = ["", "{", "[1, 2]", '"x"', '{"01.1": true', '{"01.1": 3}', "\x00\x01"]
+
+
 QUESTION = Question("01.q1", "Who waits?", (Option("all", "Yes.", right=True),))
 EXERCISE = Exercise("01.1", "Pass it on", "", ("", "", ""), "", lambda *_: None, (), "")
 
@@ -102,10 +104,13 @@ def test_passed_exercises_and_questions_are_counted() -> None:
     assert lines[-2:] == ["1 of 3 exercises passed", "1 of 3 questions passed"]
 
 
+THIRD = {"01": "one_lesson"}
+
+
 def test_what_an_earlier_edition_noted_is_kept_under_its_old_names_and_told(
     progress: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course({"01": "one_lesson"}, edition=3)])
+    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course(THIRD, edition=3)])
     progress.parent.mkdir()
     progress.write_text('{"01.1": {"tries": 2, "passed": true}, "01.9": true, "01.p1": {"said": 2}}')
     notes = read_progress(progress, 3)

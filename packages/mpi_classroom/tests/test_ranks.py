@@ -2,9 +2,32 @@
 
 import pytest
 
-from mpi_classroom.ranks import RankFacts, as_table, rank_index
+from mpi_classroom.ranks import Rank, RankFacts, as_table, rank_index
 
 FACTS = [RankFacts(0, 2, 4711, "Open MPI", "pc<7>", "0–3"), RankFacts(1, 2, 4712, "Open MPI", "pc<7>", "2")]
+
+
+class Asked:
+    """A cluster that notes what it is asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def values(self, name, ranks):
+        self.asked.append((name, ranks))
+        return [f"{name} of {rank}" for rank in ranks]
+
+    def assign(self, name, value, ranks):
+        self.asked.append((name, value, ranks))
+
+
+def test_a_rank_says_where_it_is_and_asks_for_its_own_values_only():
+    cluster = Asked()
+    rank = Rank(cluster, FACTS[1])
+    assert repr(rank) == "rank 1 of 2 on pc<7>, process 4712, may use core 2"
+    assert rank["x"] == "x of 1"
+    rank["x"] = 5
+    assert cluster.asked == [("x", [1]), ("x", 5, [1])]
 
 
 @pytest.mark.parametrize(

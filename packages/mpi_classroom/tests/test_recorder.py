@@ -21,7 +21,7 @@ from mpi_classroom.recording.calls import (
     decode,
     read_record,
 )
-from mpi_classroom.recording.recorder import CALLS, RecordedComm
+from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
 
 NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
     *("Free", "free", "Disconnect"),  # who hangs at the end of a communicator made the mistake before
@@ -503,6 +503,11 @@ def test_an_announcement_of_a_thread_does_not_replace_the_note_of_a_call(record,
     """The main thread has left the library's wait by an interrupt, which came in place of WAIT_ENDED."""
     say(note.WORK_BEGAN)
     say(note.WAIT_BEGAN)
+    assert str(during_announcements(record, say)) == "Barrier"
+
+
+def during_announcements(record, say):
+    """The call that is noted in a Barrier while another thread says WORK_ENDED, WORK_BEGAN and WORK_ENDED."""
     seen = []
 
     def original(self):
@@ -510,7 +515,7 @@ def test_an_announcement_of_a_thread_does_not_replace_the_note_of_a_call(record,
         seen.append(read_rank(record, 0).call)
 
     note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
-    assert str(seen[0]) == "Barrier"
+    return seen[0]
 
 
 def test_a_wait_takes_the_place_of_the_note_that_polls_have_left(record, say, monkeypatch):
@@ -587,6 +592,12 @@ def test_a_probe_that_finds_a_message_is_no_wait(record):
     comm.Recv(np.zeros(1), 0)
     with pytest.raises(TypeError):
         comm.Iprobe("nonsense")
+
+
+def test_documentation_and_names_are_those_of_mpi():
+    assert RecordedComm.Allreduce.__doc__ == MPI.Intracomm.Allreduce.__doc__
+    assert RecordedComm.Allreduce.__name__ == "Allreduce"
+    assert issubclass(RecordedCart, MPI.Cartcomm) and issubclass(RecordedComm, MPI.Intracomm)
 
 
 # -------------------------------------------------------------------- what is read

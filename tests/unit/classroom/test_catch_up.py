@@ -74,6 +74,12 @@ def test_the_exercise_itself_and_what_follows_are_left_to_the_learner(
     assert practice.cluster.ran == []
 
 
+def test_nothing_is_written(lessons: Path, practice: Practice) -> None:
+    before = {path: path.read_bytes() for path in lessons.iterdir()}
+    catch_up("01.3", folder=lessons)
+    assert {path: path.read_bytes() for path in lessons.iterdir()} == before
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 3}'])
 def test_a_damaged_lesson_is_one_sentence(lessons: Path, practice: Practice, text: str) -> None:
     (lessons / "01_mpi_basics.ipynb").write_text(text)

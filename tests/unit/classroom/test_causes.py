@@ -1,7 +1,7 @@
 """The report of every broken cell, from a snapshot of its ranks: the table of causes without a cluster.
 
 Each snapshot was recorded from a real cell when the watch stepped in. Its report must say what
-`tests/notebooks/broken_cells.py` wants the learner to read. `test_guard.py` runs ten of the same
+`tests/notebooks/broken_cells.py` wants the learner to read. `test_guard.py` runs a dozen of the same
 cells live, `make test-all` runs all of them.
 """
 

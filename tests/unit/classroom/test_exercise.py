@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from mpi_classroom import practice as module
+from mpi_classroom.catch_up import catch_up
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import find_exercise
-from mpi_classroom.practice import Practice, argument
+from mpi_classroom.practice import Practice, argument, in_digits
 
 RIGHT = "def right_neighbour(comm):\n    return (comm.rank + 1) % comm.size\n"
 WRONG = "def right_neighbour(comm):\n    return comm.rank + 1\n"
@@ -62,6 +63,29 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 # -------------------------------------------------------------------- %%exercise
 
 
+def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
+    practice = Practice(Shell(), Cluster())
+    practice.register(catch_up=catch_up)
+    assert ("cell", "exercise") in practice.shell.magics
+    assert practice.shell.names.keys() == {
+        "hint",
+        "solution",
+        "predict",
+        "outcome",
+        "continue_with",
+        "catch_up",
+    }
+
+
+def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", RIGHT)
+    assert said(capsys).startswith("✓ 00.1 is right on 1, 2, 3 and 4 ranks")
+    assert "right_neighbour" in practice.shell.names
+    assert practice.cluster.ran == [RIGHT]
+
+
 def test_the_next_cells_run_the_learners_answer_when_it_is_right(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,7 +96,7 @@ def test_the_next_cells_run_the_learners_answer_when_it_is_right(
     assert practice.cluster.ran == [RIGHT]
 
 
-@pytest.mark.parametrize("tries", [[], [RIGHT, WRONG]])
+@pytest.mark.parametrize("tries", [[], [find_exercise("00.1").stub], [WRONG], [RIGHT, WRONG]])
 def test_the_next_cells_run_the_courses_answer_until_the_learners_is_right(
     practice: Practice, capsys: pytest.CaptureFixture[str], tries: list[str]
 ) -> None:
@@ -82,6 +106,23 @@ def test_the_next_cells_run_the_courses_answer_until_the_learners_is_right(
     practice.continue_with("00.1")
     assert said(capsys) == "00.1 is not solved yet: the next cells run the course's `right_neighbour`."
     assert practice.cluster.ran[-1] == find_exercise("00.1").solution
+
+
+def test_only_an_exercise_can_be_continued_with(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.continue_with("00.q1")
+    assert said(capsys) == "00.q1 is a question: it defines nothing for the next cells."
+    practice.continue_with("00.99")
+    assert "there is no exercise '00.99'" in said(capsys)
+
+
+def test_without_a_cluster_an_exercise_is_checked_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    practice = Practice(Shell(), Cluster(alive=False))
+    practice.exercise(" 00.1  # at last", WRONG)
+    assert "Which rank follows it in the ring?" in said(capsys)
+    assert "right_neighbour" in practice.shell.names
+    assert practice.cluster.ran == []
 
 
 def test_a_stub_is_not_attempted_and_not_counted(
@@ -99,6 +140,7 @@ def test_a_stub_is_not_attempted_and_not_counted(
         ("def right_neighbour(comm)\n", "is not Python yet: expected ':', line 2"),
         ("def neighbour(comm):\n    return 0\n", "does not define `right_neighbour`"),
         (RIGHT + "import os\nos._exit(1)\n", "ended abruptly (os._exit)"),
+        (RIGHT + "raise SystemExit\n", "the cell itself does not run"),
     ],
 )
 def test_a_cell_that_does_not_run_is_not_run_in_the_notebook(
@@ -111,7 +153,15 @@ def test_a_cell_that_does_not_run_is_not_run_in_the_notebook(
     assert practice.attempts == {"00.1": 1}
 
 
-@pytest.mark.parametrize("line", ["99.1", ""])
+def test_what_only_the_ranks_have_imported_is_no_error_in_the_notebook(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", "ones = np.ones(3)\n" + RIGHT)
+    assert said(capsys).startswith("✓")
+    assert "right_neighbour" not in practice.shell.names
+
+
+@pytest.mark.parametrize("line", ["01.77", "99.1", "", "01"])
 def test_an_unknown_exercise_says_which_there_are(
     practice: Practice, capsys: pytest.CaptureFixture[str], line: str
 ) -> None:
@@ -157,6 +207,16 @@ def test_until_it_is_attempted_the_next_cells_and_the_program_have_the_courses(
     assert program.read_text().endswith(exercise.solution)
 
 
+def test_a_program_that_cannot_be_written_is_a_sentence_below_the_verdict(
+    practice: Practice, capsys: pytest.CaptureFixture[str], program: Path
+) -> None:
+    program.parent.write_text("no folder")
+    practice.exercise("00.1 --save 00_ring.py", RIGHT)
+    verdict, *_, sentence = said(capsys).splitlines()
+    assert verdict.startswith("✓ 00.1 is right")
+    assert sentence == "code/00_ring.py was not written (File exists); the cell itself ran"
+
+
 # -------------------------------------------------------------------- quizzes and puzzles
 
 
@@ -170,13 +230,24 @@ def test_every_letter_of_a_quiz_gets_its_reply(
         assert said(capsys) == f"{'✓' if option.right else '✗'} {letter}: {option.reply}"
 
 
+def test_a_quiz_without_a_letter_or_with_another_one_says_so(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.q1", 'answer("")')
+    assert said(capsys) == '00.q1 not attempted yet: write a letter into answer("").'
+    practice.exercise("00.q1", 'answer("z")')
+    assert said(capsys) == "The options of 00.q1 are a, b, c."
+
+
 @pytest.mark.parametrize(
     ("cell", "letters"),
     [
         ('answer("b")', "b"),
         ("answer( 'B' )  # (or c)", "B"),
+        ("answer(b)", "b"),
         ("# answer('a')\nanswer('c')", "c"),
         ("answer()", ""),
+        ("b", ""),
         ("", ""),
     ],
 )
@@ -197,6 +268,13 @@ def test_a_puzzle_is_judged_by_running_it(practice: Practice, capsys: pytest.Cap
     assert "add_left" in practice.shell.names
 
 
+def test_an_error_in_a_puzzle_names_its_line_but_no_number(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("01.2", 'order("E B A C")')
+    assert "NameError: name 'requests' is not defined  (MPI.Request.Waitall(requests))" in said(capsys)
+
+
 # -------------------------------------------------------------------- help
 
 
@@ -208,6 +286,14 @@ def test_hints_come_one_by_one_and_the_last_one_stays(
     for level in (1, 2, 3, 3):
         practice.hint("00.1")
         assert said(capsys) == f"Hint {level} of 3 for 00.1: {exercise.hints[level - 1]}"
+
+
+def test_a_hint_with_a_picture_begins_on_a_new_line(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.hint("00.2")
+    practice.hint("00.2")
+    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node        A A B B C C"]
 
 
 def test_a_hint_is_for_the_exercise_that_was_run_last(
@@ -253,6 +339,24 @@ def test_a_prediction_is_compared_with_what_is_measured(
     practice.outcome("How long?", 12.0, "s", because="Each rank waits for its neighbour. " * 5)
     result, *reason = said(capsys).splitlines()
     assert result == "How long?  measured 12 s." and len(reason) == 2 and max(map(len, reason)) <= 100
+
+
+def test_without_a_prediction_the_notebook_runs_on(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.predict("How long?")
+    assert said(capsys) == "How long?  Write your guess as the second argument, or run on."
+    practice.outcome("How long?", 12.0, "s")
+    assert said(capsys) == "How long?  measured 12 s."
+    practice.outcome("How much?", 112.0, "GB", word="computed")
+    assert said(capsys) == "How much?  computed 112 GB."
+
+
+@pytest.mark.parametrize(
+    ("value", "digits"), [(1.876, "1.88"), (4194.304, "4194"), (0.02134, "0.0213"), (5e6, "5000000")]
+)
+def test_figures_have_three_digits_that_count_and_no_exponent(value: float, digits: str) -> None:
+    assert in_digits(value) == digits
 
 
 # -------------------------------------------------------------------- what is remembered

@@ -69,11 +69,13 @@ LOOP = "for i in {bar}(range(5)): time.sleep(0.03)"
 BARS = [
     "from tqdm.auto import tqdm\n" + LOOP.format(bar="tqdm"),
     "from tqdm.notebook import tqdm\n" + LOOP.format(bar="tqdm"),
+    "from tqdm.autonotebook import tqdm\n" + LOOP.format(bar="tqdm"),
     "from rich.progress import track\n" + LOOP.format(bar="track"),
 ]
 
 
-@pytest.mark.parametrize(("cell", "stream"), [*((bar, "") for bar in BARS), (BARS[0], "--no-stream")])
+@pytest.mark.parametrize("stream", ["", "--no-stream"], ids=["live", "at the end"])
+@pytest.mark.parametrize("cell", BARS, ids=["auto", "notebook", "autonotebook", "rich"])
 def test_a_progress_bar_is_one_line_of_text_per_rank(notebook: Notebook, cell: str, stream: str) -> None:
     if importlib.util.find_spec(cell.split()[1].partition(".")[0]) is None:
         pytest.skip("the library of this bar is not installed")
@@ -110,9 +112,7 @@ def test_after_a_figure_that_fails_ones_own_settings_hold_again(notebook: Notebo
     assert (
         "ZeroDivisionError" in notebook.run(FIGURE.replace("Picture(figure, 'a line of two')", "1 / 0")).error
     )
-    assert (
-        notebook.run("from matplotlib import rcParams\nprint(rcParams['lines.linewidth'])").output == "9.0\n"
-    )
+    assert notebook.run("print(rcParams['lines.linewidth'])").output == "9.0\n"
 
 
 # -------------------------------------------------------------------- a second start; it comes last

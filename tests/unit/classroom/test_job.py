@@ -40,6 +40,14 @@ def children() -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if p in me.children(recursive=True)]
 
 
+# -------------------------------------------------------------------- without a job
+
+
+def test_a_syntax_error_is_said_with_its_line_in_the_cell() -> None:
+    text = short(check(exercise(), "def shift(comm, value)\n    return value\n"))
+    assert text == "✗ 01.1 is not Python yet: expected ':', line 2: def shift(comm, value)"
+
+
 # -------------------------------------------------------------------- what answers do
 
 
@@ -48,10 +56,25 @@ def test_an_answer_that_changes_its_input_is_wrong() -> None:
     assert "ranks 0 and 1: changed `value`, which belongs to the caller." in short(check(exercise(), greedy))
 
 
+@pytest.mark.slow
+def test_an_answer_that_prints_a_lot_is_as_right_as_without() -> None:
+    verdict = check(exercise("00.1"), "def right_neighbour(comm):\n" + PRINTS)
+    assert verdict.state == "right"
+    assert verdict.loads
+
+
+PRINTS = """\
+    for _ in range(20_000):
+        print("x" * 100)
+    return (comm.rank + 1) % comm.size
+"""
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("os.kill(os.getpid(), 9)", "rank 1 was ended by signal 9 (Killed)."),
+        pytest.param("os._exit(0)", "rank 1 ended abruptly (os._exit).", marks=pytest.mark.slow),
         pytest.param("os._exit(3)", "rank 1 ended abruptly (os._exit).", marks=pytest.mark.slow),
         pytest.param("comm.Abort(7)", "rank 1 called Abort, which ends all ranks.", marks=pytest.mark.slow),
     ],
@@ -71,8 +94,11 @@ def test_the_rank_that_raised_is_named_and_so_are_those_that_wait_for_it() -> No
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("raise SystemExit", "raised SystemExit"),
         ("shift(comm, value)", "raised RecursionError"),
+        ("value[rank]", "raised NameError: name 'rank' is not defined"),
         ("import numpi", "raised ModuleNotFoundError: No module named 'numpi'"),
+        ("comm.Send(value, dest=7)", "MPI_ERR_RANK"),
     ],
 )
 @pytest.mark.slow
@@ -100,6 +126,22 @@ def test_an_endless_loop_ends_at_the_deadline() -> None:
     assert "endless loop" in text
 
 
+@pytest.mark.slow
+def test_a_call_on_the_world_waits_for_ranks_that_take_no_part() -> None:
+    text = short(check(exercise(), shift("MPI.COMM_WORLD.Barrier()")))
+    assert "on 2 ranks with 1 element: it does not end." in text
+    assert text.count("waiting in Barrier") == 2
+
+
+@pytest.mark.slow
+def test_a_message_that_nobody_receives_is_found() -> None:
+    one_more = exercise().solution.replace(
+        "    return", "    comm.Isend(value, dest=right, tag=9)\n    return"
+    )
+    text = short(check(exercise(), one_more))
+    assert "rank 0: was sent a message by rank 1 (tag 9) that it never received." in text
+
+
 # -------------------------------------------------------------------- the cell itself
 
 
@@ -117,6 +159,18 @@ def test_a_cell_that_does_not_end_says_where_it_is() -> None:
     text = short(verdict)
     assert text.startswith("✗ 01.1: the cell itself does not end.\nrank 0  computing")
     assert not verdict.loads
+
+
+@pytest.mark.slow
+def test_a_cell_that_waits_for_a_message_says_so() -> None:
+    text = short(check(exercise(), exercise().solution + "\nMPI.COMM_WORLD.recv(source=0)\n"))
+    assert "the cell itself does not end" in text
+    assert "rank 3  waiting in recv from rank 0" in text
+
+
+@pytest.mark.slow
+def test_a_wrong_answer_may_be_run_in_the_notebook() -> None:
+    assert check(exercise("00.1"), "def right_neighbour(comm):\n    return 0\n").loads
 
 
 # -------------------------------------------------------------------- the machine

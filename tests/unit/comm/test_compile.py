@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -70,6 +71,14 @@ def test_c_counts_terms_in_64_bits(tmp_path: Path) -> None:
     assert abs(float(told.split()[-1])) < 1e-8
 
 
+@needs_compiler
+def test_the_compilers_own_words_are_shown(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.c"
+    broken.write_text("int main(void) { return undeclared; }")
+    with pytest.raises(RuntimeError, match=r"broken\.c does not compile:\n(.|\n)*undeclared"):
+        c.compile_c(broken, tmp_path / "broken")
+
+
 def test_a_machine_without_a_compiler_gets_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -78,3 +87,9 @@ def test_a_machine_without_a_compiler_gets_the_reason(
     assert "found no C compiler (cc, gcc, clang)" in str(c.why_no_c())
     with pytest.raises(RuntimeError, match="sudo apt install gcc"):
         c.compile_c(SEND_RECV, tmp_path / "send_recv")
+
+
+def test_a_program_that_hangs_is_ended_within_its_time() -> None:
+    code = "from mpi4py import MPI; MPI.COMM_WORLD.recv(source=0)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        c.run_program(2, [sys.executable, "-c", code], timeout=3)

@@ -29,6 +29,14 @@ def test_r_adds_up_the_terms_that_python_does(size: int, terms: int) -> None:
 
 
 @needs_r
+def test_rs_own_words_are_shown_when_it_fails(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.R"
+    broken.write_text('stop("I have had enough")')
+    with pytest.raises(RuntimeError, match=r"exit code \d+:\n(.|\n)*I have had enough"):
+        rmpi.run_r(2, broken)
+
+
+@needs_r
 def test_an_r_program_that_hangs_is_ended_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

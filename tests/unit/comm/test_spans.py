@@ -63,3 +63,12 @@ def test_a_moment_belongs_to_the_innermost_span() -> None:
     pieces = innermost([step, forward, *sum_])
     assert drawn([step, forward, *sum_]) == ["cwwccttc"]
     assert all(one.end <= two.start for one, two in pairwise(pieces))
+
+
+def test_no_moment_is_counted_twice() -> None:
+    spans = [
+        Span(0, "step", "compute", 0, 10),
+        Span(0, "inner", "compute", 2, 5),
+        Span(0, "x", "transfer", 3, 4),
+    ]
+    assert totals(spans) == {0: {"compute": 9, "wait": 0, "transfer": 1}}

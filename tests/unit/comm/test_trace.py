@@ -44,6 +44,21 @@ def test_a_span_that_raised_is_recorded_and_the_error_goes_on(recorder: Recorder
     assert [span.name for span in gathered(recorder)] == ["bad"]
 
 
+def test_an_unknown_kind_is_named_with_those_that_exist(recorder: Recorder) -> None:
+    with recorder.span("sum", kind="colective"):  # type: ignore[arg-type]
+        pass
+    with pytest.raises(
+        ValueError, match="rank 0 has a span of the kind 'colective'; use one of compute, wait"
+    ):
+        recorder.gather()
+    assert gathered(recorder) == []
+
+
+def test_one_rank_is_certain_of_its_own_clock(recorder: Recorder) -> None:
+    recorder.gather()
+    assert recorder.uncertainty == 0
+
+
 def test_a_clock_that_runs_ahead_and_drifts_is_put_right() -> None:
     def ours(moment: float) -> float:
         return 500 + 1.01 * moment

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from course_lib.data import cnn_dailymail
-from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines
+from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
+from course_lib.data.downloads import read_registry
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
 
@@ -62,9 +63,8 @@ def mine(offline, tmp_path, monkeypatch):
     return tmp_path / "mine"
 
 
-@pytest.mark.parametrize(
-    ("folder", "packed"), [("", ""), ("cnn_dailymail", ".gz"), ("3.0.0", ".xz"), ("cnn_dailymail/3.0.0", "")]
-)
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("folder", ["", "cnn_dailymail", "3.0.0", "cnn_dailymail/3.0.0"])
 def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
     put(mine / folder, packed)
     news = load_news()
@@ -96,6 +96,15 @@ def test_no_more_is_read_than_is_asked_for(mine):
         load_news()
     with pytest.raises(ValueError, match="use numbers from 0"):
         load_news(train=-1)
+
+
+def test_a_source_is_read_in_the_place_of_all_others(mine, tmp_path):
+    put(mine)
+    assert load_news(put(tmp_path / "other")).source.endswith(f"from {tmp_path}/other.")
+    with pytest.raises(
+        DataError, match=r"none holds no CNN/DailyMail; name the folder of train.jsonl, valid"
+    ):
+        load_news(tmp_path / "none")
 
 
 def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline, mine):
@@ -138,6 +147,15 @@ def with_digests(offline):
     known = f'parquet"\nnbytes = 4\nsha256 = "{hashlib.sha256(b"PAR1").hexdigest()}"'
     path.write_text(path.read_text().replace('parquet"', known))
     return offline
+
+
+def test_without_pyarrow_nothing_is_downloaded(with_digests, monkeypatch):
+    monkeypatch.delenv("COURSE_OFFLINE")
+    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: False)
+    monkeypatch.setattr(cnn_dailymail, "obtain", None)
+    assert load_news().source.endswith("python -m pip install 'pyarrow>=14.0.1'.")
+    with pytest.raises(DataError, match=r"pyarrow>=14.0.1'; try again later, or put train.jsonl"):
+        fetch_news()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +202,10 @@ FORGED = {
     "UTF-16": ('{"article": "a", "highlights": "b"}'.encode("utf-16"), "codec can't decode|Expecting|BOM"),
     "half a line": (b'{"article": "a", "highl', "Invalid control character|Unterminated"),
     "a list": (b"[]", "no JSON object"),
+    "a number": (b"7", "no JSON object"),
     "no article": (line(highlights="b"), "no text 'article'"),
+    "no highlights": (line(article="a"), "no text 'highlights'"),
+    "other keys": (line(document="a", summary="b"), "no text 'article'"),
     "an article of numbers": (line(article=[1, 2], highlights="b"), "no text 'article'"),
     "nothing as highlights": (line(article="a", highlights=None), "no text 'highlights'"),
     "a deep nest": (b"[" * 200_000, "recursion|no JSON"),
@@ -195,9 +216,8 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "packed"), [*((kind, "") for kind in FORGED), ("no JSON", ".gz"), ("no JSON", ".xz")]
-)
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("kind", FORGED)
 def test_a_forged_line_is_refused_with_its_number(kind, packed, mine):
     put(mine, packed)
     content, clause = FORGED[kind]
@@ -206,6 +226,17 @@ def test_a_forged_line_is_refused_with_its_number(kind, packed, mine):
     with pytest.raises(DataError, match=rf"line 3 of {path} is no article: .*({clause})") as caught:
         load_news()
     assert str(caught.value).endswith(REMEDY) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+def test_a_truncated_file_is_refused(packed, mine):
+    put(mine, packed)
+    path = mine / f"test.jsonl{packed}"
+    whole = path.read_bytes()
+    for length in (7, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=rf"{path} is (truncated|damaged)"):
+            load_news()
 
 
 @pytest.mark.parametrize("packed", [".gz", ".xz"])
@@ -218,12 +249,25 @@ def test_a_bomb_of_lines_is_refused_long_before_it_is_unpacked(packed, mine):
         load_news()
 
 
+def test_a_file_of_too_many_lines_is_refused(mine, monkeypatch):
+    put(mine)
+    monkeypatch.setattr(cnn_dailymail, "ROWS", 4)
+    with pytest.raises(DataError, match=r"line 5 of .*train.jsonl .*more of it"):
+        load_news()
+
+
 def test_lines_and_articles_without_text_are_left_out(tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_bytes(
         b"\n" + line(article=" ", highlights="b") + b"\n  \n" + line(article=" a ", highlights="b\n")
     )
     assert list(read_lines(path)) == [Article("a", "b")]
+
+
+def test_a_file_without_articles_is_refused(mine):
+    (put(mine) / "validation.jsonl").write_bytes(b"\n")
+    with pytest.raises(DataError, match=r"validation.jsonl has no article in it; delete it"):
+        load_news()
 
 
 @given(st.binary(max_size=100))
@@ -235,6 +279,12 @@ def test_any_bytes_are_articles_or_an_error(tmp_path, content):
         assert all(isinstance(article, Article) for article in read_lines(path))
     except DataError as error:
         assert str(path) in str(error)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+def test_every_text_comes_back(text, summary):
+    record = json.loads(json.dumps({"article": text, "highlights": summary}))
+    assert to_article(record) == Article(text.strip(), summary.strip())
 
 
 @pytest.fixture
@@ -274,6 +324,15 @@ def test_a_damaged_parquet_file_is_refused(mine, write_parquet):
             load_news()
 
 
+def test_a_parquet_file_of_other_columns_is_refused(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    path = mine / "test-00000-of-00001.parquet"
+    for columns in ({"article": ["a"]}, {"article": [1], "highlights": ["b"]}, {"text": ["a"]}):
+        write_parquet(path, **columns)
+        with pytest.raises(DataError, match=rf"{path} is not the original file: .*no text"):
+            load_news()
+
+
 def test_a_parquet_file_that_could_be_a_bomb_is_refused(mine, write_parquet, monkeypatch):
     put_parquet(mine, write_parquet)
     path = mine / "test-00000-of-00001.parquet"
@@ -299,3 +358,9 @@ def test_a_parquet_file_of_one_long_text_many_times_is_refused(mine, write_parqu
     write_parquet(mine / "test-00000-of-00001.parquet", article=long, highlights=short)
     with pytest.raises(DataError, match=r"there is more of it than of any article|it claims"):
         load_news()
+
+
+def test_the_registry_knows_some_of_the_hubs_files_and_a_sample():
+    files = {file.name: file for file in read_registry("cnn_dailymail").files}
+    assert [bool(file.sha256) for file in files.values()] == [False, False, True]
+    assert len(cnn_dailymail.registered("cnn_dailymail")["samples"]) == 3

@@ -1,12 +1,18 @@
 """The digits that stand in for MNIST: what they are, that they do not change, how hard they are."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
+from course_lib.data import drawn_digits
 from course_lib.data.drawn_digits import (
+    TEST_ONLY,
     draw_digits,
+    load_glyphs,
 )
+from course_lib.data.storage import DataError
 from course_lib.training.loop import (
     evaluate,
     fit,
@@ -48,6 +54,24 @@ def test_no_test_image_is_a_training_image(digits):
     assert (draw_digits(200)[1] != draw_digits(200, test=True)[1]).any()
 
 
+def test_some_fonts_are_drawn_in_test_images_only(monkeypatch):
+    used: set[int] = set()
+    glyphs = load_glyphs()
+
+    class Spy:
+        def __getitem__(self, key):
+            used.update(key[0].tolist())
+            return glyphs.fields[key]
+
+    spied = drawn_digits.Glyphs(glyphs.fonts, Spy(), glyphs.pens)
+    monkeypatch.setattr(drawn_digits, "load_glyphs", lambda: spied)
+    held_out = {glyphs.fonts.index(font) for font in TEST_ONLY}
+    draw_digits(1000)
+    assert used == set(range(len(glyphs.fonts))) - held_out
+    draw_digits(1000, test=True)
+    assert used == set(range(len(glyphs.fonts)))
+
+
 def linear_accuracy(images, labels, test_images, test_labels) -> float:
     """That of ridge regression to one-hot labels: the best that no hidden layer can do, nearly."""
 
@@ -74,3 +98,14 @@ def test_a_cnn_learns_them_and_a_linear_model_does_not(digits):
     linear, cnn = linear_accuracy(*digits), cnn_accuracy(*digits)
     assert 0.6 < linear < 0.85
     assert cnn > 0.92
+
+
+def test_wrong_labels_are_found_out(digits):
+    images, labels, test_images, test_labels = digits
+    assert linear_accuracy(images, np.roll(labels, 1), test_images, test_labels) < 0.2
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(DataError, match=r"matplotlib is not installed; install it .* or set COURSE_DATA"):
+        drawn_digits.digit_fonts()

@@ -20,6 +20,7 @@ from course_lib.data.drawn_shapes import (
 from course_lib.training.loop import (
     evaluate,
     fit,
+    image_batch,
     image_batches,
     make_step,
     shuffled_batches,
@@ -112,3 +113,18 @@ def test_a_net_learns_them_and_neither_pixels_nor_colours_nor_neighbours_tell_th
     }
     assert max(known.values()) < 0.4, known
     assert 0.6 < net_accuracy(*shapes) < 0.95
+
+
+def test_wrong_labels_are_found_out(shapes):
+    images, labels, test_images, test_labels = shapes
+    few = (images[:2000], np.random.default_rng(0).permutation(labels)[:2000], test_images, test_labels)
+    assert net_accuracy(*few) < 0.25
+
+
+def test_coloured_images_become_standardised_inputs(shapes):
+    images, labels, *_ = shapes
+    batch = image_batch(images, labels, np.array([3, 1]), 2)
+    assert batch.inputs.shape == (2, 3, 32, 32) and batch.inputs.dtype == torch.float32
+    expected = (images[[3, 1]] / 255 - 0.4734) / 0.2516
+    np.testing.assert_allclose(batch.inputs.numpy(), expected, atol=1e-6)
+    assert batch.targets.tolist() == labels[[3, 1]].tolist()

@@ -62,6 +62,21 @@ def test_articles_do_not_change_from_one_machine_to_the_next():
     assert make_news(1, seed=1)[0].summary == "Karim Merford designed a clinic in West Sarmar on Thursday."
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"n": -1}, "-1 articles cannot be made; ask for 0 or more"),
+        ({"n": 1, "events": (0, 3)}, "an article cannot have 0 to 3 events; use 1 to 7, in order"),
+        ({"n": 1, "events": (3, 2)}, "an article cannot have 3 to 2 events; use 1 to 7, in order"),
+        ({"n": 1, "events": (7, 8)}, "an article cannot have 7 to 8 events; use 1 to 7, in order"),
+        ({"n": 1, "split": "test"}, "there is no split 'test'; choose train or held_out"),
+    ],
+)
+def test_what_cannot_be_made_is_an_error(arguments, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        make_news(seed=0, **arguments)
+
+
 @pytest.mark.parametrize("split", ["train", "held_out"])
 def test_a_summary_states_its_facts_and_the_text_has_them_and_more_of_them(split):
     for article in make_news(500, seed=7, split=split):

@@ -40,6 +40,15 @@ def test_another_gzip_of_the_same_content_is_the_same_file(small_mnist, train_im
     np.testing.assert_array_equal(read(tmp_path / f"{NAME}.gz"), small_mnist.arrays[NAME])
 
 
+def test_a_file_that_a_browser_unpacked_without_renaming_it_is_read(small_mnist, train_images, tmp_path):
+    (tmp_path / f"{NAME}.gz").write_bytes(small_mnist.contents[NAME])
+    np.testing.assert_array_equal(read(tmp_path / f"{NAME}.gz"), small_mnist.arrays[NAME])
+
+
+def test_arrays_can_be_written_to(small_mnist, train_images, tmp_path):
+    read(small_mnist.put(tmp_path / "mine") / f"{NAME}.gz")[0, 0, 0] = 7
+
+
 def damaged(content: bytes, gzipped: bytes) -> dict[str, tuple[bytes, str]]:
     """What can be wrong with a file of 6 images, and a part of the sentence that says so."""
     return {
@@ -66,6 +75,10 @@ def test_a_wrong_file_is_an_error_that_names_it_and_the_remedy(kind, small_mnist
         read(tmp_path / f"{NAME}.gz")
     assert str(tmp_path / f"{NAME}.gz") in str(caught.value)
     assert "delete it and run `course fetch`" in str(caught.value)
+
+
+def test_a_file_that_is_gone_is_not_found(train_images, tmp_path):
+    assert find_file(tmp_path, train_images) is None
 
 
 def test_the_registry_of_the_course_agrees_with_the_published_lengths():

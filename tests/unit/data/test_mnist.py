@@ -63,6 +63,14 @@ def test_course_data_is_used_as_it_is_or_by_its_subfolder(subfolder, zipped, off
     assert fetch_mnist() == f"MNIST is in {where}: 4 files, 0.0 MB, checksums right."
 
 
+def test_course_data_comes_before_the_data_of_the_checkout(offline, tmp_path, monkeypatch):
+    offline.put(offline.data / "mnist")
+    assert load_mnist().source == "MNIST (6 + 4 images) from data/mnist."
+    offline.put(tmp_path / "mine")
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA."
+
+
 def test_a_relative_course_data_means_the_same_in_a_subfolder_of_the_checkout(offline, tmp_path, monkeypatch):
     offline.put(tmp_path / "shared" / "mnist")
     monkeypatch.setenv("COURSE_DATA", "../shared")
@@ -89,6 +97,16 @@ def test_course_data_with_other_sets_only_is_said_and_passed_over(offline, tmp_p
     assert load_mnist().source == "MNIST (6 + 4 images) from data/mnist. COURSE_DATA holds no MNIST."
 
 
+def test_half_a_data_set_in_course_data_is_an_error_that_lists_the_rest(offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine")
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    monkeypatch.setenv("COURSE_DATA", str(folder))
+    with pytest.raises(
+        DataError, match=r"has 3 of the 4 files of MNIST; add t10k-labels-idx1-ubyte.gz, or unset"
+    ):
+        load_mnist()
+
+
 def test_half_a_download_is_never_used_and_said(offline):
     folder = offline.put(offline.data / "mnist")
     (folder / "train-images-idx3-ubyte.gz").unlink()
@@ -101,7 +119,7 @@ def another(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-@pytest.mark.parametrize("file", [FIELDS["train_images"], FIELDS["test_labels"]])
+@pytest.mark.parametrize("file", FIELDS.values())
 def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline, tmp_path, monkeypatch):
     folder = offline.put(tmp_path / "mine" / "mnist")
     (folder / f"{file}.gz").write_bytes(gzip.compress(another(offline.contents[file])))
@@ -112,6 +130,15 @@ def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline
     assert fetch_mnist() == data.source
     name = next(name for name, each in FIELDS.items() if each == file)
     assert (getattr(data, name) != offline.arrays[file]).sum() == 1
+
+
+def test_another_number_of_your_own_images_is_read(offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine")
+    for part in ("images-idx3", "labels-idx1"):
+        content = offline.contents[f"t10k-{part}-ubyte"]
+        (folder / f"train-{part}-ubyte.gz").write_bytes(content)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    assert load_mnist().source.startswith("Your own data in the format of MNIST (4 + 4 images) from")
 
 
 def idx(*shape: int, content: bytes | None = None) -> bytes:
@@ -142,7 +169,7 @@ def test_your_own_files_are_refused_when_they_are_no_digits(
     assert str(folder) in str(caught.value)
 
 
-@pytest.mark.parametrize("file", [FIELDS["train_images"], FIELDS["test_labels"]])
+@pytest.mark.parametrize("file", FIELDS.values())
 def test_one_wrong_file_spoils_what_was_downloaded(file, offline):
     folder = offline.put(offline.data / "mnist")
     (folder / f"{file}.gz").write_bytes(another(offline.contents[file]))
@@ -180,6 +207,15 @@ def drawings(monkeypatch) -> list[tuple[int, int]]:
     return made
 
 
+def test_digits_are_drawn_once_and_then_read(offline, monkeypatch):
+    made = drawings(monkeypatch)
+    first, second = load_mnist(), load_mnist()
+    assert made == [(60, 40)]
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert first.source == second.source
+
+
 def test_a_truncated_or_outdated_cache_is_made_anew(offline, monkeypatch):
     first = load_mnist()
     made, cache = drawings(monkeypatch), offline.data / "cache" / "digits.npz"
@@ -208,9 +244,24 @@ def test_a_full_disk_does_not_stop_a_lesson(offline, monkeypatch):
     assert "They are drawn anew each time: no space is left for data/cache/digits.npz" in data.source
 
 
+def test_without_a_writable_folder_the_digits_are_drawn_and_that_is_said(offline, monkeypatch):
+    monkeypatch.setattr(dataset, "writable_folder", lambda: None)
+    assert "no folder of this machine can be written to" in load_mnist().source
+
+
 def test_a_cache_in_a_folder_that_cannot_be_written_to_is_still_read(offline, monkeypatch):
     load_mnist()  # as the maker of a container image does
     made = drawings(monkeypatch)
     monkeypatch.setattr(storage, "_can_write", lambda folder: folder != offline.data)
     load_mnist()
     assert made == []
+
+
+def test_a_data_set_shows_its_source_and_not_its_pixels(offline):
+    assert repr(load_mnist()).startswith("Dataset(source='Drawn digits (60 + 40)")
+    assert "array" not in repr(load_mnist())
+
+
+def test_loading_prints_nothing(offline, capfd):
+    load_mnist()
+    assert capfd.readouterr() == ("", "")

@@ -98,6 +98,29 @@ def test_a_bomb_is_refused_before_it_is_unpacked(packing, put, request):
         read_within(path, 1000, REMEDY)
 
 
+def test_a_bomb_that_goes_off_is_noticed(put, little_memory):
+    path = put(gzipped_zeros(1024))
+    with pytest.raises(MemoryError):
+        read_within(path, 1 << 30, REMEDY)
+
+
+def test_an_xz_file_that_asks_for_too_much_memory_is_refused(put, monkeypatch):
+    monkeypatch.setattr(packed_module, "XZ_MEMORY", 1 << 20)
+    path = put(lzma.compress(CONTENT, preset=6))  # 8 MiB of dictionary
+    with pytest.raises(DataError, match=r"damaged and cannot be unpacked \(Memory usage limit"):
+        read_within(path, len(CONTENT), REMEDY)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "xz"])
+@pytest.mark.parametrize("more", [b"x", b"\x1f\x8b", bytes(range(50))])
+def test_what_follows_a_packed_stream_is_not_passed_over(packing, more, put):
+    packed = PACKERS[packing](CONTENT)
+    with pytest.raises(DataError, match=r"is (damaged|truncated)"):
+        read_within(put(packed + more), len(CONTENT), REMEDY)
+    with pytest.raises(DataError):
+        read_within(put(packed + packed), len(CONTENT), REMEDY)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match=rf"{tmp_path} cannot be read \(Is a directory\)"):
         read_within(tmp_path, 10, REMEDY)

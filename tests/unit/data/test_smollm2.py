@@ -68,6 +68,26 @@ def test_another_file_is_refused_and_nothing_is_left(
     assert [path.name for path in machine.parent.iterdir()] == ["cache"]
 
 
+def test_without_a_network_the_last_line_of_pip_says_why(
+    machine: Path, index: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = subprocess.CompletedProcess([], 1, "", "WARNING: again\nERROR: No matching distribution\n")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: failed)
+    with pytest.raises(DownloadError, match=r"did not send .*No matching distribution.*with a network"):
+        smollm2.fetch_smollm2()
+
+
+def test_a_download_that_does_not_end_is_given_up(
+    machine: Path, index: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs(command: list[str], **options: Any) -> None:
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", hangs)
+    with pytest.raises(DownloadError, match="takes longer than 900 s"):
+        smollm2.fetch_smollm2()
+
+
 def test_it_says_what_is_missing(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2, "free_memory", lambda: 3 * 10**9)
     with pytest.raises(DataError, match=r"needs 6 GB of free memory, and here are 3\.0 GB; free some"):
@@ -77,4 +97,12 @@ def test_it_says_what_is_missing(machine: Path, monkeypatch: pytest.MonkeyPatch)
         smollm2.fetch_smollm2()
     monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
     with pytest.raises(DataError, match="needs gguf and transformers; run: pip install"):
+        smollm2.fetch_smollm2()
+
+
+def test_a_home_that_cannot_be_written_to_is_one_sentence(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".cache").write_text("a file")
+    with pytest.raises(DataError, match="could not be written"):
         smollm2.fetch_smollm2()

@@ -20,6 +20,7 @@ from course_lib.data.storage import (
     data_folders,
     machine_lock,
     read_cache,
+    shown,
     writable_folder,
     write_cache,
 )
@@ -50,6 +51,20 @@ def test_arrays_are_read_back(cache):
     assert back is not None and sorted(back) == ["images", "labels"]
     np.testing.assert_array_equal(back["images"], ARRAYS["images"])
     assert os.listdir(cache.parent) == ["digits.npz"]
+
+
+def test_a_cache_of_another_recipe_is_none(cache):
+    write_cache(cache, "recipe 1", ARRAYS)
+    assert read_cache(cache, "recipe 2") is None
+
+
+@pytest.mark.filterwarnings("ignore:.* is damaged .*, so its content is made anew")
+def test_no_truncation_of_a_cache_goes_unnoticed(cache):
+    write_cache(cache, "recipe 1", ARRAYS)
+    whole = cache.read_bytes()
+    for kept in range(0, len(whole), 97):
+        cache.write_bytes(whole[:kept])
+        assert read_cache(cache, "recipe 1") is None
 
 
 @given(st.integers(0, 20_000), st.integers(1, 255))
@@ -122,6 +137,12 @@ def test_waiting_for_another_process_has_an_end(small_mnist):
         pass
 
 
+def test_the_checkout_comes_first_then_the_user_then_tmp(small_mnist, tmp_path):
+    temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
+    assert data_folders() == [small_mnist.data, tmp_path / "user" / "course_lib", temporary]
+    assert writable_folder() == small_mnist.data
+
+
 def test_a_home_that_cannot_be_made_is_passed_over(small_mnist, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(storage, "CHECKOUT_DATA", tmp_path / "file" / "data")
@@ -145,6 +166,13 @@ def test_a_folder_that_another_user_made_in_tmp_is_no_home(small_mnist, tmp_path
     assert len(data_folders()) == 2
 
 
+def test_a_path_is_shown_as_it_is_on_any_machine(small_mnist, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "ada"))
+    assert shown(small_mnist.data / "mnist") == "data/mnist"
+    assert shown(tmp_path / "ada" / ".cache" / "course_lib") == "~/.cache/course_lib"
+    assert shown(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
+
+
 def test_a_link_in_tmp_is_not_followed_and_our_folder_there_is_ours_alone(small_mnist, tmp_path, monkeypatch):
     temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
@@ -155,6 +183,17 @@ def test_a_link_in_tmp_is_not_followed_and_our_folder_there_is_ours_alone(small_
     (tmp_path / "user").write_text("no folder")
     assert writable_folder() == temporary
     assert temporary.stat().st_mode & 0o777 == 0o700
+
+
+def test_outside_a_checkout_the_users_cache_is_used(small_mnist, tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "CHECKOUT_DATA", None)
+    assert writable_folder() == tmp_path / "user" / "course_lib"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(storage.sys, "platform", "linux")
+    assert storage.user_cache() == tmp_path / ".cache"
+    monkeypatch.setattr(storage.sys, "platform", "darwin")
+    assert storage.user_cache() == tmp_path / "Library" / "Caches"
 
 
 def test_downloads_go_to_course_data_if_it_can_be_written_to(small_mnist, tmp_path, monkeypatch):

@@ -36,12 +36,6 @@ class PatientComm(MPI.Intracomm):
     def Recv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> None:
         _wait("Recv", self.Irecv(buf, source, tag), buf)
 
-    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        _wait("Ssend", self.Issend(buf, dest, tag), buf)
-
-    def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
-        _wait("ssend", self.issend(obj, dest, tag), obj)
-
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         _wait("send", self.isend(obj, dest, tag), obj)
 

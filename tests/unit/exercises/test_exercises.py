@@ -1,8 +1,8 @@
 """Every exercise: its stub is not attempted, its solution right, all that is wrong is said to be, and why.
 
-All answers are judged in one job of four ranks. A few go through the very job that checks a learner's answer;
-`make test-all` checks every solution that way, one wrong answer to each exercise and one for each kind of
-verdict, and `make test-release` the rest.
+All answers are judged in one job of four ranks. One answer for each kind of verdict goes through the very job
+that checks a learner's answer; `make test-all` checks every solution that way too, and one wrong answer to
+each exercise, and `make test-release` the rest.
 """
 
 import re
@@ -28,8 +28,7 @@ WRONG = [(exercise, number) for exercise in EXERCISES for number in range(len(ex
 ATTEMPTED = [(each, number) for each, number in WRONG if each.wrong[number].source != each.stub]
 LATE = {exercise.id for exercise in EXERCISES if exercise.imports}  # torch takes seconds to import
 
-# A wrong answer for each kind of verdict that the batch gives in other words. A job of its own, as a
-# learner's, checks it; `make test` checks those of LIVE.
+# A wrong answer for each kind of verdict; `make test` checks these in jobs of their own, as a learner's.
 KINDS = {
     ("01.1", 1): "a circle of sends",
     ("01.1", 2): "a circle of receives",
@@ -40,14 +39,13 @@ KINDS = {
     ("04.2", 1): "a receive that nobody sends to",
     ("04.2", 4): "not Python",
 }
-LIVE = {("01.2", 1), ("01.3", 2), ("04.2", 4)}
 RIGHT_BY_JOB = {"00.1", min(LATE)}  # without torch and with it
 
 
 def by_job(exercise: Exercise, *number: int) -> pytest.ParameterSet:
-    """A case for a job of its own: in `make test` a few, as the batch judges all answers."""
-    quick = (exercise.id, *number) in LIVE if number else exercise.id in RIGHT_BY_JOB
-    seldom = number not in ((), (0,)) and (exercise.id, *number) not in KINDS
+    """A case for a job of its own: in `make test` one of each kind, as the batch judges all answers."""
+    quick = (exercise.id, *number) in KINDS if number else exercise.id in RIGHT_BY_JOB
+    seldom = number not in ((), (0,))
     mark = pytest.mark.release if seldom else pytest.mark.slow
     return pytest.param(exercise, *number, marks=[] if quick else mark)
 
@@ -57,6 +55,13 @@ def verdict_on_wrong(id: str, number: int) -> Verdict:
     exercise = find_exercise(id)
     assert isinstance(exercise, Exercise)
     return check(exercise, program(exercise, exercise.wrong[number].source))
+
+
+def body(text: str) -> str:
+    """What a verdict says of the answer: without the case it was found in, and the help."""
+    return "\n".join(
+        line for line in text.splitlines()[1:] if not re.match("Right so far|This is|hint|\\(", line)
+    )
 
 
 # -------------------------------------------------------------------- as they are written
@@ -130,6 +135,17 @@ SENDERS = [
 ]
 
 
+def test_every_send_has_its_synchronous_call() -> None:
+    calls = "c.send(x); c.Send(x); c.isend(x); c.Isend(x); c.Sendrecv(x)"
+    assert synchronous(calls) == "c.ssend(x); c.Ssend(x); c.issend(x); c.Issend(x); c.Sendrecv(x)"
+
+
+@pytest.mark.parametrize("exercise", SENDERS, ids=name)
+def test_no_solution_needs_the_buffers_of_mpi(exercise: Exercise) -> None:
+    verdict = check(exercise, synchronous(program(exercise, exercise.solution)))
+    assert verdict.state == "right", verdict.text
+
+
 # -------------------------------------------------------------------- known-wrong answers
 
 
@@ -142,6 +158,13 @@ def test_a_wrong_answer_is_told_what_is_wrong(exercise: Exercise, number: int) -
     assert not re.search(r"Traceback|site-packages|course_lib|mpi_classroom|judge\.py|/tmp", verdict.text), (
         verdict.text
     )
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+def test_different_mistakes_get_different_words(exercise: Exercise) -> None:
+    said = [body(verdict_on_wrong(exercise.id, number).text) for number in range(len(exercise.wrong))]
+    assert len(set(said)) == len(said)
 
 
 def test_a_hang_is_recognised_long_before_the_deadline() -> None:
@@ -157,12 +180,10 @@ def test_a_hang_is_recognised_long_before_the_deadline() -> None:
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Words:
-    """What is wrong with every solution, also with synchronous sends, and with every wrong answer."""
+    """What is wrong with every solution and every wrong answer."""
     answers = {(exercise.id, "solution"): program(exercise, exercise.solution) for exercise in EXERCISES}
     for exercise, number in WRONG:
         answers[exercise.id, f"wrong {number}"] = program(exercise, exercise.wrong[number].source)
-    for exercise in SENDERS:
-        answers[exercise.id, "synchronous"] = synchronous(program(exercise, exercise.solution))
     return judge(answers, tmp_path_factory.mktemp("answers"))
 
 
@@ -175,8 +196,3 @@ def test_only_the_solution_is_right_and_different_mistakes_get_different_words(
     assert all(said) and len(set(said)) == len(said)
     for number, (wrong, words) in enumerate(zip(exercise.wrong, said, strict=True)):
         assert (exercise.id, number) in KINDS or wrong.message in words
-
-
-@pytest.mark.parametrize("exercise", SENDERS, ids=name)
-def test_no_solution_needs_the_buffers_of_mpi(exercise: Exercise, judged: Words) -> None:
-    assert judged[exercise.id, "synchronous"] == []

@@ -48,6 +48,11 @@ def test_an_array_that_is_wrong_says_how(got: object, words: str) -> None:
         expect_array(got, np.ones(2), {"these are the means": np.full(2, 0.5)})
 
 
+def test_an_array_may_differ_by_rounding() -> None:
+    expect_array([0.1 + 0.2], np.array([0.3]))
+    expect_array([], np.zeros(0))
+
+
 def test_a_change_that_changes_nothing_is_an_error() -> None:
     assert changed("a + b", ("+", "-"), ("a", "c")) == "c - b"
     with pytest.raises(ValueError, match="there is no 'x' to change"):

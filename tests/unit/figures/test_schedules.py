@@ -61,3 +61,10 @@ def test_what_backwards_took_for_weights_is_found_inside_them(schedule: Schedule
     found = [weights(one.action) for one in simulate(schedule, 1.5, 2.5) if one.action.kind == "B"]
     assert found == pytest.approx([0.1 * number for number in range(len(backwards))])
     assert weights(schedule[0][0]) == 0, "a forward has none"
+
+
+def test_spans_of_another_schedule_and_of_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="give the one that ran"):
+        measured_seconds(gpipe(2, 3), recorded(one_f_one_b(2, 3), 1, 2))
+    with pytest.raises(ValueError, match="no forward and no backward"):
+        boxes([Span(0, "sum", "compute", 0, 1)])

@@ -62,6 +62,13 @@ def test_every_number_is_in_the_alt_text_and_in_the_table() -> None:
     assert shown.endswith(f"<details><summary>Numbers</summary>{picture.table}</details>")
 
 
+def test_rows_of_all_ranks_and_dicts_are_drawn_too() -> None:
+    rows = [measured(1e-3, ranks=1), measured(2e-3, ranks=2)]
+    other = [measured(9e-3, ranks=1), measured(9e-3, ranks=2)]
+    assert show([rows, other], x="ranks").alt == show(rows, x="ranks").alt
+    assert show([{"labels": {"ranks": 2}, "value": 1e-3}], x="ranks").alt.endswith("measured: 1 ms at 2.")
+
+
 @pytest.mark.parametrize(
     "rows, names, words",
     [

@@ -9,7 +9,7 @@ from course.lessons.shared.figures.timeline import (
 )
 from course_lib.comm.spans import Span, totals
 from mpi_classroom.figures import ACTIVITIES
-from tests.unit.figures.pictures import check_legible, letters_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 
 def steps(ranks: int, slow: int | None = None) -> list[Span]:
@@ -31,6 +31,11 @@ def test_any_number_of_ranks_can_be_read(ranks: int) -> None:
     for rank in range(ranks):
         assert f"rank {rank}" in letters
         assert f"rank {rank}: compute " in picture.alt
+
+
+def test_the_rank_that_all_wait_for_is_named_with_its_time_and_theirs() -> None:
+    title = title_of(timeline(steps(4, slow=2), cores=4)).replace("\n", " ")
+    assert title == "4 ranks on 4 cores: rank 2 computed for 90 ms, ranks 0, 1 and 3 waited 20 ms for it"
 
 
 def test_nobody_is_called_slow_when_all_are_alike_or_alone() -> None:

@@ -21,3 +21,8 @@ def test_bars_are_what_is_held_and_the_formula_is_marked() -> None:
     words = {text.get_text() for text in letters_of(picture)}
     assert {"stage 0", "stage 3", "optimizer state"} <= words
     assert len({(look["color"], look["hatch"]) for look in PARTS.values()}) == 3
+
+
+def test_bars_that_are_off_the_formula_say_by_how_much() -> None:
+    held = [[held_state([11_000], stage, 4, rank) for rank in range(4)] for stage in STAGES]
+    assert "within 10.0 % of the formula" in title_of(held_bars(held, 10_000, ADAM_FP32))

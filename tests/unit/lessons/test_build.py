@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 
 from course.tools import build as builder
@@ -15,12 +16,15 @@ from course.tools.build import (
     compose,
     differing_files,
     drift,
+    lesson_sources,
     notebook_of,
     refresh,
     take_home_files,
     write,
 )
+from course.tools.frame import stem
 from course.tools.parts import run_seconds
+from course.tools.runner import Deadlines
 
 SHOWN = "source: dealing:deal"
 DEALING = """\
@@ -128,6 +132,16 @@ def test_ids_come_from_what_cells_say_and_survive_changes_elsewhere(tmp_path: Pa
     assert before[2].id == before[0].id + "-2"
 
 
+def test_lessons_are_named_by_number_or_stem_and_come_in_order(tmp_path: Path) -> None:
+    sources = [write_source(tmp_path, "", stem) for stem in ("02_pi", "00_start", "10_halo")]
+    folder = sources[0].parents[1]
+    assert [stem(s) for s in lesson_sources((), folder)] == ["00_start", "02_pi", "10_halo"]
+    assert [stem(s) for s in lesson_sources(["10", "2"], folder)] == ["02_pi", "10_halo"]
+    assert [stem(s) for s in lesson_sources(["02_pi"], folder)] == ["02_pi"]
+    with pytest.raises(BuildError, match=r"no lesson '1' .* there are: 00_start, 02_pi, 10_halo"):
+        lesson_sources(["1"], folder)
+
+
 # -------------------------------------------------------------------- building
 
 GOOD = """\
@@ -189,6 +203,11 @@ def test_a_built_notebook_is_valid_and_says_nothing_about_this_machine(built: Pa
     assert ".../site-packages/numpy/__init__.py" in text
 
 
+def test_what_the_kernel_started_is_gone_after_the_build(built: Path) -> None:
+    pid = int(nbformat.read(built, as_version=4).cells[4].outputs[0].text.split()[0])
+    assert not psutil.pid_exists(pid)
+
+
 def test_a_fresh_build_has_not_drifted_whatever_its_outputs_are(built: Path) -> None:
     assert drift(built) is None
     notebook = nbformat.read(built, as_version=4)
@@ -197,7 +216,7 @@ def test_a_fresh_build_has_not_drifted_whatever_its_outputs_are(built: Path) -> 
     assert drift(built) is None
 
 
-@pytest.mark.parametrize("change", ["source", "tags", "id", "removed"])
+@pytest.mark.parametrize("change", ["source", "tags", "id", "cell_type", "added", "removed"])
 def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
     source = write_source(tmp_path, "# %%\nx = 1\n# %%\ny = 2\n")
     notebook = compose(source)
@@ -207,6 +226,10 @@ def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
         notebook.cells[1].metadata["tags"] = ["nbval-ignore-output"]
     elif change == "id":
         notebook.cells[1].id = "0"
+    elif change == "cell_type":
+        notebook.cells[1] = nbformat.v4.new_markdown_cell("y = 2", id=notebook.cells[1].id)
+    elif change == "added":
+        notebook.cells.insert(1, nbformat.v4.new_code_cell("z = 3"))
     elif change == "removed":
         del notebook.cells[1]
     nbformat.write(notebook, notebook_of(source))
@@ -217,7 +240,10 @@ def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
     ("cell", "sentence"),
     [
         ("# %%\ndef f():\n    raise ValueError('boom')\nf()", "raised ValueError: boom"),
+        ("# %%\n# %%no_such_magic\nx = 1", "no_such_magic"),
         ('# %% tags=["raises-exception"]\nx = 1', "is tagged raises-exception and did not raise"),
+        ("# %%\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "kernel was killed"),
+        ("# %%\nimport time\ntime.sleep(60)", "this cell was not done after 2 s"),
     ],
 )
 def test_a_build_that_fails_says_where_and_leaves_the_old_notebook(
@@ -226,11 +252,17 @@ def test_a_build_that_fails_says_where_and_leaves_the_old_notebook(
     source = write_source(tmp_path, f"# %% [markdown]\n# text\n\n{cell}\n\n# %%\nprint('never')\n")
     notebook_of(source).write_text("the old one")
     with pytest.raises(BuildError, match=sentence) as raised:
-        build(source)
+        build(source, Deadlines(cell=2, lesson=60))
     assert raised.value.cell == 2
     assert cell.splitlines()[-1] in str(raised.value)  # its source, to the last line
     assert notebook_of(source).read_text() == "the old one"
     assert [path.name for path in notebook_of(source).parent.iterdir() if path.is_file()] == ["01_try.ipynb"]
+
+
+def test_a_lesson_of_many_short_cells_has_a_deadline_too(tmp_path: Path) -> None:
+    source = write_source(tmp_path, "\n".join(["# %%\nimport time\ntime.sleep(1)"] * 10))
+    with pytest.raises(BuildError, match="the lesson was not done after 3 s"):
+        build(source, Deadlines(cell=60, lesson=3))
 
 
 # -------------------------------------------------------------------- the program to take home
@@ -334,3 +366,15 @@ def test_a_changed_cell_has_no_output_that_could_be_kept(
     with pytest.raises(BuildError, match=words):
         refresh(source)
     assert notebook_of(source).read_bytes() == before
+
+
+def test_the_command_refreshes_where_only_texts_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = pretended(tmp_path, PROGRAM)
+    monkeypatch.setattr(builder, "lesson_sources", lambda names: [source])
+    monkeypatch.setattr(builder, "execute", lambda *arguments: pytest.fail("a cell was run"))
+    assert builder.main(["--text", "01"]) == 0
+    source.write_text(PROGRAM.replace("late = 1", "late = 2"))
+    assert builder.main(["--text", "01"]) == 1
+    assert "code cell 2 has changed" in capsys.readouterr().err

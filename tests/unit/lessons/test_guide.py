@@ -5,6 +5,7 @@
 
 import re
 import symtable
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -12,9 +13,12 @@ import pytest
 from mpi4py import MPI
 
 from course.paths import ROOT
-from course.tools import guide
+from course.tools import guide, schedule
 from course.tools.build import lesson_sources
 from course.tools.lesson import LessonSource
+from course.tools.markdown import read_markdown
+from course.tools.site.__main__ import _documents
+from course.tools.site.lessons import slug
 from mpi_classroom import before_setup
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons, predictions_of
 
@@ -29,13 +33,38 @@ def first() -> LessonSource:
     return LessonSource(SOURCES[0], SOURCES)
 
 
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page of lesson 00."""
+    return (GUIDE / "lessons" / "00.md").read_text()
+
+
 # -------------------------------------------------------------------- a page of a lesson
 
 
-def test_every_page_of_a_lesson_is_complete() -> None:
-    pages = sorted((GUIDE / "lessons").glob("*.md"))
-    assert len(pages) == len(SOURCES)
-    assert [lack for page in pages for lack in guide.lacking(page.read_text())] == []
+@pytest.mark.parametrize("path", sorted((GUIDE / "lessons").glob("*.md")), ids=lambda path: path.stem)
+def test_every_page_of_a_lesson_is_complete(path: Path) -> None:
+    assert list(guide.lacking(path.read_text())) == []
+
+
+def test_a_heading_that_is_missing_is_found(page: str) -> None:
+    (sentence,) = guide.lacking(page.replace("## Skip\n", ""))
+    assert sentence.startswith("its headings are The point, Show,")
+
+
+def test_a_part_without_words_is_found(page: str) -> None:
+    empty = re.sub(r"## Skip\n.*?## Discuss", "## Skip\n\nNothing.\n\n## Discuss", page, flags=re.DOTALL)
+    assert list(guide.lacking(empty)) == ["it says nothing under 'Skip'"]
+
+
+def test_a_computed_part_that_is_missing_is_found(page: str) -> None:
+    (sentence,) = guide.lacking(page.replace("<!-- computed: discussion -->", ""))
+    assert "they should be facts, discussion, answers" in sentence
+
+
+def test_more_than_two_pages_are_too_much(page: str) -> None:
+    (sentence,) = guide.lacking(page.replace("## Skip\n", "## Skip\n\n" + "word " * guide.MAX_WORDS))
+    assert "more than two pages" in sentence
 
 
 def test_the_letters_are_those_that_the_learner_sees(first: LessonSource) -> None:
@@ -48,6 +77,19 @@ def test_the_letters_are_those_that_the_learner_sees(first: LessonSource) -> Non
 def _right(id: str) -> str:
     (text,) = (option.text for option in find_exercise(id).options if option.right)  # type: ignore[union-attr]
     return text
+
+
+def test_the_discussion_is_the_question_and_its_folded_answer(first: LessonSource) -> None:
+    question, answer = guide.discussion(first).split("\n\n")
+    assert question.startswith("> A colleague has a GPU with 24 GB")
+    assert answer.startswith("**Answer.** (a) counts")
+
+
+def test_a_page_that_is_missing_is_found(tmp_path: Path) -> None:
+    (tmp_path / "lessons").mkdir()
+    found = list(guide.stale(tmp_path))
+    assert len(found) == len(SOURCES)
+    assert found[0] == "the instructor's guide has no page 00.md for lesson 00; write it"
 
 
 # -------------------------------------------------------------------- what may be left out
@@ -67,6 +109,17 @@ def test_no_later_cell_of_the_core_needs_a_section_that_may_be_left_out() -> Non
         named += [(part[:2], int(section)) for section in rows]
     assert len(named) >= 5
     assert {at: names for at in named if (names := needed_after(*at))} == {}
+
+
+def test_a_section_that_is_needed_is_noticed() -> None:
+    assert needed_after("02", 2) == {
+        "ranks SEED",
+        "ranks together",
+        "ranks errors",
+        "kernel np",
+        "kernel draw_darts",
+    }
+    assert {"ranks one_and_two", "kernel draw_times"} < needed_after("03", 1)
 
 
 def needed_after(number: str, section: int) -> set[str]:
@@ -116,6 +169,33 @@ def globals_of(table: symtable.SymbolTable) -> set[str]:
 
 # -------------------------------------------------------------------- the clock of a walk
 
+WALK = """\
+# A walk
+
+## 00:00 · Arrive
+
+Doors open.
+
+## 00:00 · 00 Start here
+
+| time | section |
+|---|---|
+| 00:00 | Setup |
+| 00:00 | 4 · A part for every rank |
+| 00:00 | Discuss |
+"""
+SLOTS = [("09:00", 10, "Arrive; everybody is there"), ("09:10", 30, "00 Start here")]
+
+
+def test_headings_take_the_time_of_their_slots_and_the_discussion_has_the_last_minutes(
+    first: LessonSource,
+) -> None:
+    text = guide.timed(WALK, SLOTS, {"00": first})
+    assert re.findall(r"^## (\d\d:\d\d)", text, re.MULTILINE) == ["09:00", "09:10"]
+    setup, turn, discuss = re.findall(r"^\| (\d\d:\d\d)", text, re.MULTILINE)
+    assert (setup, discuss) == ("09:10", "09:35")
+    assert setup < turn < discuss
+
 
 def test_the_minutes_of_the_sections_are_those_of_the_core(first: LessonSource) -> None:
     from course.tools.times import DISCUSS, RUNS, minutes
@@ -124,10 +204,107 @@ def test_the_minutes_of_the_sections_are_those_of_the_core(first: LessonSource) 
     assert sections + RUNS + DISCUSS == pytest.approx(minutes(first)["core"], abs=0.6)
 
 
+def test_a_row_that_names_no_section_is_refused(first: LessonSource) -> None:
+    with pytest.raises(ValueError, match="lesson 00 has no section '4 · Your turn'"):
+        guide.timed(WALK.replace("A part for every rank", "Your turn"), SLOTS, {"00": first})
+
+
+def test_a_walk_with_other_parts_than_its_track_is_refused(first: LessonSource) -> None:
+    with pytest.raises(
+        ValueError, match="its parts are Arrive, 00 Start here; those of the track are Arrive, Break"
+    ):
+        guide.timed(WALK, [SLOTS[0], ("09:10", 15, "Break"), SLOTS[1]], {"00": first})
+
+
 @pytest.fixture(scope="module")
 def course() -> dict[str, LessonSource]:
     """All lessons by number."""
     return {source.parent.name[1:3]: LessonSource(source, SOURCES) for source in SOURCES}
+
+
+def too_short(part: str, ends: str, lesson: LessonSource) -> list[str]:
+    """The rows of a walk that nobody can do in their time: exercises, questions, votes and runs."""
+    rows = re.findall(r"^\| (\d\d:\d\d) \| (.+?) \|(.*)$", part, re.MULTILINE)
+    times = [datetime.strptime(time, "%H:%M") for time in [*(row[0] for row in rows), ends]]
+    sections, runs = guide.section_minutes(lesson), guide.run_minutes(lesson)
+    found = []
+    for (time, name, words), begin, end in zip(rows, times, times[1:], strict=False):
+        work = sections[name][1] + runs.get(name, 0) + guide.vote_minutes(words)
+        needed = 5 if name == "Discuss" else int(work)
+        if (end - begin).seconds < 60 * needed:
+            found.append(f"{time} {name}: {needed} minutes of work")
+    return found
+
+
+def walked(page: str, track: str) -> dict[str, tuple[str, str]]:
+    """Each lesson of a walk: its part of the page, and when it ends."""
+    text = (GUIDE / page).read_text()
+    parts = {part[:2]: part for part in re.split(r"^## \d\d:\d\d · ", text, flags=re.MULTILINE)}
+    slots = guide.slots_of(track, schedule.today()[0])
+    ends = {what[:2]: schedule.later(begin, minutes) for begin, minutes, what in slots}
+    return {number: (parts[number], ends[number]) for number in ends if number.isdigit()}
+
+
+def test_the_minutes_of_runs_go_to_the_sections_that_run(course: dict[str, LessonSource]) -> None:
+    runs = guide.run_minutes(course["07"])
+    assert sum(runs.values()) == pytest.approx(2)
+    assert max(runs, key=runs.__getitem__) == "6 · Do ranks cost accuracy?" and "Setup" not in runs
+    takes = guide.class_minutes(course["07"], [], 19)
+    reading, doing = guide.section_minutes(course["07"])["6 · Do ranks cost accuracy?"]
+    assert takes["6 · Do ranks cost accuracy?"] > doing + runs["6 · Do ranks cost accuracy?"] + reading / 2
+
+
+def test_a_lesson_that_does_not_say_how_long_its_sections_run_is_refused(
+    course: dict[str, LessonSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide, "run_seconds", lambda *_: {})
+    with pytest.raises(
+        ValueError, match=r"lesson 07 does not .* run python -m course.tools.build --times 07"
+    ):
+        guide.class_minutes(course["07"], [], 19)
+
+
+@pytest.mark.parametrize(
+    ("words", "minutes"),
+    [
+        ("four bars | **Vote:** accuse one |", 1),
+        ("a byte | **Guess**, then **vote** |", 1.5),
+        ("04.q4 | **Vote** |", 0),
+        ("the vote | a guess, and 00.q1 alone |", 0),
+    ],
+)
+def test_a_vote_has_a_minute_a_guess_half_of_one_and_a_question_its_own(words: str, minutes: float) -> None:
+    assert guide.vote_minutes(words) == minutes
+
+
+@pytest.mark.parametrize(("page", "track"), guide.WALKS.items())
+def test_every_row_of_a_walk_can_be_done(page: str, track: str, course: dict[str, LessonSource]) -> None:
+    parts = walked(page, track)
+    assert len(parts) >= 3
+    assert [each for number, there in parts.items() for each in too_short(*there, course[number])] == []
+
+
+def test_a_row_that_nobody_can_do_is_noticed(course: dict[str, LessonSource]) -> None:
+    part, ends = walked("3-hours.md", "three hours")["06"]
+    assert too_short(part, ends, course["06"]) == []
+    (repair,) = re.findall(r"^\| ([0-9:]+) \| 2 ·", part, re.MULTILINE)
+    hurried = re.sub(r"^\| [0-9:]+ \| 3 ·", f"| {repair} | 3 ·", part, flags=re.MULTILINE)
+    assert [each[6:] for each in too_short(hurried, ends, course["06"])] == [
+        "2 · Repair line 3: 7 minutes of work"
+    ]
+
+
+def test_too_many_votes_for_a_lesson_are_refused(course: dict[str, LessonSource]) -> None:
+    rows = [("1 · Five lines", "**Vote**, **vote**, **vote**, **guess**, **guess**, **vote**")]
+    with pytest.raises(ValueError, match=r"lesson 06 leaves \d+% of a reader's minutes; leave out a vote"):
+        guide.class_minutes(course["06"], rows, 19)
+
+
+def test_the_second_row_of_a_section_has_no_time_of_its_own(first: LessonSource) -> None:
+    twice = WALK.replace("| 00:00 | Discuss |", "| 00:00 | 4 · A part for every rank |\n| 00:00 | Discuss |")
+    text = guide.timed(twice, SLOTS, {"00": first})
+    assert "\n| | 4 · A part for every rank |" in text
+    assert guide.timed(text, SLOTS, {"00": first}) == text
 
 
 # -------------------------------------------------------------------- facts that go stale
@@ -144,6 +321,10 @@ def strange_ids(text: str) -> list[str]:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(GUIDE).as_posix())
 def test_every_exercise_that_the_guide_names_is_there_today(path: Path) -> None:
     assert strange_ids(path.read_text()) == []
+
+
+def test_an_exercise_of_an_earlier_edition_is_noticed() -> None:
+    assert strange_ids('run `catch_up("04.1")`, then 04.4; 2.33 and 9.32 are losses') == ["04.1"]
 
 
 def missing_headings(page: str, lesson: LessonSource) -> list[str]:
@@ -179,3 +360,39 @@ def test_the_page_for_learners_has_what_they_type_and_seven_calls() -> None:
     assert len(re.findall(r"^\| `(?:request = )?comm\.\w+\(", seven, re.MULTILINE)) == 7
     assert unknown_names(page) == set()
     assert unknown_names("`comm.Sendall(a)`, `clue()`") == {"Sendall", "clue"}
+
+
+# -------------------------------------------------------------------- tests, links, the site
+
+
+def test_every_question_of_the_tests_has_an_answer_and_no_letter_can_be_guessed() -> None:
+    text = (GUIDE / "tests.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|[^|]+\|[^|]+\| ([abc]) \| ([abc]) \|", text, re.MULTILINE)
+    for form, name in enumerate(("Pre-test", "Post-test"), 1):
+        part = text.partition(f"## {name}")[2].partition("\n## ")[0]
+        numbers = re.findall(r"^(\d+)\. ", part, re.MULTILINE)
+        assert [row[0] for row in rows] == numbers
+        assert len(re.findall(r"^ +- \([abc]\) ", part, re.MULTILINE)) == 3 * len(numbers)
+        letters = [row[form] for row in rows]
+        assert max(letters.count(letter) for letter in "abc") <= len(numbers) / 2
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(GUIDE).as_posix())
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for link in read_markdown(path.read_text()).links:
+        if link.startswith("http"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.is_file(), f"{link} leads nowhere"
+        headings = read_markdown(target.read_text()).headings if target.suffix == ".md" else []
+        assert not anchor or anchor in {slug(text) for _, text in headings}, f"{link} has no such heading"
+
+
+def test_all_pages_are_on_the_site_below_one_another(tmp_path: Path) -> None:
+    _documents(tmp_path)
+    teaching = (tmp_path / "docs" / "teaching" / "index.md").read_text()
+    assert teaching.startswith("# For instructors\n\n- [Teach the course](README.md)")
+    assert "\nlessons/index\n" in teaching
+    lessons = (tmp_path / "docs" / "teaching" / "lessons" / "index.md").read_text()
+    assert "\n00\n" in lessons

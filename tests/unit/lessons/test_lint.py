@@ -157,11 +157,16 @@ BAD_SOURCES = [
     ("four in a row", "# %%\ny = 2", "# %%\ny = 2\n\n# %%\nz = 3", 9, "4th code cell in a row"),
     ("torn sentence", "# Words,", "# It is in section\n# 1. Words,", 5, "becomes a list"),
     ("markdown image", "![a red dot on a line](dot.png)", "![](dot.png)", 5, "has no alt text"),
+    ("HTML image", "# Words,", '# <img src="dot.png">', 5, "has no alt text"),
+    ("empty alt", "# Words,", '# <img src="dot.png" alt="">', 5, "has no alt text"),
     ("unknown tag", "# %%\nx = 1", '# %% tags=["skip-execution"]\nx = 1', 7, "'skip-execution' is not known"),
+    ("skipped cell", "# %%\nx = 1", '# %% tags=["nbval-skip"]\nx = 1', 7, "'nbval-skip' is not known"),
     ("comment", "x = 1", "# NBVAL_IGNORE_OUTPUT\nx = 1", 7, "a comment changes how nbval checks"),
     ("path in code", "x = 1", 'x = open("/home/ada/x")', 7, "/home/ada/x is a path of one machine"),
+    ("path in text", "# Words,", "# Words in /tmp/scratch,", 5, "/tmp/scratch is a path of one machine"),
     ("temporary folder", "x = 1", "x = tempfile.mkdtemp(prefix='a')", 7, "nobody removes what mkdtemp makes"),
     ("missing file", "../docs/page.md#x", "../docs/gone.md", 5, "leads to a file that does not exist"),
+    ("missing lesson", "https://example.org/home/page", "09_tensor.ipynb", 5, "does not exist"),
     ("missing anchor", "(#1-·-One-step)", "(#1-·-one-step)", 11, "leads to a heading that does not exist"),
     (
         "foreign anchor",
@@ -171,6 +176,8 @@ BAD_SOURCES = [
         "leads to a heading that does not exist",
     ),
     ("bad address", "https://example.org/home/page", "https://localhost/x", 5, "is not a valid address"),
+    ("out of the project", "../docs/page.md#x", "../../page.md", 5, "leads out of the project"),
+    ("other scheme", "../docs/page.md#x", "file:///x", 5, "leads to one machine or program"),
     ("unresolvable", "partition:even_ranges", "partition:odd_ranges", 6, "no function or class 'odd_ranges'"),
     ("split cell", "y = 2", "y = 2\n# %% and then", 5, "begins a new cell"),
 ]
@@ -215,11 +222,13 @@ BAD_OUTPUTS: list[tuple[str, Callable[[], NotebookNode], str]] = [
     ("magic", lambda: stream("UsageError: Cell magic `%%px` not found.\n"), "a magic was refused"),
     ("path", lambda: stream("saved in /home/ada/course\n"), "has /home/ada/course, a path of one machine"),
     ("bare image", lambda: output(image__png="aGk=", text__plain="<Figure>"), "an image has no alt text"),
+    ("bare SVG", lambda: output(**{"image/svg+xml": "<svg/>"}), "an image has no alt text"),
     (
         "HTML image",
         lambda: output(text__html='<img src="data:image/png;base64,aGk=">'),
         "an image has no alt text",
     ),
+    ("lazy alt", lambda: output(text__html='<img alt="figure" src="x">'), "an image has no alt text"),
     ("good image", lambda: output(text__html='<img alt="bars: 2 ranks are twice as fast" src="x">'), ""),
     (
         "path in a picture",
@@ -272,3 +281,6 @@ def test_a_lesson_that_is_not_built_and_a_notebook_without_source_are_found(
     assert second.endswith(
         "09_stray.ipynb: cell 1: it has no source; write course/lessons/l09_stray/lesson.py, or remove it"
     )
+
+
+# -------------------------------------------------------------------- reading markdown

@@ -11,17 +11,60 @@ MODULE = '''\
 """A module."""
 
 import math
-from collections import OrderedDict as Ordered
+import os.path
+import xml.dom
+import xml.sax
+from collections import Counter, OrderedDict as Ordered
+from typing import TYPE_CHECKING
+
+from . import sibling
+from .sibling import helper, unused
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 LIMIT = 3
+FIRST, second = 1, 2
 
 
 def plain(x):
     return x + 1
 
 
+def circle(radius: float) -> float:
+    """The area."""
+    # comments stay
+    return math.pi * radius**2
+
+
+def count(words: "Fraction") -> Counter:
+    return Counter(words[:LIMIT]) if words else Counter()
+
+
 def again(n):
     return 1 if n < 1 else plain(n) + again(n - 1)
+
+
+def where(path):
+    math = "a local name"
+    return os.path.join(path, math)
+
+
+def parse(text):
+    return xml.sax.parseString(text)
+
+
+def relative():
+    return sibling.value + helper()
+
+
+def fraction(x: Fraction = None) -> int:
+    return [second for Counter in range(2)]
+
+
+@property
+def decorated(self):
+    return FIRST
 
 
 class Thing(Ordered):
@@ -35,7 +78,20 @@ class Thing(Ordered):
 
 def broken():
     return undefined_name
+
+
+def wide():
+    return (
+        a_name_so_long,
+        plain,
+    )
+
+
+def a_name_so_long():
+    return 1
 '''
+LONG_NAME = "a_name_of_a_hundred_characters".ljust(100, "_")
+MODULE = MODULE.replace("a_name_so_long", LONG_NAME)
 
 
 @pytest.fixture

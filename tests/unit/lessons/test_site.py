@@ -1,14 +1,20 @@
 """What the site makes of lessons, exercises and docstrings, before Sphinx sees it."""
 
 import ast
+from pathlib import Path
 
 import nbformat
 import pytest
 
+from course.paths import ROOT
+from course.tools.build import source_of
 from course.tools.catalogue import find_lessons
-from course.tools.site.api import Module, module_page
+from course.tools.frame import read_frame
+from course.tools.site.__main__ import _guide
+from course.tools.site.api import Module, module_page, modules
 from course.tools.site.lessons import lesson_page, site_links, slug
-from course.tools.site.practice import exercise_help, question_page
+from course.tools.site.pages import course_map, exercises_page
+from course.tools.site.practice import exercise_help, fold, question_page
 from mpi_classroom.exercises import Exercise, Option, Question
 from mpi_classroom.lessons import exercises_of
 
@@ -37,6 +43,12 @@ def test_each_option_of_a_question_opens_its_own_reply() -> None:
             in page
         )
         assert f"**{mark}** {option.reply}" in page
+
+
+def test_a_fold_around_a_fold_has_the_longer_fence() -> None:
+    inner = fold("Inner", "words")
+    assert inner.startswith(":::{fold} Inner")
+    assert fold("Outer", inner).startswith("::::{fold} Outer")
 
 
 @pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.stem)
@@ -107,3 +119,53 @@ def test_a_module_page_has_signatures_and_docstrings_of_what_is_public() -> None
     assert ":::::{py:method} shift(by: int) -> None\n\nShift." in page
     assert "{py:property} size\n:type: int" in page
     assert "{py:method} of(comm: MPI.Comm) -> 'Ring'\n:staticmethod:" in page
+
+
+def test_a_dataclass_is_made_from_its_fields() -> None:
+    page = page_of(
+        "@dataclass(frozen=True)\nclass Link:\n"
+        "    rate: float\n    ports: list[int] = field(default_factory=list)\n"
+    )
+    assert "{py:class} Link(rate: float, ports: list[int] = …)" in page
+
+
+def test_every_module_of_a_package_but_private_ones_is_found() -> None:
+    found = [module.name for module in modules(ROOT / "packages" / "mpi_classroom" / "mpi_classroom")]
+    assert {"mpi_classroom", "mpi_classroom.cluster", "mpi_classroom.recording.calls"} <= set(found)
+    assert "mpi_classroom.__main__" not in found
+
+
+def test_the_course_map_names_every_lesson_with_goal_and_minutes() -> None:
+    lessons = find_lessons()
+    page = course_map(lessons)
+    for lesson in lessons:
+        row = next(line for line in page.splitlines() if line.startswith(f"| {lesson.number} |"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[2].endswith("."), f"{lesson.stem} has no goal"
+        assert int(cells[4]) > 0
+        assert cells[5] == "–" if read_frame(source_of(lesson.path)).elective else int(cells[5]) > 0
+
+
+def test_every_exercise_is_on_the_list_of_exercises() -> None:
+    lessons = find_lessons()
+    page = exercises_page(lessons)
+    for lesson in lessons:
+        for item in exercises_of(lesson.number):
+            assert f"- [{item.id}](notebooks/{lesson.path.name}#exercise-{item.id.replace('.', '-')})" in page
+
+
+def test_a_new_document_gets_into_the_guide(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "teaching").mkdir(parents=True)
+    (tmp_path / "docs" / "decisions").mkdir()
+    for name in ("glossary.md", "image.md", "new.md", "teaching/index.md", "decisions/index.md"):
+        (tmp_path / "docs" / name).write_text("# Title\n")
+    (tmp_path / "guide.md").write_text("README\ndocs/image\ndocs/decisions/index\n```\n")
+    _guide(tmp_path)
+    assert (tmp_path / "guide.md").read_text().split() == [
+        "README",
+        "docs/image",
+        "docs/new",
+        "docs/teaching/index",
+        "docs/decisions/index",
+        "```",
+    ]

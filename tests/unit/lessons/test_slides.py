@@ -8,12 +8,38 @@ import pytest
 
 from course.paths import LESSONS
 from course.tools.build import NOTES, lesson_sources, notebook_of
-from course.tools.slides import deck, html
+from course.tools.slides import _column, _unfold, deck, html
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
 
 FIRST = LESSONS / "l01_mpi_basics" / "lesson.py"
 SHOWN = re.compile(r"-shown-\d+$")
+
+
+def cell(source: str, kind: str = "", code: bool = False) -> nbformat.NotebookNode:
+    new = nbformat.v4.new_code_cell if code else nbformat.v4.new_markdown_cell
+    return new(source, metadata={"slideshow": {"slide_type": kind}} if kind else {})
+
+
+def places(cells: list[nbformat.NotebookNode]) -> list[str]:
+    return [each.metadata.slideshow.slide_type for each in _column(cells)]
+
+
+def test_with_marks_they_decide() -> None:
+    cells = [
+        cell("## 1", "slide"),
+        cell("a"),
+        cell("b", "fragment"),
+        cell("c", "skip"),
+        cell("d", "subslide"),
+    ]
+    assert places(cells) == ["slide", "-", "fragment", "subslide", "-"]
+
+
+def test_folded_answers_are_for_the_speaker() -> None:
+    text = cell("Vote.\n\n<details><summary>What to listen for</summary>(b):\nboth.</details>")
+    assert _unfold(text) == ["**What to listen for** (b):\nboth."]
+    assert text.source == "Vote."
 
 
 @pytest.mark.parametrize("source", lesson_sources(), ids=lambda source: source.parent.name)

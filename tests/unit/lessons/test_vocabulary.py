@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from course.lessons.shared.glossary import glossary
 from course.tools import build
 from course.tools.lesson import LessonSource
 from course.tools.vocabulary import early_terms, own_terms
@@ -99,3 +100,8 @@ def test_a_term_that_its_lesson_does_not_introduce_is_found(tmp_path: Path) -> N
     source.write_text(f"{HEADER}# %% [markdown]\n# ROUGE\n")
     sentences = [sentence for _, sentence in own_terms(LessonSource(source, [source]))]
     assert any("'lead-3'" in each for each in sentences) and not any("'ROUGE'" in each for each in sentences)
+
+
+def test_every_term_is_in_one_lesson() -> None:
+    terms = [term.term for terms in glossary().values() for term in terms]
+    assert len(terms) == len(set(terms))

@@ -14,6 +14,9 @@ from torch.optim import Adam
 from course_lib.parallel import checkpoint, checkpoint_folder
 from course_lib.parallel.checkpoint import load_training, save_training
 from course_lib.parallel.checkpoint_folder import (
+    LATEST,
+    LOCK,
+    REMOVING,
     CheckpointError,
     find,
     names_in,
@@ -75,6 +78,19 @@ def test_parameters_without_dimensions_and_without_elements_are_restored(
         assert torch.equal(mine, theirs)
 
 
+def test_weights_of_a_parameter_without_elements_go_from_one_optimizer_to_the_other(tmp_path: Path) -> None:
+    for index, make in enumerate(MAKERS):
+        model = Odd()
+        save_training(COMM, tmp_path / str(index), model, make(model), step=0)
+        other = Odd()
+        assert load_training(COMM, tmp_path / str(index), other, MAKERS[1 - index](other)) is not None
+
+
+def test_an_optimizer_of_another_model_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="Zero1 updates tensors that are no parameters of the model"):
+        save_training(COMM, tmp_path, Odd(), Zero1(COMM, Odd(), Adam), step=0)
+
+
 def test_state_of_a_parameter_without_dimensions_goes_from_one_optimizer_to_the_other(tmp_path: Path) -> None:
     """Its count of steps has the shape of the parameter."""
     for index, make in enumerate(MAKERS):
@@ -132,8 +148,38 @@ def test_a_checkpoint_that_is_removed_while_it_is_loaded_is_refused(
     )
 
 
+def test_files_without_one_of_each_rank_are_refused_before_they_get_a_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"write\(\) made no rank0.pt, which every checkpoint has"):
+        save(COMM, tmp_path, lambda path: path.joinpath("weights.bin").touch(), step=1)
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
 def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
+
+
+def test_progress_with_numbers_as_keys_is_whole(tmp_path: Path) -> None:
+    save(COMM, tmp_path, write_file, step=1, progress={"batches": {2: "a", 10: "b"}})
+    found = find(COMM, tmp_path)
+    assert found is not None and found.progress == {"batches": {"2": "a", "10": "b"}}
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_stops_no_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = shutil.rmtree
+
+    def rmtree(path: Any, *arguments: Any, **settings: Any) -> None:
+        if Path(path).name == f"{REMOVING}-000001-step1":
+            raise PermissionError(f"not allowed: {path}")
+        right(path, *arguments, **settings)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    for number in (1, 2, 3, 4):
+        save(COMM, tmp_path, write_file, step=number, keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(LOCK, LATEST, f"{REMOVING}-000001-step1", "000004-step4")
+    }
 
 
 def test_a_damaged_checkpoint_does_not_count_as_kept(tmp_path: Path) -> None:
@@ -144,3 +190,20 @@ def test_a_damaged_checkpoint_does_not_count_as_kept(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["000001-step1", "000002-step2", "000003-step3"]
     save(COMM, tmp_path, write_file, step=4)
     assert names_in(tmp_path) == ["000003-step3", "000004-step4"]
+
+
+def test_the_first_of_several_leftovers_that_stays_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        save(COMM, tmp_path, write_file, step=number, keep=3)
+    right = checkpoint_folder.remove
+
+    def remove(path: Path) -> None:
+        if path.name == "000001-step1":
+            raise PermissionError(f"not allowed: {path}")
+        right(path)
+
+    monkeypatch.setattr(checkpoint_folder, "remove", remove)
+    save(COMM, tmp_path, write_file, step=4, keep=1)
+    assert names_in(tmp_path) == ["000001-step1", "000004-step4"]

@@ -8,6 +8,9 @@ import pytest
 
 from benchmarks.parts.deepspeed_counts import state_bytes, step_bytes
 from course_lib.parallel.deepspeed_config import STAGES, stage_config
+from tests.formulas import (
+    touched,
+)
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -54,3 +57,9 @@ def test_an_update_sends_what_rajbhandari_says_and_accumulation_makes_it_more() 
     assert [nbytes / 3000 for nbytes in sent[1]] == [2, 2, 2, 3]
     assert [nbytes / 3000 for nbytes in sent[4]] == [2, 2, 5, 12]
     assert step_bytes(stage_config(3, 1), 1000, 1) == 0
+
+
+def test_a_parameter_in_two_slices_is_counted_on_both_ranks() -> None:
+    assert touched([10, 10, 10, 10], 4) == 10
+    assert touched([2, 36, 2], 4) == 38  # rank 0 has a part of the first two
+    assert touched([7], 1) == 7

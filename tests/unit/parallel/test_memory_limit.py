@@ -20,6 +20,13 @@ def test_one_rank_fails_in_clear_words_and_two_ranks_train() -> None:
 
 
 @pytest.mark.slow
+def test_where_it_ends_is_the_same_every_time() -> None:
+    """Eight layers are 128 MiB; their training needs little more, and nothing that was freed."""
+    assert not fits(2, 132).trained
+    assert all(fits(2, 150).trained for _ in range(3))
+
+
+@pytest.mark.slow
 def test_this_process_may_still_use_what_it_likes() -> None:
     import resource
 

@@ -11,11 +11,24 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
 )
 from course.tools.study.plan import (
     DRAWN,
+    FULL,
     MNIST,
+    QUICK,
     Choice,
+    job_size,
+    jobs,
     plan,
 )
 from course_lib.training.recipes import RECIPES
+
+
+@pytest.mark.parametrize("scale", [FULL, QUICK])
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+def test_every_case_is_there_once_and_every_job_has_one_size(scale, cores):
+    cases = plan(Choice(scale), cores=cores, data=MNIST)
+    assert len(cases) == len(set(cases))
+    assert [case for job in jobs(cases) for case in job] == cases
+    assert all(len({job_size(case) for case in job}) == 1 for job in jobs(cases))
 
 
 def test_batch_and_rate_follow_their_rules():

@@ -27,3 +27,11 @@ def test_the_mean_of_the_ranks_would_hide_the_waiting():
     times = np.random.default_rng(0).exponential(size=200).tolist()
     found = replay(times, 0.0, ranks=8, steps=500, seed=0)
     assert found.epoch_seconds > 1.5 * found.compute_seconds
+
+
+def test_the_same_seed_gives_the_same_epoch():
+    def once(seed):
+        return replay([1.0, 2.0, 4.0], 0.1, ranks=4, steps=50, seed=seed)
+
+    assert once(0) == once(0)
+    assert once(0) != once(1)

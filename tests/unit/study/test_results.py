@@ -5,6 +5,8 @@ from rows import ABOUT, a_case, a_row
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
     ACCURACY,
+    COLUMNS,
+    COMMITTED,
     LOCAL,
     MEASUREMENTS,
     OWN_MPI,
@@ -13,6 +15,7 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     load,
     save,
 )
+from course.tools.study.plan import MODELS
 
 ROWS = [
     a_row(),
@@ -28,6 +31,12 @@ def test_what_is_written_is_read(tmp_path):
     assert list(study.rows) == ROWS
     assert study.about == ABOUT
     assert study.cores == 2
+
+
+def test_a_row_read_back_belongs_to_the_case_that_was_planned(tmp_path):
+    cases = [a_case(OWN_MPI, ranks, batch_rule=LOCAL, rate_rule=SCALED) for ranks in (2, 3, 5, 7)]
+    save(tmp_path, [a_row(case) for case in cases], ABOUT)
+    assert [row.case for row in load(tmp_path).rows] == cases
 
 
 @pytest.mark.parametrize(
@@ -55,3 +64,11 @@ def test_no_results_and_damaged_ones_are_told_in_a_sentence(tmp_path):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ResultsError, match="its columns are others"):
         load(tmp_path)
+
+
+@pytest.mark.skipif(not (COMMITTED / MEASUREMENTS).exists(), reason="no results are committed yet")
+def test_the_committed_results_can_be_read_and_are_of_real_mnist():
+    study = load(COMMITTED)
+    assert study.about["data"] == "MNIST"
+    assert {row.model for row in study.rows} <= set(MODELS)
+    assert len(COLUMNS) == len(set(COLUMNS))

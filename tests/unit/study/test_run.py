@@ -55,6 +55,26 @@ def test_an_interrupted_study_goes_on_and_ends_with_the_same_table(stop, tmp_pat
     assert halves == whole
 
 
+def test_a_complete_study_measures_nothing(tmp_path, monkeypatch, capsys):
+    Ranks(monkeypatch)
+    study(tmp_path)
+    again = Ranks(monkeypatch)
+    assert len(study(tmp_path).rows) == 9
+    assert again.measured == []
+    assert "6 of 6 runs are here already" in capsys.readouterr().out
+
+
+def test_another_selection_adds_to_what_is_there(tmp_path, monkeypatch):
+    Ranks(monkeypatch)
+    study(tmp_path, CASES[3:])
+    more = Ranks(monkeypatch)
+    study(tmp_path, CASES[:4])
+    assert more.measured == CASES[:3]
+    Ranks(monkeypatch)
+    study(tmp_path / "whole")
+    assert (tmp_path / MEASUREMENTS).read_text() == (tmp_path / "whole" / MEASUREMENTS).read_text()
+
+
 def test_results_of_another_machine_or_other_data_are_refused(tmp_path, monkeypatch):
     Ranks(monkeypatch)
     study(tmp_path)
@@ -101,3 +121,6 @@ def test_what_ranks_print_besides_is_no_message(monkeypatch):
     text = f"print('a warning'); print({job.MARK!r} + {json.dumps({'ready': 1})!r})"
     monkeypatch.setattr(job, "mpiexec_command", lambda size, command, arguments: [sys.executable, "-c", text])
     assert list(job.run_job(CASES[:1], DATA)) == [{"ready": 1}]
+
+
+# ---------------------------------------------------------------- the time left

@@ -66,6 +66,14 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zero, "available_cores", lambda: 2)
 
 
+def test_all_stages_on_all_ranks() -> None:
+    found = [(case.ranks, case.stage) for case in zero_cases(quick=False, cores=2)]
+    assert found == [(ranks, stage) for ranks in (1, 2, 4) for stage in range(4)]
+    assert {case.ranks for case in zero_cases(quick=True, cores=2, ranks=[3])} == {3}
+    with pytest.raises(ValueError, match="1 to 64"):
+        zero_cases(quick=True, cores=2, ranks=[0])
+
+
 def test_what_stops_goes_on_and_measures_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_cores: None
 ) -> None:

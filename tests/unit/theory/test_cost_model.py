@@ -84,6 +84,11 @@ def test_an_allreduce_is_a_reduce_scatter_and_an_allgather(ranks: int, nbytes: i
     assert whole.total.messages == sum(half.total.messages for half in halves)
 
 
+def test_ranks_that_are_no_power_of_two_pay_two_messages_more():
+    assert [recursive_doubling_allreduce_cost(n, 8).busiest.messages for n in (4, 5, 7, 8)] == [2, 3, 3, 3]
+    assert [len(recursive_doubling_allreduce_cost(n, 8).steps) for n in (4, 5, 7, 8)] == [1, 3, 3, 1]
+
+
 @pytest.mark.parametrize("name", COSTS)
 def test_no_ranks_and_negative_bytes_are_refused_in_a_sentence(name: str):
     with pytest.raises(ValueError, match="8 bytes on 0 ranks; give 0 bytes or more, and 1 rank or more"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_lib.theory.hockney import fit_hockney, fit_piecewise
+from course_lib.theory.hockney import Hockney, MeasuredMachine, Piecewise, fit_hockney, fit_piecewise
 
 SIZES = [4.0**power for power in range(14)]
 alphas = st.floats(1e-7, 1e-3)
@@ -68,6 +68,13 @@ def test_one_line_cannot_be_both_regimes():
     line = fit_hockney(SIZES, times)
     worst = max(abs(line.one_way_seconds(size) / time - 1) for size, time in zip(SIZES, times, strict=True))
     assert worst > 0.35
+
+
+def test_a_measured_machine_asks_the_curve_of_each_thing():
+    curves = [Piecewise((math.inf,), (Hockney(alpha, 0),)) for alpha in (1.0, 2.0, 3.0, 4.0)]
+    machine = MeasuredMachine(*curves)
+    found = [machine.one_way_seconds(9), machine.exchange_seconds(9), machine.sum_seconds(9)]
+    assert [*found, machine.copy_seconds(9)] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_lib.theory.partition import balanced_ranges, even_ranges, fused_ranges
+from course_lib.theory.partition import balanced_ranges, even_range, even_ranges, fused_ranges
 
 
 @given(st.integers(0, 300), st.integers(1, 40))
@@ -20,6 +20,18 @@ def test_even_ranges_deal_as_array_split_does(total: int, parts: int) -> None:
 def test_impossible_cuts_are_refused_with_their_numbers(total: int, parts: int) -> None:
     with pytest.raises(ValueError, match=f"cut {total} items into {parts} parts"):
         even_ranges(total, parts)
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_part_that_does_not_exist_is_refused(index: int) -> None:
+    with pytest.raises(ValueError, match="count from 0 to 2"):
+        even_range(10, 3, index)
+
+
+def test_dealing_floor_shares_would_lose_the_remainder() -> None:
+    floor_shares = [range(index * (10 // 4), (index + 1) * (10 // 4)) for index in range(4)]
+    assert floor_shares != even_ranges(10, 4)
+    assert sum(map(len, floor_shares)) < 10
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.data())

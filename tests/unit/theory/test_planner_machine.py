@@ -11,11 +11,13 @@ from course.lessons.l16_choose_your_strategy.planner.machine import (
     Machine,
     machine_on_paper,
 )
-from course.lessons.l16_choose_your_strategy.planner.measured import machine_from_json
+from course.lessons.l16_choose_your_strategy.planner.measured import fit_product, machine_from_json
 from course.lessons.l16_choose_your_strategy.planner.models import Operation, Part, TransformerShape
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan
 from course.lessons.l16_choose_your_strategy.planner.quantity import counted
 from course.lessons.l16_choose_your_strategy.planner.seconds import seconds_of
+from course.lessons.shared import operation_times
+from course.lessons.shared.machine import summary
 from course_lib.theory.hockney import Hockney
 from tests.formulas import leaves
 
@@ -82,11 +84,38 @@ def test_a_product_takes_its_call_its_arithmetic_and_its_memory(machine: Machine
     assert machine.operation(one, "backward", alone=True).value == pytest.approx(2 * seconds.value)
 
 
+@pytest.mark.parametrize("part", ["start", "flops", "numbers"])
+def test_a_product_that_lacks_a_part_has_none_of_it(part: str) -> None:
+    table = products(**{part: 0.0 if part == "start" else float("inf")})
+    fitted = fit_product(table["work"], table["numbers"], table["forward_seconds"])
+    lacking = {"start": fitted.start, "flops": fitted.per_flop, "numbers": fitted.per_number}[part]
+    assert lacking == pytest.approx(0, abs=1e-12)
+    said = [
+        fitted.start + fitted.per_flop * f + fitted.per_number * n
+        for f, n in zip(table["work"], table["numbers"], strict=True)
+    ]
+    assert said == pytest.approx(table["forward_seconds"], rel=1e-6)
+
+
+def test_wild_measurements_do_not_move_a_fit() -> None:
+    table = products()
+    seconds = [*table["forward_seconds"], 20 * table["forward_seconds"][0]]
+    fitted = fit_product(
+        [*table["work"], table["work"][0]], [*table["numbers"], table["numbers"][0]], seconds
+    )
+    assert fitted.per_flop == pytest.approx(1e-9, rel=0.05)
+
+
 def test_what_a_block_takes_besides_its_operations_is_counted_once(machine: Machine) -> None:
     calls = 7 * 5e-6 + 5 * 1e-6  # six linear layers and attention; GeLU, two norms, two sums
     one = Operation("block", counted(1, "", "calls"))
     assert machine.operation(one, "forward", alone=True).value == pytest.approx(1e-3 - calls, rel=0.01)
     assert machine.operation(one, "backward", alone=True).value == 0  # never less than nothing
+
+
+def test_an_operation_that_was_not_timed_is_named(machine: Machine) -> None:
+    with pytest.raises(KeyError, match="two cores has no seconds of sorting; it has"):
+        machine.operation(Operation("sorting", counted(1, "")), "forward", alone=True)
 
 
 def test_every_operation_of_a_model_is_timed(machine: Machine) -> None:
@@ -125,6 +154,30 @@ def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
     assert paper.link(4, 2) == (paper.between, 2)
 
 
+def test_the_groups_of_a_node_share_its_ports_and_one_group_uses_all() -> None:
+    inside, between = Hockney(1e-6, 1e-10), Hockney(1e-6, 1e-9)
+    nodes = {
+        ports: machine_on_paper(
+            "nodes of 8",
+            "nobody",
+            memory_nbytes=1e9,
+            flop_per_second=1e12,
+            memory_bytes_per_second=1e11,
+            inside=inside,
+            between=between,
+            ranks_per_node=8,
+            ports=ports,
+            context_nbytes=1e9,
+            waste=0.1,
+        )
+        for ports in (1, 4, 16)
+    }
+    assert [nodes[ports].link(2, 8)[1] for ports in (1, 4)] == [8, 2]
+    assert nodes[4].link(16, 1) == (nodes[4].between, 1 / 4)
+    assert nodes[16].link(16, 1) == (nodes[16].inside, 1)  # more ports than the node's own link can feed
+    assert nodes[1].allocated(counted(2e9, "", "bytes")).value == 1e9 + 1.1 * 2e9
+
+
 def test_16_bit_numbers_need_half_the_time_to_read_and_write() -> None:
     line = Hockney(0.0, 0.0)
     paper = machine_on_paper(
@@ -144,3 +197,36 @@ def test_16_bit_numbers_need_half_the_time_to_read_and_write() -> None:
     full, mixed = (seconds_of(SHAPE, 8, Plan(mixed=how), paper) for how in (False, True))
     assert mixed["computing"].value == pytest.approx(full["computing"].value / 2)
     assert mixed["update"].value == full["update"].value  # master weights and moments have 32 bits
+
+
+def test_a_call_takes_as_long_with_16_bit_numbers(machine: Machine) -> None:
+    product = Operation("linear", counted(1e6, "", "flop"), numbers=counted(1e4, "", "numbers"))
+    for one in (product, Operation("block", counted(1, "", "calls"))):
+        full, half = (machine.operation(one, "forward", alone=True, element=n).value for n in (4, 2))
+        saved = 1e4 / 1e8 / 2 if one is product else 0.0  # half of its numbers, at 1e8 per second
+        assert full - half == pytest.approx(saved)
+
+
+def test_the_summary_says_what_was_measured() -> None:
+    lines = summary(found())
+    assert lines[0] == "2 cores, 1.0 GB free per rank"
+    assert "up to 1 Gflop/s per core" in lines[1] and "100 million parameters" in lines[2]
+    assert lines[3] == "a message between two ranks: 10.0 µs for 4 bytes, 1.0 GB/s for 1 MB"
+
+
+def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_times, "NUMBERS", (256, 1024))
+    monkeypatch.setattr(operation_times, "ROWS", (8,))
+    monkeypatch.setattr(operation_times, "WIDTHS", (16,))
+    monkeypatch.setattr(operation_times, "HEADS", ((16, 8),))
+    monkeypatch.setattr(operation_times, "MOST_COPIES", 2)
+    monkeypatch.setattr(operation_times, "ENOUGH_SECONDS", 0.0)
+    calls = []
+    tables = operation_times.operation_seconds(lambda: calls.append(1))
+    assert set(tables) == {*PRODUCTS, *POINTWISE, "block"}
+    for kind, table in tables.items():
+        lengths = {len(column) for column in table.values()}
+        assert len(lengths) == 1 and min(lengths) >= (1 if kind == "block" else 2), kind
+        assert min(table["forward_seconds"] + table["backward_seconds"]) > 0
+        assert (min(table["numbers"]) > 0) == (kind in PRODUCTS)
+    assert len(calls) > 10

@@ -109,3 +109,23 @@ def test_offloading_takes_the_moments_out_of_memory() -> None:
     resident, offloaded = (memory_of(SMALL, 16, Plan(data=2, zero=1, offload=away)) for away in (False, True))
     parameters = parameter_count(SMALL.layers(Part(1))).value
     assert resident.value - offloaded.value == 8 * parameters / 2
+
+
+def test_no_sync_keeps_full_gradients() -> None:
+    layers = SMALL.layers(Part(1))
+    often, once = (
+        state_of(layers, Plan(data=4, zero=3, no_sync=how))["gradients"].value for how in (False, True)
+    )
+    assert once == 4 * often
+
+
+def test_groups_shard_inside_a_group_alone() -> None:
+    layers = SMALL.layers(Part(1))
+    flat, hybrid = (state_of(layers, Plan(data=4, zero=3, groups=n))["weights"].value for n in (1, 2))
+    assert hybrid == 2 * flat
+
+
+def test_a_bucket_that_is_full_within_a_block_is_summed_beside_its_activations() -> None:
+    shape = TransformerShape(blocks=2, width=256, length=32, vocabulary=64, heads=4)
+    plan = Plan(data=4, zero=2, offload=True)  # the first bucket ends with a bias of block 0
+    assert memory_of(shape, 16, plan).value == pytest.approx(17_842_216, rel=EXACT)  # as measured on 4 ranks

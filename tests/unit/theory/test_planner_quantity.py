@@ -1,10 +1,14 @@
 """A quantity's formula is what is computed, and everything in a trace leads to what was given or measured."""
 
+import pytest
+
 from course.lessons.l16_choose_your_strategy.planner.quantity import (
+    Formulas,
     cited,
     counted,
     derived,
     given,
+    largest,
     measured,
     total,
     trace,
@@ -23,6 +27,12 @@ def test_the_formula_that_is_shown_is_the_one_that_is_computed() -> None:
     ]
 
 
+@pytest.mark.parametrize("parts", [{"a": 1}, {"a": 1, "b": 2, "c": 3}])
+def test_a_formula_without_a_part_or_a_part_without_use_is_refused(parts: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"the formula 'a \+ b' has the names \['a', 'b'\] and got"):
+        derived("a + b", "", **parts)
+
+
 def test_equal_parts_of_a_sum_are_one_term() -> None:
     block, head = counted(3, "numbers of a block"), counted(5, "numbers of the head")
     whole = total("numbers", [("block", block), ("head", head), ("block", block)])
@@ -30,6 +40,12 @@ def test_equal_parts_of_a_sum_are_one_term() -> None:
     other = counted(4, "numbers of a block")
     assert total("", [("block", block), ("block", other)]).formula == "block + block_2"
     assert total("", []).value == 0
+
+
+def test_the_largest_names_its_candidates() -> None:
+    found = largest("bytes", [("stage_0", given(3)), ("stage_1", given(5))])
+    assert (found.value, found.formula) == (5, "max(stage_0, stage_1)")
+    assert found["stage_1"].value == 5
 
 
 def test_every_leaf_says_where_it_is_from() -> None:
@@ -40,3 +56,29 @@ def test_every_leaf_says_where_it_is_from() -> None:
     )
     assert {leaf.source for leaf in leaves(seconds)} == {"given", "measured", "cited: the vendor"}
     assert trace(seconds)[2] == "  rate = 2 000 000 000 flop/s (measured, products of 512 × 512)"
+
+
+def test_trace_goes_as_deep_as_asked() -> None:
+    inner = derived("2 * a", "", a=1)
+    assert len(trace(derived("b + 1", "", b=inner))) == 3
+    assert trace(derived("b + 1", "", b=inner), depth=0) == ["3 = b + 1"]
+
+
+def test_the_same_formula_gives_the_same_quantity() -> None:
+    of = Formulas(tokens=given(8), width=given(4))
+    assert of("tokens * width") is of("tokens * width")
+    assert [name for name, _ in of("tokens + 1").parts] == ["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.5e6, "bytes", "1.5 MB"),
+        (12, "bytes", "12 bytes"),
+        (0.0123, "s", "12.3 ms"),
+        (3e-6, "s", "3 µs"),
+        (0, "s", "0 µs"),
+    ],
+)
+def test_values_are_shown_in_a_unit_of_their_size(value: float, unit: str, text: str) -> None:
+    assert given(value, unit=unit).text == text

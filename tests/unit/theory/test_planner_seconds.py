@@ -8,7 +8,7 @@ from course.lessons.l16_choose_your_strategy.planner.machine import Machine, mac
 from course.lessons.l16_choose_your_strategy.planner.models import Part, TransformerShape, parameter_count
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan, plans, why_not
 from course.lessons.l16_choose_your_strategy.planner.quantity import counted
-from course.lessons.l16_choose_your_strategy.planner.ranking import estimate
+from course.lessons.l16_choose_your_strategy.planner.ranking import estimate, ranked
 from course.lessons.l16_choose_your_strategy.planner.seconds import exchange_seconds, seconds_of, sent_by
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost, ring_reduce_scatter_cost
 from course_lib.theory.hockney import Hockney
@@ -60,6 +60,13 @@ def test_a_pair_of_cut_layers_needs_one_all_reduce_each_way() -> None:
     assert sent == blocks + 2 * hidden + 3 * tokens  # the embedding's sum, the head's, and the loss's three
 
 
+def test_sequence_parallelism_sends_one_gather_more_per_column_layer() -> None:
+    whole = sent_by(SHAPE, 8, Plan(tensor=2)).value
+    cut = sent_by(SHAPE, 8, Plan(tensor=2, sequence=True)).value
+    hidden = 4 * 8 * 32 * 64
+    assert cut - whole == pytest.approx((4 * 2 + 1) * hidden / 2)
+
+
 def test_a_pipeline_with_few_micro_batches_is_idle_as_the_bubble_says() -> None:
     wide = TransformerShape(blocks=4, width=2048, length=128, vocabulary=16, heads=4)
     for microbatches in (4, 16):
@@ -73,6 +80,15 @@ def test_ranks_that_share_a_device_take_turns() -> None:
     shared = seconds_of(SHAPE, 8, Plan(data=4), replace(PAPER, devices=counted(2, "")))
     assert (free["crowd"].value, shared["crowd"].value) == (1, 2)
     assert shared["sharing"].value == 2 and shared["computing"].value == free["computing"].value
+
+
+def test_an_idle_stage_costs_nothing_where_another_rank_has_its_device() -> None:
+    plan = Plan(pipeline=4, microbatches=4)
+    own, shared = (replace(PAPER, devices=counted(n, "")) for n in (4, 1))
+    step, crowded = seconds_of(SHAPE, 64, plan, own), seconds_of(SHAPE, 64, plan, shared)
+    total = sum(crowded[name].value for name in ("computing", "idle"))
+    assert crowded["idle"].value > step["idle"].value > 0
+    assert total > 3 * crowded["computing"].value  # one device does the work of all stages
 
 
 SMALL = {"data": 4, "bucket_nbytes": 2**14}  # more than one bucket
@@ -89,6 +105,26 @@ def test_what_can_hide_hides_but_for_its_last_message(plan: Plan) -> None:
     assert hiding.value <= half <= bare.value
 
 
+def test_messages_that_are_longer_than_computing_hide_in_part() -> None:
+    slow = replace(machine(ranks_per_node=1), overlap=1.0)
+    step = seconds_of(SHAPE, 8, Plan(data=4, zero=3), slow)
+    backward = step["gathers"]["backward"]
+    assert backward.value == pytest.approx(backward["messages"].value - backward["room"].value)
+
+
+def test_messages_of_tensor_ranks_hide_nowhere() -> None:
+    steps = [seconds_of(SHAPE, 64, Plan(tensor=4), replace(PAPER, overlap=share)) for share in (0.0, 1.0)]
+    assert steps[0].value == steps[1].value
+    assert steps[0]["tensor_messages"].value > 0
+
+
+def test_no_sync_sums_once_per_step() -> None:
+    often, once = (Plan(data=4, zero=3, microbatches=4, no_sync=how) for how in (False, True))
+    numbers = parameter_count(SHAPE.layers(Part(1))).value
+    saved = sent_by(SHAPE, 64, often).value - sent_by(SHAPE, 64, once).value
+    assert saved == pytest.approx(3 * 3 / 4 * 4 * numbers, rel=1e-3)  # three of four reduce-scatters
+
+
 def test_groups_gather_inside_and_sum_their_shards_between() -> None:
     flat, hybrid = Plan(data=4, zero=3), Plan(data=4, zero=3, groups=2)
     numbers = 4 * parameter_count(SHAPE.layers(Part(1))).value
@@ -96,6 +132,14 @@ def test_groups_gather_inside_and_sum_their_shards_between() -> None:
     assert sent_by(SHAPE, 64, hybrid).value == pytest.approx((3 / 2 + 1 / 2) * numbers, rel=1e-3)
     two_nodes = replace(machine(ranks_per_node=2), overlap=0.0)
     assert seconds_of(SHAPE, 64, hybrid, two_nodes).value < seconds_of(SHAPE, 64, flat, two_nodes).value
+
+
+def test_tensor_parallelism_belongs_inside_a_node() -> None:
+    inside = seconds_of(SHAPE, 64, Plan(tensor=4), machine(ranks_per_node=4)).value
+    across = seconds_of(SHAPE, 64, Plan(tensor=4), machine(ranks_per_node=2)).value
+    pipeline_across = seconds_of(SHAPE, 64, Plan(pipeline=4, microbatches=8), machine(ranks_per_node=2)).value
+    pipeline_inside = seconds_of(SHAPE, 64, Plan(pipeline=4, microbatches=8), machine(ranks_per_node=4)).value
+    assert across / inside > pipeline_across / pipeline_inside
 
 
 @pytest.mark.parametrize(
@@ -106,9 +150,13 @@ def test_groups_gather_inside_and_sum_their_shards_between() -> None:
         (Plan(tensor=8), "4 heads are no multiple of 8 tensor ranks"),
         (Plan(pipeline=8), "4 blocks make no 8 stages"),
         (Plan(sequence=True), "tensor is 1"),
+        (Plan(data=2, zero=7), "there is no ZeRO stage 7"),
+        (Plan(microbatches=0), "microbatches is 0; use 1 or more"),
+        (Plan(data=-2, tensor=-2), "data is -2; use 1 or more"),
         (Plan(pipeline=2, schedule="gpipe"), "there is no schedule 'gpipe'; use GPipe or 1F1B"),
         (Plan(data=2, zero=3, recompute=True), "only stages of a pipeline"),
         (Plan(data=4, zero=3, groups=3), "4 ranks in ZeRO-3 make no 3 groups"),
+        (Plan(data=4, groups=2), "4 ranks in ZeRO-0 make no 2 groups"),
     ],
 )
 def test_what_cannot_run_says_why(plan: Plan, reason: str) -> None:
@@ -121,6 +169,15 @@ def test_all_plans_are_for_these_ranks_and_none_comes_twice(ranks: int) -> None:
     assert len(set(found)) == len(found) > 0
     assert {plan.ranks for plan in found} == {ranks}
     assert all(estimate(SHAPE, 32, plan, PAPER).seconds.value > 0 for plan in found[::7])
+
+
+def test_those_that_fit_come_first_and_the_fastest_of_them_first() -> None:
+    found = ranked(SHAPE, 32, machine(memory_nbytes=3e6), 4)
+    fits = [one.fits for one in found]
+    assert any(fits) and not all(fits)
+    assert fits == sorted(fits, reverse=True)
+    seconds = [one.seconds.value for one in found if one.fits]
+    assert seconds == sorted(seconds)
 
 
 def test_every_number_in_a_step_is_given_counted_or_cited() -> None:

@@ -1,5 +1,7 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,6 +142,10 @@ def test_a_gradient_that_leaves_before_the_weights_are_done_is_not_waited_for() 
     assert makespan(waiting) == 9, "one stage waits for nobody"
 
 
+def test_stages_may_take_different_times() -> None:
+    assert makespan(simulate(gpipe(2, 3), [1, 4], lambda action: 0.0)) == 1 + 3 * 4
+
+
 def test_a_schedule_that_swaps_forward_and_backward_is_named_as_stuck() -> None:
     swapped = one_f_one_b(2, 2)
     swapped[1] = swapped[1][::-1]
@@ -172,6 +178,15 @@ def test_what_makes_no_schedule_is_refused_with_the_numbers(make: object, says: 
         make()  # type: ignore[operator]
 
 
+def test_a_stage_on_two_ranks_and_an_action_twice_are_refused() -> None:
+    with pytest.raises(ValueError, match="ranks 0 and 1 both run stage 0"):
+        simulate([[Action("F", 0, 0)], [Action("B", 0, 0)]], 1, 1)
+    with pytest.raises(ValueError, match="rank 0 runs F0 of stage 0 twice"):
+        simulate([[Action("F", 0, 0), Action("F", 0, 0)]], 1, 1)
+    with pytest.raises(ValueError, match="a schedule of 2 ranks without an action"):
+        simulate([[], []], 1, 1)
+
+
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
@@ -187,10 +202,28 @@ def test_a_message_without_a_sender_or_a_receiver_is_refused(missing: Action, sa
         simulate(schedule, 1, 1)
 
 
+def test_replicas_of_different_depth_are_refused() -> None:
+    shallow = [replace(action, replica=1) for action in gpipe(1, 1)[0]]
+    with pytest.raises(ValueError, match="has F0' of stage 0 and nowhere F0' of stage 1"):
+        simulate([actions + shallow * (rank == 0) for rank, actions in enumerate(gpipe(2, 1))], 1, 1)
+
+
+def test_forwards_alone_are_a_schedule() -> None:
+    forwards = [[action for action in actions if action.kind == "F"] for actions in gpipe(3, 2)]
+    assert makespan(simulate(forwards, 1, 1)) == 4
+
+
 def test_a_micro_batch_that_is_left_out_is_refused() -> None:
     schedule = [[action for action in actions if action.microbatch != 1] for actions in gpipe(2, 3)]
     with pytest.raises(ValueError, match=r"micro-batches \[0, 2\] leaves some out"):
         simulate(schedule, 1, 1)
+
+
+@given(STAGES, st.integers(1, 4), st.integers(1, 5), st.integers(0, 5))
+def test_gems_is_at_most_as_many_times_as_fast_as_its_bound(p: int, pairs: int, f: int, longer: int) -> None:
+    b = f + longer
+    speedup = 2 * pairs * p * (f + b) / gems_seconds(p, 2 * pairs, f, b)
+    assert speedup <= (f + b) / (b + f / p) + 1e-12
 
 
 def test_times_that_do_not_fit_the_stages_are_refused() -> None:

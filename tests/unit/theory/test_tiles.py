@@ -70,6 +70,14 @@ def test_everything_needed_is_kept_got_or_outside_and_what_is_given_is_got(
             assert (rank, places) in halos[other].receives
 
 
+def test_a_tile_may_need_nothing_of_its_own() -> None:
+    halo = halo_of([range(4), range(4, 8)], [range(6, 8), range(2)], 0)
+    assert (halo.kept, halo.before, halo.after) == (range(6, 6), 0, 2)
+    assert halo.in_tile(halo.kept) == (0, 0)
+    other = halo_of([range(4), range(4, 8)], [range(6, 8), range(2)], 1)
+    assert (len(other.kept), other.before, other.after) == (0, 2, 0)
+
+
 def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
     assert fused_halo([Window(3, before=1, after=1)] * 3) == (3, 3)
     strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
@@ -78,3 +86,10 @@ def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
     assert (8 - needed.start, needed.stop - 16) == fused_halo(strided)
     needs = fused_needs([Window(3, before=1, after=1)] * 3, range(4, 8))
     assert needs == [range(1, 11), range(2, 10), range(3, 9), range(4, 8)]
+
+
+def test_a_window_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="a window of 9 pixels does not fit into 8"):
+        Window(5, dilation=2).outputs(8)
+    with pytest.raises(ValueError, match="give one need per tile"):
+        halo_of([range(3)], [], 0)

@@ -19,3 +19,8 @@ def test_what_two_layers_share_is_counted_once() -> None:
     """Tanh keeps its result, which is the input that the next layer keeps."""
     net = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
     assert kept(net, torch.ones(2, 5)) == (2 * 5 + 2 * 7) * 4
+
+
+def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
+    with torch.no_grad():
+        assert kept(nn.Linear(5, 3), torch.ones(2, 5)) == 0

@@ -18,7 +18,7 @@ from course_lib.training.loop import (
     shuffled_batches,
     summed_cross_entropy,
 )
-from course_lib.training.metrics import Score
+from course_lib.training.metrics import Score, count_correct
 from course_lib.training.models import build
 
 DIGITS = np.random.default_rng(0).integers(0, 256, (20, 28, 28)).astype(np.uint8)
@@ -92,6 +92,14 @@ def test_gradients_of_the_parts_of_a_batch_add_up_to_those_of_the_batch(cut: int
         assert torch.linalg.norm(one + other - all_of_it) <= 1e-5 * torch.linalg.norm(all_of_it)
 
 
+def test_mean_of_means_is_not_the_mean_when_the_parts_are_uneven() -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    labels = torch.tensor([0, 0, 1])
+    whole = F.cross_entropy(logits, labels)
+    of_means = (F.cross_entropy(logits[:2], labels[:2]) + F.cross_entropy(logits[2:], labels[2:])) / 2
+    assert not torch.isclose(of_means, whole, rtol=0.01)
+
+
 def test_evaluation_counts_what_numpy_counts_and_changes_nothing() -> None:
     model = build("mlp", seed=0)
     model.train()
@@ -115,6 +123,17 @@ def test_scores_of_uneven_parts_add_up_but_their_accuracies_do_not_average() -> 
     assert Score() + left == left
 
 
+def test_no_samples_have_no_accuracy() -> None:
+    with pytest.raises(ValueError, match="0 samples have no accuracy"):
+        _ = Score().accuracy
+    with pytest.raises(ValueError, match="add the scores of all shards first"):
+        _ = Score().mean_loss
+
+
+def test_count_correct_of_nothing_is_zero() -> None:
+    assert count_correct(torch.zeros(0, 10), torch.zeros(0, dtype=torch.long)) == 0
+
+
 def test_every_sample_comes_once_an_epoch_and_the_last_batch_is_what_is_left() -> None:
     batches = shuffled_batches(10, 4, seed=0)
     assert [len(batch) for batch in batches] == [4, 4, 2]
@@ -127,6 +146,11 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
 
     assert order(1, 0) == order(1, 0)
     assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
+
+
+def test_a_batch_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch of 0 samples"):
+        shuffled_batches(10, 0, seed=0)
 
 
 def test_pixels_are_standardised_and_labels_are_what_cross_entropy_takes() -> None:
@@ -212,8 +236,22 @@ def test_ranks_meet_once_a_step_with_all_gradients_there() -> None:
     assert seen == [True]
 
 
+def test_microbatches_keep_order_samples_and_the_global_batch() -> None:
+    batch = double_batch(7, 40)
+    parts = list(microbatches(batch, 3))
+    assert [len(part.targets) for part in parts] == [3, 3, 1]
+    assert torch.equal(torch.cat([part.inputs for part in parts]), batch.inputs)
+    assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
+    assert {part.global_size for part in parts} == {40}
+
+
 def test_a_shard_without_samples_has_gradients_of_zero_all_the_same() -> None:
     model = build("mlp", seed=0).double()
     model.zero_grad()
     assert accumulate_gradients(model, summed_cross_entropy, double_batch(0, 8), 4) == 0
     assert not gradients(model).any()
+
+
+def test_a_microbatch_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="a micro-batch of 0 samples cannot be trained on"):
+        microbatches(double_batch(3, 3), 0)

@@ -1,6 +1,7 @@
 """Live bytes against torch's own tracker, and resident bytes against what was allocated."""
 
 from mmap import mmap
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -52,6 +53,13 @@ def test_what_is_freed_or_emptied_is_not_counted() -> None:
     assert len(view) == 990
 
 
+def test_look_is_called_after_every_operation() -> None:
+    seen: list[int] = []
+    with LiveBytes(look=lambda: seen.append(memory.live)) as memory:
+        torch.ones(5) + 1
+    assert seen == memory.history == [20, 40]
+
+
 def test_resident_bytes_grow_by_what_is_used_and_shrink_again() -> None:
     before = resident_bytes()
     # Memory of the operating system: what malloc returns may have been resident before. What else this
@@ -62,3 +70,12 @@ def test_resident_bytes_grow_by_what_is_used_and_shrink_again() -> None:
             kept.write(bytes(MIB))
         assert 24 * MIB < resident_bytes() - before < 40 * MIB
     assert resident_bytes() - before < 8 * MIB
+
+
+def test_what_is_in_files_is_not_counted(tmp_path: Path) -> None:
+    in_file = torch.from_file(str(tmp_path / "moments"), shared=True, size=100)
+    weights = torch.ones(100)
+    with LiveBytes([weights], in_files=[in_file]) as memory:
+        in_file.add_(weights)
+        in_file[:50].mul_(2)
+    assert memory.peak == weights.nbytes

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from course_lib.training.models import MNIST_MODELS, MODELS, build, parameter_count
+from course_lib.training.models import CNN, MNIST_MODELS, MODELS, build, parameter_count
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,26 @@ def test_a_model_is_the_same_wherever_and_whenever_it_is_built(name: str) -> Non
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_another_seed_gives_other_weights(name: str) -> None:
+    first, second = dict(build(name, seed=0).named_parameters()), dict(build(name, seed=1).named_parameters())
+    drawn = [key for key in first if "norm" not in key]  # norms start as the identity
+    assert all(not torch.equal(first[key], second[key]) for key in drawn)
+
+
 def test_building_leaves_the_generator_of_torch_as_it_was() -> None:
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
     build("mlp", seed=0)
     assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_model_built_straight_from_its_class_is_not_reproducible() -> None:
+    torch.manual_seed(1)
+    first = CNN().fc2.weight
+    torch.rand(1)
+    assert not torch.equal(first, CNN().fc2.weight)
 
 
 def test_pooling_before_relu_computes_what_relu_before_pooling_does() -> None:
@@ -57,3 +71,10 @@ def test_pooling_before_relu_computes_what_relu_before_pooling_does() -> None:
     maps = F.max_pool2d(F.relu(model.conv2(maps)), 2)
     expected = model.fc2(F.relu(model.fc1(maps.contiguous().flatten(1))))
     assert torch.allclose(model(images), expected, rtol=0, atol=1e-12)
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(
+        ValueError, match="no model 'vgg'; choose one of mlp, cnn, lstm, cifar, convnet, resnet"
+    ):
+        build("vgg", seed=0)

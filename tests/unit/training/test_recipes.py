@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from course_lib.training.recipes import decay_learning_rate
+from course_lib.training.loop import shuffled_batches
+from course_lib.training.recipes import Recipe, decay_learning_rate
 
 
 def learning_rates(optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
@@ -18,6 +19,12 @@ def parameters() -> list[torch.nn.Parameter]:
     parameter = torch.nn.Parameter(torch.zeros(3))
     parameter.grad = torch.zeros(3)
     return [parameter]
+
+
+@pytest.mark.parametrize(("samples", "steps"), [(60_000, 5 * 469), (128, 5), (129, 10), (1, 5)])
+def test_the_steps_count_the_shorter_last_batch(samples: int, steps: int) -> None:
+    assert Recipe(0.1).steps(samples) == steps
+    assert steps == 5 * len(shuffled_batches(samples, 128, seed=0))
 
 
 def test_the_learning_rate_falls_along_a_line_to_zero() -> None:

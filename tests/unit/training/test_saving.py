@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from course_lib.training.saving import atomic_save, kill_before_each_line, naive_save
 
 
@@ -22,3 +24,11 @@ def test_a_saver_that_cuts_the_file_short_is_seen() -> None:
         path.write_bytes(data)
 
     assert kill_before_each_line(in_parts) == ["old", "a part", "new"]
+
+
+def test_a_saver_that_raises_is_no_kill() -> None:
+    def broken(path: Path, data: bytes) -> None:
+        raise OSError
+
+    with pytest.raises(RuntimeError, match="the saver raised"):
+        kill_before_each_line(broken)

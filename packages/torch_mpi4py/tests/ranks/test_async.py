@@ -51,6 +51,18 @@ def test_a_work_is_not_done_before_the_others_come(comm: MPI.Intracomm) -> None:
     assert tensor.tolist() == [size] * 3
 
 
+def test_messages_have_futures_too() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+    got = torch.empty(2)
+    work = dist.irecv(got, (rank - 1) % size)
+    future = work.get_future()
+    dist.isend(torch.full((2,), float(rank)), (rank + 1) % size)
+    future.wait()
+    assert work.is_completed() and got.tolist() == [(rank - 1) % size] * 2
+
+
 def test_blocking_collectives_keep_their_place_behind_asynchronous_ones() -> None:
     size = dist.get_world_size()
     tensor, works = torch.ones(1), []

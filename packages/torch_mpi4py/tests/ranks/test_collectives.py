@@ -10,7 +10,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 import torch_mpi4py
-from torch_mpi4py import collectives, tensors
+from torch_mpi4py import collectives, reductions, tensors
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [
@@ -411,3 +411,9 @@ def check_average() -> None:
     tensor = mine(torch.float32)
     dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
     check(tensor, reduced(everyone(torch.float32), "AVG"))
+
+
+def test_every_reduction_is_native_or_made_wider() -> None:
+    for dtype in DTYPES:
+        for op in reductions_of(dtype):
+            reductions.refuse_unknown(dtype, getattr(dist.ReduceOp, op).value)

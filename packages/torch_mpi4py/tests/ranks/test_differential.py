@@ -14,6 +14,7 @@ draws with fresh seeds until the time is up; a failure prints the seed and the s
 import argparse
 import faulthandler
 import functools
+import itertools
 import os
 import sys
 import threading
@@ -454,6 +455,8 @@ MESSAGES = [send_and_recv, recv_from_any, isend_and_irecv, batch_isend_irecv]
 OBJECTS = [all_gather_object, broadcast_object_list, scatter_object_list, gather_object]
 KINDS = {make.__name__: make for make in [*REDUCTIONS, *MOVEMENTS, *MESSAGES, *OBJECTS, barrier]}
 REDUCING = {make.__name__ for make in REDUCTIONS}
+WITH_TENSORS = [make.__name__ for make in [*REDUCTIONS, *MOVEMENTS, *MESSAGES]]
+
 # ------------------------------------------------------------------------------ running one case
 
 # What Gloo can do; it refuses other dtypes, and has other rules for sizes that differ.
@@ -742,6 +745,34 @@ def test_a_thousand_random_calls_equal_gloo_and_torch(run: Runner) -> None:
     if run.comm.size == 1:
         return  # one rank has hardly anything to mistake: a hundred are enough
     explore(run, 1, max(CASES, 1000))
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
+@pytest.mark.parametrize("kind", WITH_TENSORS)
+def test_a_layout_of_one_rank_alone_changes_nothing(run: Runner, kind: str, later: bool) -> None:
+    """Rank 0 contiguous, the last rank not; twice, so that the second call finds what the first one left."""
+    size = run.comm.size
+    if size == 1:
+        return
+    for layout, tail in [*itertools.product(LAYOUTS, ["images"]), ("offset", "row"), ("expanded", "matrix")]:
+        if layout == "contiguous":
+            continue
+        for length in (3, 9000):
+            writes = "contiguous" if layout == "expanded" else layout
+            others = ("contiguous",) * (size - 1)
+            call = Call(
+                kind,
+                "float32",
+                "SUM",
+                tail,
+                (length,) * size,
+                (*others, layout),
+                (*others, writes),
+                0,
+                later,
+                0,
+            )
+            run(Case(tuple(range(size)), (call, replace(call, number=1))))
 
 
 def expanded_outputs(

@@ -22,6 +22,8 @@ from torch.optim import AdamW
 
 import torch_mpi4py
 from tests.ranks.one_process import (
+    SEQUENCES,
+    STEPS,
     Tensors,
     Trained,
     alone,
@@ -306,3 +308,7 @@ def test_gradients_flow_back_through_collectives() -> None:
     gathered = torch.cat(list(differentiable.all_gather(x)))
     (gathered * torch.cat([weights[rank]] * size)).sum().backward()
     torch.testing.assert_close(x.grad, torch.stack(weights).sum(0))
+
+
+def test_the_batches_are_dealt_out_whole() -> None:
+    assert all(SEQUENCES % size == 0 for size in (1, 2, 3, 4)) and len(batches()) == STEPS

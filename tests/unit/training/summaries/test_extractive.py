@@ -1,11 +1,13 @@
 """The extractive summarizer: oracle labels, batches, scores, what is picked, and the cache."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.extraction import prepared as module
 from benchmarks.extraction.extractive import (
     IGNORED,
     ExtractRecipe,
@@ -13,17 +15,20 @@ from benchmarks.extraction.extractive import (
     extract,
     extract_batch,
     pick,
+    score_sentences,
     summed_loss,
 )
-from benchmarks.extraction.prepared import Prepared, prepare, split_real_news
+from benchmarks.extraction.prepared import Prepared, prepare, prepare_cached, split_real_news
 from benchmarks.extraction.rouge import (
     oracle_sentences,
+    published_rouge,
     rouge_n,
     sentences,
 )
 from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
 from course_lib.data.cnn_dailymail import News
 from course_lib.data.generated_news import Article, make_news
+from course_lib.data.storage import DataError
 
 NEWS = [
     Article("A mill burned. It rained. Ana saw it.", "A mill burned."),
@@ -61,7 +66,52 @@ def test_greedy_labels_are_at_most_the_best_of_all_subsets_and_begin_with_the_be
     assert oracle_sentences(parts, article.summary, limit=1) == [singles.index(max(singles))]
 
 
+def test_where_sentences_share_no_word_greedy_is_the_best_of_all_subsets() -> None:
+    parts = ["a b c", "d e", "f g h i", "j", "k l m"]
+    for reference in ("d e j k l m", "f g h i", "a b c d e f g h i", "j d"):
+        found = tuple(oracle_sentences(parts, reference))
+        subsets = [places for size in (1, 2, 3) for places in combinations(range(5), size)]
+        assert worth(parts, found, reference) == max(worth(parts, each, reference) for each in subsets)
+
+
+def test_labels_stop_where_another_sentence_does_not_help() -> None:
+    parts = ["It rained.", "A mill burned.", "A mill burned.", "Nobody came."]
+    assert oracle_sentences(parts, "A mill burned.") == [1]
+    assert oracle_sentences(parts, "Completely other words") == []
+    assert oracle_sentences([], "A mill burned.") == []
+    assert oracle_sentences(parts, "Nobody came. It rained.") == [0, 3]
+
+
 # -------------------------------------------------------------------- prepared articles
+
+
+def test_sentences_of_articles_stand_one_after_the_other(reading: Prepared) -> None:
+    counts = [len(sentences(article.text)) for article in NEWS]
+    assert [end - start for start, end in pairwise(reading.starts.tolist())] == counts
+    assert len(reading) == len(NEWS) and len(reading.features) == len(reading.labels) == sum(counts)
+    assert reading.labels[:3].tolist() == [1, 0, 0] and reading.labels[3] == 1
+    assert reading.count(np.array([2, 0])) == 33
+    assert len(prepare([], NEWS)) == 0
+
+
+def test_the_second_time_is_read_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(module, "writable_folder", lambda: tmp_path)
+    first = prepare_cached(NEWS, NEWS)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "prepare", lambda *_: pytest.fail("prepared again"))
+        again = prepare_cached(NEWS, NEWS)
+    for name in ("features", "labels", "starts"):
+        assert np.array_equal(getattr(first, name), getattr(again, name))
+        assert getattr(first, name).dtype == getattr(again, name).dtype
+    prepare_cached(NEWS[:-1], NEWS)  # other articles, or other training articles: another file
+    prepare_cached(NEWS, NEWS[:-1])
+    assert len(list((tmp_path / "cache").glob("sentences-*.npz"))) == 3
+
+
+def test_without_a_folder_to_write_to_it_is_made_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "writable_folder", lambda: None)
+    assert len(prepare_cached(NEWS[:2], NEWS)) == 2
 
 
 def test_real_news_is_split_into_three_parts_that_share_no_article() -> None:
@@ -72,6 +122,14 @@ def test_real_news_is_split_into_three_parts_that_share_no_article() -> None:
     texts = [article.text for part in (split.training, split.choosing, split.test) for article in part]
     assert len(set(texts)) == len(texts)
     assert split.choosing == news.validation[-200:] and split.test == news.test[:500]
+
+
+def test_generated_news_is_never_taken_for_real() -> None:
+    news = News("Generated news in place of it", False, NEWS, NEWS, NEWS, name="generated news")
+    with pytest.raises(DataError, match="this needs CNN/DailyMail, and here is generated news: Generated"):
+        split_real_news(news)
+    with pytest.raises(DataError, match="at least 200 validation articles"):
+        split_real_news(News("CNN/DailyMail (…)", True, NEWS, NEWS, NEWS))
 
 
 # -------------------------------------------------------------------- model
@@ -115,6 +173,25 @@ def test_what_stands_in_the_padding_is_not_read(reading: Prepared) -> None:
     assert torch.equal(model(batch.inputs)[0, :3], before)
 
 
+def test_a_sentence_is_scored_beside_the_others(reading: Prepared) -> None:
+    model = build_extractor(RECIPE, seed=0)
+    batch = extract_batch(reading, np.array([0]), 1)
+    before = model(batch.inputs)[0, 0].item()
+    batch.inputs[0, 2, 1:] += 1
+    assert model(batch.inputs)[0, 0].item() != before
+
+
+def test_scores_are_the_same_in_any_order(reading: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.extraction.extractive.SCORED_TOGETHER", 2)
+    model = build_extractor(RECIPE, seed=0).eval()
+    order = [4, 2, 0, 1]
+    found = score_sentences(model, reading, order)
+    assert [len(row) for row in found] == [reading.count(np.array([article])) for article in order]
+    for row, again in zip(found, reversed(score_sentences(model, reading, order[::-1])), strict=True):
+        np.testing.assert_allclose(row, again, atol=1e-6)
+    assert score_sentences(model, reading, []) == []
+
+
 def test_the_best_sentences_are_picked_in_the_order_of_the_article() -> None:
     assert pick(np.array([0.1, 3.0, 2.0, 2.0, 5.0]), 3) == [1, 2, 4]
     assert pick(np.array([0.1, 3.0]), 3) == [0, 1]
@@ -122,6 +199,15 @@ def test_the_best_sentences_are_picked_in_the_order_of_the_article() -> None:
 
 
 # -------------------------------------------------------------------- scores
+
+
+def test_published_rouge_stems_and_compares_by_sentence() -> None:
+    scores = published_rouge(["Mills burn.\nIt rains."], ["It rains.\nMills burned."])
+    assert scores[0, 0] == scores[0, 2] == 1  # the order of lines does not count, nor do endings
+    assert scores.shape == (1, 3) and scores[0, 1] < 1
+    assert published_rouge([], []).shape == (0, 3)
+    with pytest.raises(ValueError, match="1 texts cannot be scored by 0 references"):
+        published_rouge(["a"], [])
 
 
 def test_the_bootstrap_interval_is_that_of_the_normal_distribution() -> None:

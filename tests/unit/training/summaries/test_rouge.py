@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from benchmarks.extraction.rouge import oracle_sentences, rouge_n, sentences
+from benchmarks.extraction.rouge import oracle_sentences, published_rouge, rouge_n, sentences
 from course_lib.data.generated_news import make_news
 
 PAIRS = [
@@ -21,6 +21,21 @@ PAIRS = [
 def test_rouge_by_hand_is_that_of_the_package(text: str, reference: str, n: int) -> None:
     scorer = pytest.importorskip("rouge_score.rouge_scorer").RougeScorer([f"rouge{n}"])
     assert rouge_n(text, reference, n) == pytest.approx(scorer.score(reference, text)[f"rouge{n}"].fmeasure)
+
+
+def test_texts_and_references_must_match_in_number() -> None:
+    with pytest.raises(ValueError, match="1 texts cannot be scored by 2 references"):
+        published_rouge(["a"], ["a", "b"])
+
+
+def test_sentences_end_at_full_stops_in_quotes_too() -> None:
+    assert sentences('He said "no." Then he left.\nEnd') == ['He said "no."', "Then he left.", "End"]
+
+
+def test_the_oracle_takes_the_best_sentences_in_their_order() -> None:
+    parts = ["Rain fell.", "It was Friday.", "The band played.", "Ivo opened a mill."]
+    assert oracle_sentences(parts, "Ivo opened a mill. It was Friday.") == [1, 3]
+    assert oracle_sentences([], "a mill") == []
 
 
 @pytest.mark.parametrize("limit", (1, 2))

@@ -1,0 +1,60 @@
+"""The figures of a study: titles and alt texts are chosen from the numbers, and labels are never lost."""
+
+from course.lessons.l07_ddp_on_mnist.figures import study
+
+BARS = {
+    "one process": study.Bar(8.0, 0.0, 0.0, study.MEASURED),
+    "two ranks": study.Bar(4.0, 0.5, 0.5, study.MEASURED),
+    "four ranks": study.Bar(3.0, 0.5, 0.5, study.OVERSUBSCRIBED),
+    "eight ranks": study.Bar(1.0, 0.5, 0.5, study.REPLAYED),
+}
+MPI = study.WAYS["mpi"]
+GAINS = {
+    "own MPI": study.Gains(MPI, {2: (1.6, study.MEASURED), 4: (1.7, study.OVERSUBSCRIBED)}),
+    "own MPI, replayed": study.Gains(MPI, {4: (3.0, study.REPLAYED), 8: (4.0, study.REPLAYED)}),
+}
+LINES = {
+    "one process": study.Line(study.way_style("sequential", 1), (10.0, 20.0), (0.2, 0.1), (0.98, 0.9912)),
+    "two ranks": study.Line(study.way_style("mpi", 2), (6.0, 12.0), (0.2, 0.1), (0.98, 0.9902)),
+}
+POINTS = {
+    "a": study.Point(study.way_style("mpi", 2), 10.0, [0.99, 0.992]),
+    "b": study.Point(study.way_style("mpi", 4), 5.0, [0.98, 0.98]),
+}
+
+
+def pictures():
+    return {
+        "bars": study.epoch_bars(BARS, what="cnn"),
+        "speedups": study.speedups(GAINS, cores=2, what="cnn"),
+        "curves": study.learning_curves(LINES, what="cnn"),
+        "scatter": study.time_and_accuracy(POINTS, what="cnn"),
+        "rules": study.accuracy_by_rule(
+            {"same": {1: [0.9], 4: [0.9]}, "other": {4: [0.7, 0.8]}}, what="cnn", first=[0.9]
+        ),
+        "grid": study.thread_grid(
+            {(1, 1): 10.0, (1, 2): 15.0, (2, 1): 20.0, (2, 2): 16.0}, cores=2, what="cnn"
+        ),
+    }
+
+
+def test_the_fastest_bar_of_the_title_was_measured_and_not_replayed():
+    title = study.bars_title(BARS, "cnn")
+    assert title == (
+        "CNN: the fastest way that was measured is\n"
+        "two ranks, 5 s per epoch; of that, 10% is waiting and 10% transfer"
+    )
+
+
+def test_the_best_speedup_of_the_title_was_measured_with_a_core_each():
+    assert study.speedup_title(GAINS, "cnn") == (
+        "CNN: own MPI on 2 ranks has\na speed-up of 1.60 over one thread, an efficiency of 80%"
+    )
+    crowded = {"own MPI": study.Gains(MPI, {4: (1.7, study.OVERSUBSCRIBED)})}
+    assert "on 4 ranks (oversubscribed) has\na speed-up of 1.70" in study.speedup_title(crowded, "cnn")
+
+
+def test_replayed_bars_alone_are_hatched_all_over():
+    bars = pictures()["bars"].figure.axes[0].containers
+    hatched = {patch.get_y() for group in bars for patch in group if patch.get_hatch() == "xxx"}
+    assert len(hatched) == 1  # the row of "eight ranks"

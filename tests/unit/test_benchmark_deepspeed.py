@@ -1,0 +1,54 @@
+"""The benchmarks of DeepSpeed: what their rows say, and that they run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import deepspeed_cifar
+from course.paths import ROOT
+from course_lib.data.dataset import Dataset
+
+
+def images(count: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    numbers = np.arange(first, first + count)
+    return np.broadcast_to((numbers % 251)[:, None, None, None], (count, 3, 32, 32)).astype(np.uint8), numbers
+
+
+@pytest.mark.parametrize("complete", (True, False))
+def test_the_fifth_batch_validates_and_the_test_images_are_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, complete: bool
+) -> None:
+    """Whether CIFAR-10 is there with its test batch or without: then a file has the test images."""
+    train = 5 if complete else 4
+    data = Dataset("CIFAR-10", True, *images(train * 10, 0), *images(10, train * 10))
+    monkeypatch.setattr(deepspeed_cifar, "FIFTH", 10)
+    monkeypatch.setattr("course_lib.data.cifar10.load_cifar10", lambda: data)
+    found = deepspeed_cifar.the_images(None, None, None)
+    assert found.data.train_labels.tolist() == list(range(40))
+    assert found.data.test_labels.tolist() == list(range(40, 50))
+    assert (found.test.test_labels.tolist() if found.test else None) == (
+        list(range(50, 60)) if complete else None
+    )
+    file = tmp_path / "more.bin"
+    file.write_bytes(bytes([7]) + bytes(3072))
+    found = deepspeed_cifar.the_images(20, 5, str(file))
+    assert found.test is not None and found.test.test_labels.tolist() == [7]
+    assert len(found.data.train_labels) == 20 and found.data.test_labels.tolist() == list(range(40, 45))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("deepspeed", marks=pytest.mark.release),
+        pytest.param("deepspeed_cifar", marks=pytest.mark.release),
+    ],
+)
+def test_the_benchmark_prints_json_alone_on_standard_output(name: str) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json", "-"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert all(each["ratio"] > 0 for each in json.loads(done.stdout))
