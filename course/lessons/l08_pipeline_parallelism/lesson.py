@@ -167,7 +167,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 #
 # </details>
 #
-# Your two ranks have also trained with 2, 4, 8 and 16 micro-batches. **Predict:** how many times as fast as one rank are they with 16?
+# Your two ranks have also trained with 2, 4, 8 and 16 micro-batches. **Predict** their speed-up over one rank with 16.
 
 # %% tags=["nbval-ignore-output"]
 draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
@@ -236,7 +236,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With equal stages and free messages, p ranks are p · m / (m + p − 1) times as fast as one.
+# - With equal stages and free messages, the speed-up of p ranks is p · m / (m + p − 1).
 # - GPipe holds all m micro-batches. With the same m, 1F1B is as fast, and stage s (from 0) holds at most p − s, whatever m is.
 
 # %% [markdown] tags=["slide"]
