@@ -123,14 +123,15 @@ class Watch:
             self.cpu_shares.restart()
         elif self.cpu_shares.starved(now.busy):
             return ""  # a rank that got no CPU time since then has had no chance to move: wait on
-        if self.raised_at is not None and min(still, now.seconds - self.raised_at) > GRACE_SECONDS:
-            reason = "A rank raised an error while others wait for it."
-        elif still > STANDSTILL_SECONDS:
-            reason = f"Nobody has moved for {STANDSTILL_SECONDS:.0f} s: no rank can go on."
-        else:
+        stands = still > STANDSTILL_SECONDS
+        if self.raised_at is not None:
+            stands |= min(still, now.seconds - self.raised_at) > GRACE_SECONDS
+        if not stands:
             return ""
         self.standing = calls_of(now)
-        return reason
+        if self.raised_at is not None:
+            return "A rank raised an error while others wait for it."
+        return f"Nobody has moved for {STANDSTILL_SECONDS:.0f} s: no rank can go on."
 
     # ---------------------------------------------------------------- intervening
 
