@@ -45,7 +45,7 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
     }
     if comm.size > 1:
         lookalikes |= {
-            "only this rank's own slice is new. Who has the others?": -np.concatenate(here)
+            "only this rank's own slice is new. Who has the other slices?": -np.concatenate(here)
             * sum(10.0**rank for rank in range(comm.size)),
             "all weights moved along this rank's own gradient: nothing was added.": -own,
         }
@@ -118,23 +118,24 @@ def update(comm, model, mine, optimizer):
 
 WHICH_STAGE = Question(
     id="11.q4",
-    question="In stage 0, each of 64 GPUs of 80 GB needs 14 GB for weights, 14 for gradients, 84 for "
+    question="Each of 64 GPUs has 80 GB. Stage 0 would need 14 GB for weights, 14 for gradients, 84 for "
     "Adam, 60 for activations. Which is the lowest stage that fits?",
     options=(
         Option(
             "stage 1: it cuts the largest part",
-            reply="It does, and 14 + 14 + 84 / 64 + 60 is 89 GB: weights, gradients and activations stay.",
+            reply="Adam's state is the largest part, but weights, gradients and activations stay: "
+            "14 + 14 + 84 / 64 + 60 is 89 GB.",
             belief="every-stage-an-nth",
         ),
         Option(
             "stage 2: the weights need no cutting",
-            reply="14 + (14 + 84) / 64 + 60 is 76 GB. Stage 1 keeps the gradients in full, and needs 89. "
-            "(Buffers and fragmentation take some GB, too: measure before you rely on the last four.)",
+            reply="14 + (14 + 84) / 64 + 60 is 76 GB. Stage 1 keeps the full gradients, and needs 89 GB. "
+            "(Buffers and fragmentation take some GB, too. Measure before you rely on the last 4 GB.)",
             right=True,
         ),
         Option(
             "stage 3: it cuts the activations, too",
-            reply="That would mean 3 GB in all. No stage cuts activations: 60 GB stay. Add up stage 2.",
+            reply="That would mean 3 GB in all. But no stage cuts activations, so 60 GB stay. Add up stage 2.",
             belief="zero-shards-activations",
         ),
     ),
@@ -143,25 +144,25 @@ WHICH_STAGE = Question(
 
 WHO_COMPUTES = Question(
     id="11.q1",
-    question="One rank computes for 8 s on a batch of 32 samples. Now four ranks share the batch, in stage "
-    "3. What does each compute, messages aside?",
+    question="One GPU computes for 8 s on a batch of 32 samples, so ¼ s per sample. Now four GPUs share the "
+    "batch, in stage 3. How long does each GPU compute, and what? Leave out the messages.",
     options=(
         Option(
             "½ s: a quarter of all layers, on 8 samples",
             reply="That would mean a rank computes with its slice only. It doesn't: before a layer runs, "
-            "each rank gathers all of the layer's weights, and computes as one process would.",
+            "each rank gathers all weights of the layer, and runs the full layer on its 8 samples.",
             belief="zero-splits-computation",
         ),
         Option(
             "2 s: all layers in full, on 8 samples",
-            reply="Every rank runs the full model on its own samples, as in data parallelism. Owners keep "
-            "and update numbers; computing is not divided among them.",
+            reply="Every rank runs the full model on its own samples, as in data parallelism. ZeRO divides "
+            "what is kept and updated, not what forward and backward compute.",
             right=True,
         ),
         Option(
             "2 s: the layers that it owns, on 32 samples",
-            reply="That would be a pipeline, as in lesson 08: its ranks own layers, and activations "
-            "travel. In ZeRO every rank owns a slice of every layer, and weights travel.",
+            reply="That would be a pipeline, as in lesson 08: ranks own layers and send activations. "
+            "In ZeRO, every rank owns a slice of every layer, and ranks send weights.",
             belief="owner-runs-the-layer",
         ),
     ),
@@ -174,21 +175,21 @@ WHICH_NORM = Question(
     "rank. The norms are often above 1. What happens?",
     options=(
         Option(
-            "the training of one process, for the norm is that of sums",
+            "the training of one process, since the gradients are summed already",
             reply="The sums are right, but each rank takes the norm of *its* slices. Clipping needs the norm "
             "of all gradients.",
             belief="own-norm-is-the-norm",
         ),
         Option(
-            "another training, for each rank scales its slices by itself",
-            reply="Each rank finds a different norm, none larger than the true one. Sum the squares over all "
-            "ranks, then take the root.",
+            "a different training, since each rank scales by a norm of its own",
+            reply="Each rank finds a different norm, none larger than the norm of all gradients. Repair: sum "
+            "the squares over all ranks, then take the root.",
             right=True,
         ),
         Option(
             "no clipping, since the slices have no gradients yet",
-            reply="In stage 2 they have: backward summed them, and `mine` holds the sums. So each rank clips "
-            "by the norm of its own slices.",
+            reply="That would hold in stage 1. In stage 2, backward has put the sums into `mine`, so each "
+            "rank clips by the norm of its own slices.",
             belief="own-norm-is-the-norm",
         ),
     ),
@@ -197,24 +198,24 @@ WHICH_NORM = Question(
 
 KEEP_GATHERED = Question(
     id="11.q6",
-    question="With `reshard_after_forward=False`, FSDP2 frees a layer's weights only after backward. What do "
-    "you trade, compared with stage 3?",
+    question="With `reshard_after_forward=False`, FSDP2 keeps a layer's gathered weights after forward, and "
+    "frees them after backward. What changes, compared with our stage 3?",
     options=(
         Option(
             "nothing: backward needs all of these weights anyway",
-            reply="Backward needs them one layer at a time. With this setting all layers are gathered when "
-            "backward begins; in stage 3, at most one is.",
+            reply="Backward needs the weights of one layer at a time. With this setting, all layers are "
+            "gathered when backward begins. In our stage 3, at most one layer is.",
             belief="stage-3-is-free",
         ),
         Option(
-            "a higher peak for fewer bytes: one gather less per step",
-            reply="When backward begins, all weights are there, as in stage 2, and it sends as much: one "
-            "gather and one reduce-scatter.",
+            "a higher peak, fewer bytes sent: backward gathers nothing",
+            reply="When backward begins, all weights are there, as in stage 2. With one backward per step, a "
+            "rank also sends as much as in stage 2: one all-gather and one reduce-scatter.",
             right=True,
         ),
         Option(
-            "a lower peak for more bytes: weights stay longer",
-            reply="What stays longer makes the peak higher, not lower, and need not be sent again.",
+            "a lower peak, more bytes sent: weights stay longer",
+            reply="Weights that stay longer make the peak higher, and need not be sent again.",
             belief="gather-grows-with-n",
         ),
     ),

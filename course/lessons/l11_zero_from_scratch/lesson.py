@@ -1,13 +1,13 @@
 # ---
 # title: ZeRO from scratch
-# goal: Keep less on every rank, and train as one process would.
+# goal: Keep each number on one rank only.
 # able:
-#   - shard an optimizer with two collectives
-#   - predict which stage of ZeRO fits into a memory limit
-#   - say what else needs memory, and what helps
+#   - write stage 1 of ZeRO with two collectives
+#   - predict which stage fits into a memory limit
+#   - say what no stage makes smaller
 # more:
-#   - read stage 3, and count the bytes of each stage
-#   - shard a model with FSDP2, and say what its settings trade
+#   - read stage 3, and count what each stage sends
+#   - shard a model with FSDP2, and say what its settings cost
 # before: >-
 #   {04}, {06}
 # minutes: {core: 20, more: 15}
@@ -17,7 +17,7 @@
 #     answer: >-
 #       A reduce-scatter, after which each rank has one chunk of the sum, and an all-gather, which sends all
 #       chunks to every rank.
-#   - ask: You train with Adam in float32. How many bytes does that take per parameter, without activations?
+#   - ask: You train with Adam in float32. How many bytes do you need per parameter, activations left out?
 #     answer: >-
 #       16: the weight, its gradient and Adam's two averages, 4 bytes each.
 #   - ask: In data parallelism, how do the weights of two ranks differ after a step?
@@ -29,7 +29,7 @@
 # ## 1 · Four copies
 #
 # Adam keeps two averages per weight: its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In data
-# parallelism (lesson 06), every rank keeps them all:
+# parallelism (lesson 06), every rank keeps all model states:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -37,9 +37,14 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
-# Three of the four rows are copies. **ZeRO**, the *Zero Redundancy Optimizer*, **shards** what was copied, so each rank keeps one slice: stage 1 shards the
-# optimizer state, stage 2 also the gradients, stage 3 also the weights. Each rank is the **owner** of its slice of every tensor: only the owner updates it.
-# First, the data:
+# Ranks 1 to 3 keep copies. **ZeRO**, the *Zero Redundancy Optimizer*, removes copies in three stages:
+#
+# - Stage 1 **shards** the optimizer state: each rank keeps one slice.
+# - Stage 2 also shards the gradients.
+# - Stage 3 also shards the weights.
+#
+# Each rank is the **owner** of one slice of every tensor. Only the owner updates that slice.
+# Our file begins with the data:
 
 # %%
 # %%px --save 11_zero.py
@@ -66,7 +71,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A **reduce-scatter** sends each owner its slice of the summed gradient:
+# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -78,7 +83,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices, in `mine`. They are views into the model's weights, so a step of the optimizer changes the model:
+# The optimizer gets only this rank's slices, in `mine`. Each is a view into a weight tensor, so the optimizer's step changes the model:
 
 
 # %%
@@ -120,7 +125,7 @@ def update(comm, model, mine, optimizer):
 
 
 # %% [markdown]
-# **Vote:** on four ranks, (a) MPI reports an error, (b) 0.001087 again, (c) a much higher loss.
+# **Vote:** on four ranks, (a) MPI reports an error, (b) the loss is 0.001087 again, (c) the loss is much higher.
 
 # %%
 # %%px
@@ -129,7 +134,7 @@ train(comm, stage=1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), and no rank complains. Before you read on: which of its numbers does a rank update, and which does it use in the next forward pass?
+# (c): 1.10, and no rank reports an error. Why? Which weights does a rank update? Which weights does its next forward use?
 #
 # </details>
 
@@ -144,7 +149,7 @@ if __name__ == "__main__":
     train(comm, stage=1)
 
 # %% [markdown]
-# Is this now one process's loss?
+# Does one rank print this loss, too?
 
 # %%
 # !mpiexec -n 1 python code/11_zero.py
@@ -152,17 +157,17 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# **Stage 2**: why keep full gradients until backward ends? A **hook** is a function of ours that PyTorch calls at a given moment, here when a gradient is
-# complete. Ours runs the reduce-scatter at once and drops the full gradient:
+# **Stage 2.** Stage 1 keeps all full gradients until backward ends. A **hook** is a function of ours that PyTorch calls at a given moment, here when a
+# gradient is complete. Our hook runs the reduce-scatter at once and drops the full gradient:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3**: why keep the weights of layers that are not running? Hooks gather a layer's weights just before it runs, in forward and again in backward, and
-# free them right after. We import these hooks; More shows them.
+# **Stage 3.** A layer needs its full weights only while the layer runs. Hooks gather the weights just before, in forward and again in backward. Hooks
+# free the weights right after. We import these hooks; More shows them.
 #
-# **Vote:** on four ranks, which stages end at 0.001087? (a) Neither, (b) stage 2, (c) both.
+# **Vote:** which stages end at 0.001087 on four ranks? (a) Neither, (b) only stage 2, (c) both.
 
 # %%
 # %%px
@@ -174,15 +179,15 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding may differ, far behind these six decimals.
+# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding may differ, far behind six decimals.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Forward also keeps **activations** for backward: here 64 + 128 + 10 numbers per image, 32 images per rank, beside 9,610 parameters. **Vote:** compared
-# with stage 0 (no ZeRO), how much does a rank keep in stage 3? About (a) a quarter, (b) a third, (c) half.
+# Stage 0, without ZeRO, keeps 4 numbers per parameter. Forward also keeps **activations** for backward: here 0.67 per parameter, as the cell computes.
+# **Vote:** what part of these 4.67 numbers does a rank keep in stage 3? About (a) a quarter, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
@@ -190,16 +195,16 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 1.67 of 4.67. Each rank keeps the activations of *its own* images. They are not copies, so no stage shards them. A smaller batch per rank helps, or recomputing
-# (lesson 08).
+# (b): 1.67. Each rank keeps the activations of its *own* images. They are not copies, so no stage shards them. To keep fewer activations, take
+# fewer images per rank, or recompute (lesson 08).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# A larger network has 64 MiB of weights, so 256 MiB of model states. We run it on *two* ranks, and let each allocate at most 224 MiB, then 150, then 120. Up to
-# 10 MiB go to activations and temporaries. **Predict** the lowest stage that fits each limit: write it over the `"?"`. (Linux only.)
+# A larger network has 64 MiB of weights, 64 of gradients and 128 of optimizer state. Activations and temporary tensors need up to 10 MiB more. Each of *two*
+# ranks may allocate 224 MiB, then 150, then 120. **Predict** the lowest stage that fits each limit. Write it over the `"?"`. (Linux only.)
 
 # %%
 from course_lib.effects import runs_within
@@ -214,8 +219,14 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 1 needs 64 + 64 + 128/2 = 192 MiB, stage 2 needs 64 + 192/2 = 160, stage 3 needs 256/2 = 128: for 120 MiB, two ranks are too few. On N ranks, that is 2 + 2/N, 1 + 3/N and 4/N numbers per
-# parameter. Why not always stage 3? It gathers the weights twice per micro-batch, stages 1 and 2 only once per step.
+# Model states per rank, in MiB:
+#
+# - stage 1: 64 + 64 + 128/2 = 192
+# - stage 2: 64 + (64 + 128)/2 = 160
+# - stage 3: (64 + 64 + 128)/2 = 128
+#
+# For 120 MiB, two ranks are too few. Why not always stage 3? Stage 3 gathers the weights in every forward and again in every backward, stages 1
+# and 2 once per step.
 #
 # </details>
 
@@ -224,26 +235,25 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16 bits | 2 bytes per weight and gradient, 12 for the optimizer: on N GPUs stage 1 keeps 4 + 12/N, stage 2 keeps 2 + 14/N, stage 3 keeps 16/N |
-# | slices | in stages 1 and 2, DeepSpeed (lesson 12) joins tensors before it cuts: fewer, larger messages |
-# | slow network between machines | if one machine's GPUs can hold the model, keep one copy per machine (HSDP, in More) |
+# | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12. Per parameter, a GPU keeps 4.2 bytes in stage 1, 2.2 in stage 2, 0.25 in stage 3. |
+# | slow network between machines | HSDP (in More) gathers weights only inside a machine. Its GPUs together must have room for all model states. |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Keep every number once: optimizer state (stage 1), gradients (2), weights (3). Activations stay.
-# - The result is that of one process, up to rounding, if the optimizer updates each number by itself, as Adam does.
+# - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights. No stage shards activations.
+# - ZeRO trains as data parallelism does, up to rounding, if the optimizer updates each number by itself, as Adam does.
 # - Use the lowest stage that fits: stage 3 sends more.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your training needs 20 GB more than each of your 8 GPUs has. (a) Stage 1, (b) stage 3, (c) a smaller batch per GPU: what must you know first?
+# On each of your 8 GPUs, data parallelism lacks 20 GB. What must you know before you choose (a) stage 1, (b) stage 3, (c) a smaller batch per GPU?
 #
-# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state; (b) frees 7/8 of all
-# model states, but sends more; (c) frees activations only, and changes the training unless you accumulate gradients.</details>
+# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state. (b) frees 7/8 of all
+# model states, but sends more. (c) frees only activations. With accumulated gradients and no batch norm, the training stays as it was.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -260,8 +270,9 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # %% [markdown]
 # ### How does stage 3 work, and what does it cost?
 #
-# The core imported `gather_in_time`. Its hooks gather a layer's weights `before` it runs, and free them `after`. In backward, a hook on the layer's
-# output calls `before` again. When a weight's gradient is complete, the hook of stage 2 sums it, then `free` drops the weight.
+# The core imported `gather_in_time`; now we read it. In forward, the hook `before` gathers a layer's weights, and the hook `after` frees them. Backward needs
+# the weights again, so a hook on the layer's output calls `before` when backward reaches the layer. When a weight's gradient is complete,
+# stage 2's hook sums the gradient. Then `free` drops the weight.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -270,10 +281,11 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # %%px --save 11_zero.py
 
 # %% [markdown]
-# Your file now has stage 3: add the line `train(comm, stage=3)` at its end, not indented, and run `mpiexec -n 4 python code/11_zero.py`.
+# Your file now has stage 3. Add the line `train(comm, stage=3)` at the end of the file, not indented, and run `mpiexec -n 4 python code/11_zero.py`.
 #
-# Each stage keeps less than the one before. Does it send more? We count what each rank sends in our two collectives, as if both were rings (lesson 04): in a
-# reduce-scatter or an all-gather of n numbers on N ranks, a rank sends n · (N − 1)/N numbers; in an all-reduce it sends twice that.
+# Each stage keeps less than the stage before. Does it also send more? We count the numbers that a rank sends, as if MPI used rings (lesson 04). On a ring of
+# N ranks, a rank sends n · (N − 1)/N numbers in a reduce-scatter of n numbers. In an all-gather, it sends as many. In an all-reduce, it sends
+# twice as many.
 
 # %%
 predict("How many times as many bytes does a rank send in stage 3 as in stage 2?", None)
@@ -317,17 +329,18 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.5 times. The ring's all-reduce *is* a reduce-scatter and an all-gather; stages 1 and 2 put the update between the two. With one backward per step, they send as much as stage 0. Stage 3 gathers for forward,
-# frees, and gathers again for backward.
+# 1.5 times. Stages 1 and 2 run one reduce-scatter and one all-gather, with the update between the two. A ring's all-reduce consists of these two collectives. So
+# with one backward per step, stages 1 and 2 send as much as stage 0. Stage 3 gathers once for forward and once more for backward.
+#
+# ZeRO's paper counts the same: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3.
 #
 # </details>
 #
-# That is the count of ZeRO's paper: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3.
+# ### What if the model is still too large?
 #
-# ### What if it is still too large?
-#
-# **If one layer is too large.** Stage 3 gathers all its weights while it runs. *Memory-centric tiling* splits a linear layer into many small ones, and gathers
-# one at a time. **Vote:** with 16 tiles, how much of a layer of 2.1 MB is gathered at once: (a) all, since backward needs it, (b) a sixteenth?
+# **One layer is too large.** In stage 3, a rank gathers all weights of a layer while the layer runs. *Memory-centric tiling* splits a linear layer into many small
+# layers, the tiles. Stage 3 then treats each tile as a layer. **Vote:** a layer has 2.1 MB of weights, cut into 16 tiles. How much of the layer is gathered at any
+# moment of a step? At most (a) all tiles, since backward needs them, (b) two tiles, since one follows the other, (c) one tile.
 
 # %%
 # %%px
@@ -342,12 +355,13 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): backward, too, frees a tile before it gathers the next.
+# (c): 131.6 kB is a sixteenth. In backward, too, our code frees a tile before it gathers the next. A library that gathers the next tile early needs room for two.
 #
 # </details>
 #
-# **If even a slice is too large.** *Offload* it from the GPU to the host's memory, or to a disk. `Zero2` is our stage 2 as a class. `offload_state` puts Adam's averages into files, which `in_file` (below) makes; the optimizer
-# does not change. (With GPUs, Adam then usually runs on the host's CPUs.) **Predict:** in which of six decimals, if any, will the loss change?
+# **Even a slice is too large.** With GPUs, *offload* the slice to the host's memory, or to a disk. Here we have no GPU, so we offload Adam's averages from
+# memory to files. `Zero2` is our stage 2 as a class. `offload_state` puts the averages into files, which `in_file` makes. The
+# optimizer stays as it is. **Predict:** will any of the loss's six decimals change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -380,16 +394,17 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In none: Adam computes with a tensor in a file as with any other, and the operating system reads its pages when they are needed. It costs time, not accuracy. You may meet the word *out-of-core*: for Awan and others, a model whose training does not fit into one device's memory, as in section 5; elsewhere, "kept on slower
-# storage", as here.
+# No: both losses are 0.537938. Adam computes with a tensor in a file as with any other tensor. The operating system reads a part of the file when Adam needs it.
+# Offloading costs time, not accuracy. (With GPUs, Adam then usually runs on the host's CPUs.)
 #
 # </details>
 #
 # ### What does everybody use?
 #
-# **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one function, `fully_shard`, which we call for every layer, then for the model.
-# It cuts each parameter by rows. It averages gradients by default; our loss is already divided by the global batch, so we ask for sums. (A model too large for one rank is built on the
-# device `meta`, without memory, and cut before it gets any.)
+# **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one function, `fully_shard`. We call `fully_shard` for
+# every layer, then for the model. It cuts each parameter by rows.
+#
+# By default, FSDP2 divides the summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1.
 
 # %%
 # %%px --timeout 100
@@ -417,8 +432,9 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# **HSDP**, hybrid sharding, shards the model among the ranks of one machine, so each machine keeps one full copy, and must have room for it. We take two "machines" of two ranks. **Predict** for FSDP and for HSDP: how many
-# of the 9,610 weights does rank 0 keep, and does the loss equal our stage 3's?
+# **HSDP**, hybrid sharding, shards the model among the ranks of one machine. So each machine keeps a full copy of the model states, and must have room for the copy. We
+# pretend that two of our ranks are one machine and two are another. **Predict**, for FSDP and for HSDP: how many of the 9,610 weights does rank 0 keep? Does
+# the last loss equal that of our stage 3?
 
 # %%
 # %%px --timeout 100
@@ -434,8 +450,12 @@ for name in ("sharded", "hybrid"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The loss is ours, to all six decimals. But rank 0 keeps more than a quarter: FSDP2 cuts the ten rows of the last layer into 3, 3, 3 and 1. Ours cuts numbers, not rows.
-# HSDP keeps half: weights are gathered inside a machine, and only slices of gradients cross the network between machines.
+# Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, more than a quarter: FSDP2 cuts the ten rows of the last layer into
+# 3, 3, 3 and 1. Our code cuts numbers, not rows.
+#
+# With HSDP, rank 0 keeps half. Weights are gathered inside a machine. Only slices of gradients cross the network between machines.
+#
+# (What if a model is too large to build on one rank? Build it on PyTorch's device `meta`, which takes no memory. Shard it, then give each slice memory.)
 #
 # </details>
 
@@ -452,5 +472,5 @@ for name in ("sharded", "hybrid"):
 # - G. Wang and others, [ZeRO++](https://arxiv.org/abs/2306.10209), 2023: stage 3 with fewer bytes between machines.
 # - F. Kolly, *Data Parallelism in PyTorch*, 2022, says that ZeRO needs 64 times less memory and sends as much as data parallelism. The first holds for the
 #   model states in stage 3 on 64 ranks, the second for stages 1 and 2.
-# - A. Awan and others, *OC-DNN*, HiPC 2018: out-of-core models.
+# - A. Awan and others, *OC-DNN*, HiPC 2018: *out-of-core* models, whose training does not fit into one device's memory.
 # - E. Alpaydin and C. Kaynak, [Optical Recognition of Handwritten Digits](https://doi.org/10.24432/C50P49), 1998 (CC BY 4.0): the digits.
