@@ -53,9 +53,9 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** begins with `warmup` forwards, one for each *later* stage (at most m): micro-batch 0 "
-    "passes through those before its gradient comes back. Then one forward and one backward alternate, and "
-    "`warmup` backwards remain. The code differs from that in two places.",
+    task="**1F1B** means one forward, one backward. A stage first runs `warmup` forwards: one for each "
+    "*later* stage, but at most m. Then it alternates one forward and one backward. At the end, `warmup` "
+    "backwards remain. The code differs in two places.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):
@@ -95,23 +95,23 @@ def one_f_one_b(stage, stages, m):
 OUT_OF_MEMORY = Question(
     id="08.q4",
     question="A pipeline of four stages runs GPipe with 8 micro-batches. Rank 0 runs "
-    "out of memory in its sixth forward. Which change lets it train the same batch?",
+    "out of memory in its sixth forward. Which change lets the pipeline train the same batch?",
     options=(
         Option(
-            "16 micro-batches of half the size",
-            reply="Until its first backward rank 0 would hold 16 halves: as many bytes as 8 wholes, those of "
-            "the whole batch.",
+            "cutting the batch into 16 micro-batches",
+            reply="Each is then half as large, but before its first backward rank 0 keeps all 16. Together "
+            "they need as much memory as the 8 before.",
             belief="small-pieces-need-less",
         ),
         Option(
-            "freeing each activation once rank 1 has it",
-            reply="Rank 0 needs them itself: the gradients of its weights are computed from the activations "
-            "of its layers.",
+            "freeing rank 0's activations after each forward",
+            reply="Then rank 0 could not go backward: it computes the gradients of its weights from the "
+            "activations of its layers. It would have to go forward again.",
             belief="sent-is-not-needed",
         ),
         Option(
-            "the same micro-batches in the order 1F1B",
-            reply="Stage 0 of 4 holds at most 4 micro-batches, and 5 did fit.",
+            "running the same micro-batches with 1F1B",
+            reply="Stage 0 of 4 then keeps at most 4 micro-batches, and 5 did fit.",
             right=True,
         ),
     ),
@@ -121,8 +121,8 @@ OUT_OF_MEMORY = Question(
 THE_PACE = Question(
     id="08.q3",
     question="A forward and a backward of a micro-batch together take 1, 1, 1 and 3 ms on the four stages. "
-    "Many micro-batches go through, and messages take no time. How often does a micro-batch leave the "
-    "pipeline?",
+    "Many micro-batches go through, and messages take no time. How often does the pipeline finish a "
+    "micro-batch?",
     options=(
         Option(
             "every 1.5 ms",

@@ -1,10 +1,10 @@
 # ---
 # title: Pipeline parallelism
-# goal: Cut a network into stages, one per rank, and find out how much of the time they are idle.
+# goal: Cut a network into stages, one per rank, and find out how long ranks are idle.
 # able:
 #   - run forward and backward across ranks
-#   - count how long a pipeline's ranks are idle
-#   - write the schedule 1F1B, and say how many micro-batches a stage holds
+#   - count how long ranks are idle
+#   - write the schedule 1F1B, and say how many micro-batches a stage keeps
 # more:
 #   - say what recomputing, interleaving and unequal stages cost
 # before: >-
@@ -13,21 +13,22 @@
 # ranks: 4
 # warm-up:
 #   - ask: >-
-#       You cut a batch into micro-batches and call `backward` for each. What must be true of each loss, so that
-#       `.grad` ends with the gradient of the whole batch?
-#     answer: It is a sum over samples, divided by the size of the whole batch. Then the gradients add up.
+#       You cut a batch into micro-batches and call `backward` for each. Which loss must a micro-batch have, so that
+#       `.grad` becomes the gradient of the batch's mean loss?
+#     answer: The sum over its samples, divided by the size of the whole batch. Then the gradients add up.
 #   - ask: Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
 #     answer: >-
 #       With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv.
 #       <code>Isend</code>, which starts to send and returns at once, avoids this.
 #   - ask: In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
-#     answer: Gradients, which are summed or averaged. In a pipeline no rank keeps the whole model.
+#     answer: Gradients, which they sum or average.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · A stage per rank
 #
-# Some networks are too large for one GPU. In **pipeline parallelism** each rank keeps some consecutive layers, a **pipeline stage**.
+# Some networks are too large for one GPU. In **pipeline parallelism** each rank keeps a few consecutive layers, its **pipeline stage**.
+# Our network has eight linear layers, each behind a ReLU.
 
 # %%
 # %%px --save 08_pipeline.py
@@ -63,8 +64,8 @@ def cut(team):
 
 
 # %% [markdown] tags=["subslide"]
-# A batch is cut into **micro-batches** (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it backward. Between the two, the rank keeps
-# what its layers computed: their **activations**.
+# A batch is cut into **micro-batches** (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it backward.
+# What layers compute are **activations**. A forward sends the last layer's to the next rank, and keeps all for the backward. A backward sends a gradient to the previous rank.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -73,10 +74,9 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# Activations go to the next rank, and their gradient comes back. `requires_grad_()` makes autograd compute the gradient of what was *received*;
-# `y.backward(gradient)` continues from the gradient that the next rank sent.
+# `requires_grad_()` makes autograd compute the gradient that the previous rank needs. `y.backward(gradient)` continues from the gradient that the next rank sent.
 #
-# The simplest schedule is **GPipe**'s: all forwards, then all backwards, the last micro-batch first.
+# The simplest schedule is **GPipe**'s: first all forwards, then all backwards in reverse order.
 
 
 # %%
@@ -111,15 +111,22 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 # %% [markdown]
-# Now one rank trains all layers. **Guess:** how many of the six decimals change?
+# Now one rank trains all layers. **Guess:** how many of the loss's six decimals change?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
 
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# None: four ranks do one rank's arithmetic, in its order.
+#
+# </details>
+
 # %% [markdown] tags=["slide"]
 # ## 2 · Who is idle?
 #
-# No decimal changed: it is the same arithmetic, in the same order. But is the pipeline faster? Rank 0 first trains all layers alone. Then ranks 0 and 1 train half of them each.
+# Is the pipeline faster? First rank 0 trains all layers alone. Then ranks 0 and 1 train half of the layers each.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -142,11 +149,11 @@ outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["sp
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You pay for two ranks and get at most the speed of one! Rank 1 waits for activations, then rank 0 for their gradient: one is always idle.
+# You pay for two ranks and get at most the speed of one! While one rank computes, the other waits for its result.
 #
 # </details>
 #
-# Do more micro-batches, each as large, help? We draw four equal stages. A forward takes 1 slot, a backward 2, and messages take none.
+# Do more micro-batches of the same size help? We draw four equal stages. A forward takes 1 slot of time, a backward takes 2, and messages take none.
 
 # %%
 from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
@@ -154,7 +161,8 @@ from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# The white slots, also before the first pass and after the last, are the **bubble**: each rank is idle for 9 slots. **Vote:** with 16 micro-batches a rank is idle for (a) fewer, (b) 9, (c) more.
+# The white slots are the **bubble**: from the first slot to the last, each rank is idle for 9 of 21.
+# **Vote:** with 16 micro-batches, each rank is idle for (a) fewer slots, (b) 9 slots, (c) more slots.
 
 # %%
 draw_schedules(16, cluster[0]["gpipe"])
@@ -162,12 +170,12 @@ draw_schedules(16, cluster[0]["gpipe"])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Rank 0 waits while its last micro-batch passes through the other p − 1 ranks and back: 3(p − 1) slots, whatever m is. With 3m slots of work, a step takes 3(m + p − 1). One rank alone
-# takes 3pm. So p ranks are **p · m / (m + p − 1)** times as fast.
+# (b). With p ranks and m micro-batches, rank 0 waits while the last one passes through the p − 1 other ranks and back. That takes 3(p − 1) slots, whatever m is. Rank 0 works for 3m slots.
+# So a step takes 3(m + p − 1) slots. One rank alone takes 3pm. The speed-up is **p · m / (m + p − 1)**.
 #
 # </details>
 #
-# Your two ranks have also trained with 2, 4, 8 and 16 micro-batches. **Predict** their speed-up over one rank with 16.
+# Your two ranks have also trained with up to 16 micro-batches. **Predict** their speed-up over one rank with 16.
 
 # %% tags=["nbval-ignore-output"]
 draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
@@ -175,14 +183,15 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No measured time went into the formula. The points stay below it, as messages take time, and far below if other programs use your cores.
+# The dashed line is the formula. It leaves out messages and other programs, so you measure less.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches! Each leaves about 2 MiB of activations on each of two ranks. We let each rank allocate 64 MiB (this works on Linux). **Vote:** with 32 micro-batches, they (a) train, (b) run out of memory.
+# So take many micro-batches! But on each of two ranks, a micro-batch leaves about 2 MiB of activations. We let each rank allocate 64 MiB.
+# **Vote:** with 32 micro-batches, the ranks (a) train, (b) run out of memory.
 
 # %%
 from course_lib.effects import runs_within  # runs a job whose ranks may allocate so many MiB
@@ -193,7 +202,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). GPipe keeps the activations of all 32 before it frees the first: 32 · 2 MiB reach the limit, and the images need memory, too.
+# (b). Before its first backward, GPipe keeps the activations of all 32 micro-batches: about 32 · 2 MiB, and 64 MiB is the limit.
 #
 # </details>
 #
@@ -205,7 +214,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # Nine minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Does your schedule survive the limit? And what does it cost? With 8 micro-batches, GPipe takes 33 slots. **Predict** yours.
+# Does 1F1B train within 64 MiB? And how long is a step? On four ranks, 8 micro-batches take 33 slots with GPipe. **Predict:** how many with 1F1B?
 
 # %%
 print("1F1B trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 32, 1)", small))
@@ -216,8 +225,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It survives, and takes 33 slots, too: with the same m, 1F1B saves memory, not time. Stage s of p begins with p − s forwards: the warm-up, and the first of the pairs. Then each backward
-# frees a micro-batch before the next forward. So memory no longer limits m.
+# It trains, and takes 33 slots, too: 1F1B saves memory, not time. Stage s of p, counted from 0, begins with at most p − s forwards. Then each backward
+# frees a micro-batch before the next forward. So activations no longer limit m.
 #
 # </details>
 
@@ -226,18 +235,17 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | limited: 8 pipelines of 8 stages share one global batch, and small micro-batches use a GPU badly |
-# | messages | few, between neighbours only: pipelines often span machines |
-# | stages | unequal: a language model's output layer lengthens the last |
-# | batch norm | sees one micro-batch at a time |
+# | m | is limited: 8 pipelines of 8 stages share one global batch, and small micro-batches use a GPU badly |
+# | messages | are few, and only between neighbours: a pipeline often spans machines |
+# | batch norm | takes its statistics from one micro-batch |
 
 # %% tags=["exercise: 08.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With equal stages and free messages, the speed-up of p ranks is p · m / (m + p − 1).
-# - GPipe holds all m micro-batches. With the same m, 1F1B is as fast, and stage s (from 0) holds at most p − s, whatever m is.
+# - With equal stages and free messages, GPipe and 1F1B on p ranks have the speed-up p · m / (m + p − 1).
+# - GPipe keeps all m micro-batches. With 1F1B, stage s (from 0) keeps at most p − s.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -245,8 +253,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # Your GPipe has 8 stages and 8 micro-batches. Which change gives most images per second: (a) 1F1B, (b) 32
 # micro-batches of the same size, (c) links with twice the bandwidth?
 #
-# <details><summary>What to listen for</summary>(b): idle for 7/39 of the time, not 7/15, if training bears that batch. Memory may then
-# need (a). (c) helps little as long as messages are short compared with computing.</details>
+# <details><summary>What to listen for</summary>(b), if training bears a batch four times as large: ranks are idle for 7/39 of the time, not 7/15.
+# (a) saves the memory that (b) may need. (c) helps little unless messages take long.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -256,9 +264,10 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # ### What can memory buy?
 #
-# GPipe's authors had a different answer to the memory limit. Their ranks **recompute**: a rank keeps only the input of its stage, and goes forward again when the gradient comes.
-# `Recomputed` of `course_lib` does that (PyTorch's is `torch.utils.checkpoint`), and `SavedBytes` counts what autograd keeps. Four ranks run 8 micro-batches with GPipe, with 1F1B, and with GPipe that recomputes. **Predict:**
-# which keeps least on rank 0, and which on rank 3?
+# GPipe's authors had a different answer to the memory limit. Their ranks **recompute**: a rank keeps only the input of its stage. When the gradient comes, the rank goes forward again, and then backward.
+# In PyTorch, `torch.utils.checkpoint` does that; here, `Recomputed` of `course_lib` does. `SavedBytes` counts the bytes that autograd keeps.
+#
+# Four ranks run 8 micro-batches in three ways: with GPipe, with 1F1B, and with GPipe that recomputes. **Predict:** which way keeps least on rank 0? And which on rank 3?
 
 # %%
 # %%px
@@ -285,14 +294,16 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# GPipe that recomputes keeps the stage's input for every micro-batch, and the activations of one while it goes backward. On rank 0, where inputs are small and 1F1B holds most, that is less than 1F1B
-# keeps; on the others it is more. A stage here has only two linear layers; in a deeper stage the inputs weigh less. 1F1B can recompute, too. The price is a second forward: 4 slots per micro-batch instead of 3.
+# On rank 0, GPipe that recomputes keeps least. On rank 3, 1F1B does. A rank that recomputes keeps eight inputs of its stage, and all activations of the one micro-batch that goes backward.
+# Rank 0 has the smallest inputs: 64 numbers per image instead of 128. And with 1F1B, rank 0 keeps the most micro-batches: four.
+#
+# Recomputing costs a second forward: 4 slots per micro-batch instead of 3. It saves more in deep stages, which have many activations for one input. Ours have only two linear layers. 1F1B can recompute, too.
 #
 # </details>
 #
-# **Can the bubble shrink without more micro-batches?** Cut the network into eight stages, and give rank r stages r and r + 4, two **chunks**. That is **interleaving**: the first micro-batch reaches the last rank
-# sooner, because chunks are half as long. With v chunks, and m a multiple of p, the idle share is (p − 1) / (v · m + p − 1). **Predict:** does rank 0 hold more
-# activations than with 1F1B, or fewer?
+# **Can the bubble shrink without more micro-batches?** Cut the network into eight equal stages, and give two of them to each rank: rank r gets stages r and r + 4. These are its **chunks**, and this is **interleaving**.
+# A chunk is half as long as a stage was, so the first micro-batch reaches the last rank sooner. With v chunks per rank, m a multiple of p, and free messages, a rank is idle for
+# (p − 1) / (v · m + p − 1) of the time. **Predict:** does rank 0 keep more activations than with 1F1B, or fewer?
 
 # %%
 from course_lib.theory.schedules import (
@@ -312,10 +323,13 @@ for m in (4, 8, 32):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More, from m = 8 on: up to 11 forwards of a chunk wait for their backward. A chunk is half a rank's layers, so they weigh as much as 5.5 micro-batches; 1F1B holds 4. With m = 4 there are only 4 to hold. And activations cross
-# seven boundaries instead of three, so slow links can cost more than the bubble saves. The next figure shows m = 8, with chunk 1 in brown.
+# More, from m = 8 on. Rank 0 keeps the activations of up to 11 forwards through a chunk. A chunk is half of a rank's layers, so these take as much memory as 5.5 micro-batches. With 1F1B it keeps 4. (With m = 4 there are only 4.)
+#
+# Messages have a price, too: activations cross seven boundaries between ranks instead of three. On slow links, that can cost more time than the smaller bubble saves.
 #
 # </details>
+#
+# The figure shows both schedules with m = 8. Each rank's second chunk, chunk 1, is brown.
 
 # %%
 from course.lessons.shared.figures.schedules import schedule_grids
@@ -327,17 +341,19 @@ both = {
 schedule_grids(both)
 
 # %% [markdown]
-# **And without any bubble?** PipeDream, which introduced 1F1B, never waits for the end of a batch: a stage updates its weights after each backward. But between a micro-batch's forward and its
-# backward, the backwards of other micro-batches update the weights. So PipeDream keeps the old version for the backward: more memory, and a gradient that is **stale** when it is applied. This is not the training of one
-# process. What we wrote, 1F1B *with* a **flush** (the pipeline runs empty before the weights change), came later (PipeDream-Flush, Megatron-LM).
+# **And without any bubble?** PipeDream, which introduced 1F1B, never lets the pipeline run empty: a stage updates its weights after each backward. So the weights change while a micro-batch is between its forward and
+# its backward. PipeDream keeps the old weights for that backward, which takes memory. The gradient belongs to the old weights but changes the new ones: it is **stale**. One process would train differently.
+#
+# Our 1F1B has a **flush**: the pipeline runs empty before the weights change. It came later, with PipeDream-Flush and Megatron-LM.
 #
 # ### Which stage sets the pace?
 
 # %% tags=["exercise: 08.q3"]
 
 # %% [markdown]
-# Four stages on four ranks need four cores. Here each stage *sleeps* for as long as it would compute; sleeping needs no core. Messages are real. Such times are
-# **emulated**. Three stages take 3 ms for forward and backward together, the last one 9 ms, and 16 micro-batches go through.
+# Four stages that compute need four cores. Ours *sleep* instead, for as long as they would compute, and sleeping needs no core. The messages are real. We call such times **emulated**.
+#
+# A forward and a backward together take 3 ms on each of the first three stages, and 9 ms on the last. We send 16 micro-batches through.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -355,8 +371,12 @@ if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
 
 # %% [markdown]
-# Filling and draining the pipeline add 9 ms; sleeps that last too long, messages, and other programs add the rest. The first three ranks are idle most of the time. So cut by *time*, not by layers or weights: `layer_flops` of `course_lib` counts operations, a first guess at time, and `split_layers`
-# makes the most expensive stage as cheap as possible. **Predict** for a CNN: if the cut splits the weights as evenly as whole layers allow, what share of the operations has the first stage?
+# The last stage works for 144 ms. Filling and draining the pipeline add 9 ms. The rest comes from sleeps that last too long, messages, and other programs. The first three ranks are idle most of the time.
+#
+# So cut by *time*, not by the number of layers or weights. `layer_flops` of `course_lib` counts each layer's operations, a first guess at its time. `split_layers` cuts between layers so that the most expensive stage is
+# as cheap as possible.
+#
+# We cut a CNN into two stages: once evenly by weights, once evenly by operations. **Predict:** what share of the operations does the first stage have when the cut goes by weights?
 
 # %%
 # %%px --targets 0
@@ -376,8 +396,10 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 95 %: it has all convolutions, as one linear layer holds nearly all weights. But a convolution uses its few weights at every pixel; this linear layer uses each once per image. (In a language model, linear layers use theirs at every
-# token, so equal blocks are equal work.) Cut by operations, the first stage has 48 %.
+# 95 %. One linear layer has nearly all weights and fills the second stage, so the first stage gets all convolutions. But a convolution uses its few weights at every pixel, and this linear layer uses each weight once per image.
+# Cut by operations, the first stage has 48 %.
+#
+# In a language model, linear layers use their weights at every token. There, equal blocks are equal work.
 #
 # </details>
 
