@@ -46,8 +46,8 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Repair the two keys: the micro-batches of all ranks make up the global batch, each as large as "
-    "`room` allows.",
+    task="Repair the keys: all ranks' micro-batches make up the global batch. Each micro-batch is as large "
+    "as `room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
@@ -92,7 +92,7 @@ SEVEN_BILLION = Question(
         Option(
             "2, as here: weights are gathered once",
             reply="Our network has 4.7 million parameters, so all its weights could stay from forward to "
-            "backward. Of 7 billion, how many?",
+            "backward. How many of 7 billion can?",
             belief="stage-3-is-free",
         ),
         Option(
@@ -113,20 +113,18 @@ SEVEN_BILLION = Question(
 
 AN_UPDATE = Question(
     id="12.q5",
-    question="A file says micro-batch 8 and 4 accumulation steps, and was tuned on 4 ranks. A "
-    "colleague starts "
-    "it on 16. What has changed?",
+    question="A file sets micro-batches of 8 images and 4 accumulation steps. It was tuned on 4 ranks. A "
+    "colleague uses it on 16. What has changed?",
     options=(
         Option(
             "only the time: an update is computed from the same images",
-            reply="That needs fewer images per rank, and the file gives each rank 8 × 4 as before.",
+            reply="Then each rank would compute fewer images. But the file gives each rank 8 × 4, as before.",
             belief="micro-batch-is-global-batch",
         ),
         Option(
             "the training: an update is computed from four times as many images",
-            reply="512 instead of 128, from the same keys. Write `train_batch_size` too, and DeepSpeed "
-            "stops when "
-            "they do not agree.",
+            reply="An update has 512 images instead of 128. If the file also has `train_batch_size`, "
+            "DeepSpeed stops when the keys do not agree.",
             right=True,
         ),
         Option(
@@ -140,7 +138,7 @@ AN_UPDATE = Question(
 
 WHO_SAVES = Question(
     id="12.q3",
-    question="In stage 2, 4 ranks save a checkpoint. Somebody copies only the files that rank 0 wrote. "
+    question="Four ranks save a checkpoint in stage 2. Somebody copies only the files that rank 0 wrote. "
     "What is missing in the copy?",
     options=(
         Option(

@@ -16,16 +16,16 @@
 #     answer: Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also the weights.
 #   - ask: A batch of 64 images is computed in micro-batches of 16. What happens to their gradients?
 #     answer: They are added up. The update comes after the last of them.
-#   - ask: Which two collectives make an all-reduce, and what does each send?
+#   - ask: Which two collectives make up an all-reduce? How much does a rank send in each?
 #     answer: >-
-#       A reduce-scatter and an all-gather. Each sends (N − 1)/N numbers per parameter, so the all-reduce sends
-#       twice that.
+#       A reduce-scatter and an all-gather. In each, a rank sends (N − 1)/N numbers per parameter. In the
+#       all-reduce it sends twice that.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# Which ZeRO stage should you take? **DeepSpeed** has them all. A JSON file selects one:
+# The library **DeepSpeed** has all stages of ZeRO. You select one in a JSON file:
 
 # %%
 from pathlib import Path
@@ -36,7 +36,7 @@ _ = Path("code/ds_config.json").write_text("""\
  "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# `torch_adam` needs no compiler. Stages 1–3 send gradients in **buckets** of 2,000,000 numbers. Our images are shapes in CIFAR-10's size.
+# We train on drawn shapes, as large as CIFAR-10's images.
 
 # %%
 # %%px --save 12_train.py
@@ -103,7 +103,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank computes up to 24 at once, a **micro-batch**, and may add up the gradients of several. Two keys say so ("gpu" means rank):
+# Each update uses 48 images, the **global batch**. A rank computes **micro-batches** of at most 24 images, and adds up their gradients. ("gpu" in a key means rank.)
 
 # %% tags=["exercise: 12.1"]
 
@@ -111,7 +111,7 @@ def network(width):
 # Four minutes up to here, five for the exercise. A wrong answer trains with another global batch: the next cell shows it.
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed's **engine** holds model and optimizer, and averages over micro-batches and ranks:
+# DeepSpeed's **engine** holds model and optimizer. It averages the gradients over micro-batches and ranks:
 
 
 # %%
@@ -139,7 +139,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# It learns. **Vote:** how many loss decimals will *one* process repeat?
+# The loss falls. Now *one* process trains alone. **Vote:** how many of the three decimals stay the same?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -147,14 +147,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All three. Yours differ? Compare the images per update.
+# All three. If yours differ, compare the images per update.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# A weight, its gradient and Adam's two averages take 16 bytes: 504 MiB. Each of *two* ranks gets 600 MiB beside libraries (Linux only). **Vote:** does stage 0 train?
+# A weight, its gradient and Adam's two averages take 16 bytes per parameter, 504 MiB. We allow each of *two* ranks 600 MiB, libraries not counted (Linux only). **Vote:** does stage 0 train?
 
 # %%
 from course_lib.effects import runs_within
@@ -170,7 +170,7 @@ def trains(mib, ranks=2, **zero):
 trains(600)
 
 # %% [markdown]
-# One character in the file:
+# One character selects stage 1. **Vote:** does it train?
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
@@ -179,11 +179,11 @@ trains(600)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# No: stage 0 copies all gradients to send them: 20 bytes, 630 MiB. In stage 1, each rank keeps half of the averages.
+# Stage 0 does not train. It copies all gradients to send them: 20 bytes, 630 MiB. In stage 1, each rank keeps only half of the averages.
 #
 # </details>
 #
-# From stage 1 on, each rank keeps a 32-bit copy of the weights it updates, even of 32-bit weights. Bytes per 32-bit parameter on N ranks:
+# From stage 1 on, each rank keeps a second 32-bit copy of the weights that it updates. Bytes per 32-bit parameter on N ranks:
 #
 # | | weights | gradients | averages | copy |
 # |---|---|---|---|---|
@@ -191,14 +191,14 @@ trains(600)
 # | stage 2 | 4 | 4/N | 8/N | 4/N |
 # | stage 3 | 4/N | 4/N | 8/N | 4/N |
 #
-# Here, temporaries add about 4. 600 MiB are 19 bytes, 420 are 13. **Predict** the output:
+# Temporary memory adds about 4 bytes here. 600 MiB are 19 bytes per parameter, and 420 MiB are 13. **Predict** the four answers:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
     print(f"{ranks} ranks, {mib} MiB, stage {stage}: {trains(mib, ranks, stage=stage)}")
 
 # %% [markdown]
-# Stage 3 again, now without gathering weights ahead of their layer:
+# We repeat stage 3. Now a rank gathers weights only for the layer that it computes:
 
 # %%
 trains(600, stage=3, stage3_max_live_parameters=0)
@@ -206,14 +206,14 @@ trains(600, stage=3, stage3_max_live_parameters=0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# On 2 ranks, stage 3 has the smallest sum, 10. But by default it gathers up to 50 million numbers ahead: all our weights (4 bytes) and a receive buffer (4).
+# On 2 ranks, stage 3 has the smallest sum, 10. But by default, a rank gathers up to 50 million numbers ahead. That adds all our weights (4 bytes) and a receive buffer (4).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is fast?
 #
-# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, stage 3 sent 3. We omit (N − 1)/N, take ZeRO's defaults, a small network and a link *slowed on purpose* to 10 MB/s.
+# Without the factor (N − 1)/N, stages 0 to 2 sent 2 numbers per parameter in lesson 11, and stage 3 sent 3. We now use ZeRO's default keys, a small network and a link *slowed on purpose* to 10 MB/s.
 
 # %%
 continue_with("12.1")
@@ -252,11 +252,11 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Stages 1 and 2 send 3 numbers: they all-reduce the gradients (2), though a rank needs only its quarter, then gather the new weights (1). Stage 3 gathers once, not twice: up to a billion numbers stay until backward.
+# Stages 1 and 2 send 3. They all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers once, not twice: by default, up to a billion weights stay until backward.
 #
 # </details>
 #
-# **Vote:** which key lets stage 1 send less? (a) A small `reduce_bucket_size`. (b) `use_multi_rank_bucket_allreduce`, off.
+# **Vote:** what makes stage 1 send less: (a) smaller buckets (`reduce_bucket_size`), (b) `use_multi_rank_bucket_allreduce` off?
 
 # %%
 # %%px --timeout 200
@@ -266,7 +266,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). By default, one all-reduce serves all owners of a bucket: twice the numbers, but fewer messages.
+# (b). Each sum goes only to its owner, not to all ranks: half the numbers, but more messages.
 #
 # </details>
 
@@ -275,25 +275,21 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
-# |---|---|
-# | start | `deepspeed --hostfile hosts code/12_train.py`; 64+ images |
-# | time | `overlap_comm`, stage 3's default, sends messages during backward |
-# | no stage fits | **ZeRO-Offload** moves gradients and optimizer state to the CPU's memory and updates there; **ZeRO-Infinity** moves weights too, even to disks |
+# On 64 GPUs, start `deepspeed --hostfile hosts code/12_train.py`. The global batch must be a multiple of 64. `overlap_comm`, stage 3's default, sends gradients during backward.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - With equal shares, every stage trains like one process, up to rounding, batch norm, dropout.
-# - A stage fixes neither memory nor speed: measure both.
+# - With equal shares, every stage trains like one process, up to rounding, batch norm and dropout.
+# - The stage alone decides neither memory nor speed. Measure both.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model fits in stage 0. A colleague wants stage 2 for longer texts. You try (a) stage 2, (b) smaller micro-batches, (c) stage 1.
+# Longer texts do not fit in stage 0. Do you first try (a) stage 2, (b) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>Activations grow, and no stage shards them: (b). At micro-batch 1: (c), which unlike (a) sends once per update.</details>
+# <details><summary>What to listen for</summary>(b), if a micro-batch has several texts: the activations grow, and no stage shards them.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -303,12 +299,12 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # ### Whose files are these?
 #
-# First the JSON file: a colleague reuses it.
+# First the JSON file. What happens when a colleague reuses it?
 
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# From stage 1 on, no rank has all of the optimizer state. Who writes it? All ranks call `save_checkpoint`:
+# Next, a checkpoint. From stage 1 on, no rank has all of the optimizer state. Which files hold it? All ranks call `save_checkpoint`:
 
 # %%
 # %%px --timeout 200
@@ -329,18 +325,20 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# The program `zero_to_fp32.py`, which DeepSpeed puts beside the folder `first`, joins the weights in 32 bits. To resume on another number of ranks,
-# `ds_to_universal` rewrites the files as a **universal checkpoint**: one folder per parameter. These are pickles, which can run any code: load only yours.
+# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the weights, in 32 bits. To resume on a different number of ranks,
+# run `ds_to_universal`. It rewrites the files as a **universal checkpoint**, with one folder per parameter. All these files are pickles. A pickle can run any code when it is loaded, so load only your own.
 #
 # ### As others write it
 #
-# A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. Two of the bugs in this loop are the report's own:
+# A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. The next training loop has three bugs. Two of them are in the report:
 
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# A longer program, `code/train_cifar_deepspeed.py`, trains on CIFAR-10 itself, with a sampler, a scheduler and checkpoints; `code/run_ds.sh` starts it with
-# DeepSpeed's launcher, which reads the machines of a job from a **hostfile**. [On a GPU machine](../docs/on_a_gpu_machine.md) says what was run where.
+# A longer program, `code/train_cifar_deepspeed.py`, trains on CIFAR-10 itself, with a sampler, a scheduler and checkpoints. `code/run_ds.sh` starts it with
+# DeepSpeed's launcher. The launcher reads the machines of a job from a **hostfile**. [On a GPU machine](../docs/on_a_gpu_machine.md) says what was run where.
+#
+# Does no stage fit? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there. **ZeRO-Infinity** moves weights, too, even to disks.
 
 # %% [markdown]
 # ## References
@@ -350,6 +348,6 @@ if rank == 0:
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020.
 # - J. Ren and others, [ZeRO-Offload](https://arxiv.org/abs/2101.06840), 2021; S. Rajbhandari and others,
 #   [ZeRO-Infinity](https://arxiv.org/abs/2104.07857), 2021.
-# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3. It also says that ZeRO needs 64 times less memory: true of stage 3 on 64 ranks, for
-#   the model states.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3. It also says that ZeRO needs 64 times less memory. That is true of
+#   weights, gradients and optimizer state, in stage 3 on 64 ranks.
 # - A. Krizhevsky, *Learning Multiple Layers of Features from Tiny Images*, 2009: CIFAR-10.
