@@ -62,7 +62,7 @@ _A = "seconds[small] - b * small / ranks"
 FIT = Exercise(
     id="03.4",
     title="A line through two jobs",
-    task="The smallest and the largest job are two points on the line. Find b, then a.",
+    task="The times of the smallest and of the largest job are two points on the line. Find b, then a.",
     objectives=(1,),
     stub=changed(
         _FIT,
@@ -114,8 +114,8 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
 FROM_ROOT = Exercise(
     id="03.2",
     title="Put in order: one rank knows how many",
-    task="Put the lines in order. Two of them have the same purpose, but only one of these two works: leave "
-    "the other out.",
+    task="Put the lines in order. Two of the lines have the same purpose, but one of those two fails. Leave it "
+    "out.",
     objectives=(3,),
     stub='order("")\n',
     opening='''\
@@ -245,25 +245,26 @@ TERMS_FROM = Exercise(
 
 SIXTEEN_GPUS = Question(
     id="03.q3",
-    question="A training step takes 80 ms on one GPU, and 20 ms on 8 GPUs that share its batch. What do you "
-    "expect on 16, if adding up gradients takes as long as on 8, nothing overlaps, and all other work is "
-    "shared evenly?",
+    question="A training step takes 80 ms on one GPU, and 20 ms on 8 GPUs that share its batch. On 16 GPUs, "
+    "adding up gradients takes as long as on 8. All other work is shared evenly, and nothing overlaps. "
+    "How long is a step on 16?",
     options=(
         Option(
             "10 ms",
-            reply="That would mean all of the 20 ms is computing. But an eighth of 80 ms is 10 ms: the other "
-            "10 ms are a, and a stays.",
+            reply="That would mean that all of the 20 ms is computing. But computing takes an eighth of 80 ms, "
+            "which is 10 ms. The other 10 ms are a, and a stays.",
             belief="n-ranks-n-times",
         ),
         Option(
             "20 ms",
-            reply="That would mean computing has stopped shrinking. Each of 8 GPUs computes for 10 ms, each "
-            "of 16 for 5 ms. Only adding up stays.",
+            reply="That would mean that computing no longer shrinks. But each of 8 GPUs computes for 10 ms, and "
+            "each of 16 GPUs for 5 ms. Only the time of adding up stays.",
             belief="efficiency-is-a-wall",
         ),
         Option(
             "15 ms",
-            reply="20 = a + 80/8, so a is 10 ms, and 10 + 80/16 is 15. The efficiency falls from 50 to 33 %.",
+            reply="20 = a + 80/8, so a is 10 ms. On 16 GPUs a step takes 10 + 80/16 = 15 ms. The efficiency "
+            "falls from 50 to 33 %.",
             right=True,
         ),
     ),
@@ -277,14 +278,14 @@ LAST_DIGITS = Question(
     options=(
         Option(
             "a bug, because correct sums agree in every digit",
-            reply="That would make the sums above wrong, too. They are correct, and differ from about the "
-            "15th digit on, because the order of the additions differs. The 4th digit is far from there.",
+            reply="That would make the four sums above wrong. They are right, although they differ from about "
+            "the 15th digit on. A bug is likely for another reason: the 4th digit is far from the last ones.",
             belief="other-digits-are-a-bug",
         ),
         Option(
             "a bug, because rounding shows in the last digits",
-            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice "
-            "change larger ones: look there first.",
+            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice can "
+            "change the 4th digit. Look for those first.",
             right=True,
         ),
         Option(

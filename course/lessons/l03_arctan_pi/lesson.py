@@ -14,8 +14,8 @@
 # warm-up:
 #   - ask: Four ranks share a job. Which rank decides how long it takes?
 #     answer: The slowest. The others must wait for its part.
-#   - ask: You want an estimate from darts that is ten times better. How many darts does that take?
-#     answer: A hundred times as many. The error is 1.64/√N.
+#   - ask: Darts should estimate π ten times better. How many times as many darts does that take?
+#     answer: A hundred times. The error is 1.64/√N.
 #   - ask: On rank 2 of 4 ranks, which numbers does `range(rank, 12, size)` give?
 #     answer: 2, 6 and 10.
 # ---
@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π = 4 arctan(1) is the area under 4/(1 + x²) from 0 to 1. **Quadrature** computes areas; its **midpoint rule** uses N strips of width h = 1/N, each as
-# high as the curve above its middle.
+# π = 4 arctan(1) is the area under the curve 4/(1 + x²) from 0 to 1. Computing an area is **quadrature**. The **midpoint rule** cuts the area
+# into N strips of width h = 1/N. Each strip is as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -38,13 +38,13 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy gets up to `block` of them at a time, to fit the cache:
+# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy computes up to `block` strips at once:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `Allreduce` adds up arrays as `allreduce` adds up numbers (lesson 02), but faster:
+# `Allreduce` adds up arrays of the ranks in `team`, as `allreduce` adds up numbers:
 
 
 # %%
@@ -57,7 +57,7 @@ def pi(team, strips):
 
 
 # %% [markdown]
-# Ten times the darts brought half a digit of π (lesson 02). **Guess:** what do ten times the strips bring?
+# A hundred times the darts brought one more digit (lesson 02). **Guess:** how many digits do ten times the strips bring?
 
 # %%
 # %%px
@@ -67,8 +67,8 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Two digits! What do they cost? Of many runs we keep the fastest: other work only adds time. Rank 0 does each job alone (`COMM_SELF`),
-# then ranks 0 and 1 share it. `Split` gives them a communicator, and ranks 2 and 3 one of their own.
+# Two digits! How long do more strips take? First rank 0 does each job alone (`COMM_SELF`). Then ranks 0 and 1 (`pair`) share it.
+# Other programs only add time, so we keep the fastest run.
 
 
 # %%
@@ -93,7 +93,7 @@ def one_and_two(jobs):
 predict("1,000 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Six jobs:
+# Now measure six jobs:
 
 # %%
 # %%px --save 03_quadrature.py
@@ -109,19 +109,18 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Below 1: two ranks are *slower*! With so few strips, nearly all the time is calling NumPy and exchanging a number. With a million strips, two ranks are up to twice
-# as fast, if each has a core.
+# Below 1: two ranks are *slower*! For 1,000 strips, calling NumPy and exchanging a number take nearly all the time.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves begin flat, then rise. On log axes, a line from above 0 looks like that:
+# Both curves begin flat, then rise. A straight line that starts above 0 has this shape on log axes:
 #
 # **t = a + b · N / p**
 #
-# N strips on p ranks take t seconds. Each strip costs b. Without any strips, t would be a, which depends on p.
+# The job takes t seconds on p ranks. Each rank has N / p strips of b seconds each. The other a seconds depend on p, but not on N.
 
 # %% tags=["exercise: 03.4"]
 
@@ -129,7 +128,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# A strip costs the same on either line, so we take one rank's b:
+# One rank and two have a line each. With a core per rank, b is the same:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -140,13 +139,13 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# Where do the two lines cross? Set them equal, and **predict** up to how many strips one rank wins.
+# The lines of one rank and of two cross where a₁ + b · N = a₂ + b · N / 2. **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# Eight jobs in equal steps decide. Dashed: your lines.
+# We measure eight jobs around the crossing. The dashed lines are yours.
 
 # %%
 # %%px
@@ -167,12 +166,12 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The second rank *costs* a₂ − a₁: an exchange, and waiting. It *saves* b · N / 2. They are equal at N = 2 (a₂ − a₁) / b.
+# The second rank *costs* a₂ − a₁, for an exchange and for waiting. It *saves* b · N / 2. Cost and saving are equal at N = 2 (a₂ − a₁) / b.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Your program fits a and b for any two cores. Run it alone, as on a cluster:
+# Run the saved cells as a program:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -180,7 +179,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# Give two ranks twice the strips. **Predict:**
+# Let the job grow with the ranks. **Predict:**
 
 # %%
 predict("200,000 strips on two ranks: times as long as 100,000 on one?", None)
@@ -191,11 +190,12 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Over 1, as a₂ > a₁, even if each rank has a core: each does 100,000. In **weak scaling** the job grows with p: N/p stays, t grows with a.
+# Above 1: each rank still has 100,000 strips, but a₂ is larger than a₁. In **weak scaling** the job grows with p. Then t grows only as a grows, if each
+# rank has a core.
 #
 # </details>
 #
-# In **strong scaling** the job stays. Take 100,000 strips, b = 3 ns, and a = 50 µs, constant:
+# In **strong scaling** the job stays the same. Take 100,000 strips, b = 3 ns, and a = 50 µs for every p. **Predict:**
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
@@ -208,7 +208,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 4 times, not 512: N/p shrinks until only a is left. **Efficiency** is the speed-up over one rank, divided by p: below 1 % on 1,024.
+# 4 times, not 512: b · N / p shrinks to 0.3 µs, but a stays. **Efficiency** is the speed-up over one rank, divided by p. On 1,024 ranks it is below 1 %.
 #
 # </details>
 
@@ -217,9 +217,8 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | about 2 µs per message with InfiniBand, 30 µs with TCP; about 10 in a row on 1,024 ranks |
-# | b | far smaller on a busy GPU: more ranks pay only for larger jobs |
-# | training on shards of a batch (lesson 06) | a is mostly adding up gradients (lesson 04) |
+# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 in a row. |
+# | training (lesson 06) | Without overlap, a is mostly adding up gradients. |
 
 # %% tags=["exercise: 03.q3", "subslide"]
 
@@ -227,7 +226,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # ## Key points
 #
 # - t = a + b · N / p. More ranks pay when b · N / p falls by more than a grows.
-# - Strong scaling: same job, t falls until a is left. Weak scaling: the job grows with p.
+# - Strong scaling: the job stays, and t never falls below a. Weak scaling: the job grows with p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -235,7 +234,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A larger job (batch) keeps GPUs busy. Yours needs at least 480, each with 1/60 of today's work: a may dominate.</details>
+# <details><summary>What to listen for</summary>(b). A larger batch keeps GPUs busy. Your job stays the same, on at least 480 GPUs: a may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -245,15 +244,19 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # ### Who can be a rank?
 #
-# Often only one process knows how large the job is. In the first case all ranks run already, and rank 0 knows the number of strips. `Bcast` (lesson 04) copies
-# an array from one rank, the root, to all:
+# Often only one process knows how large the job is. Say that all ranks run already, and only rank 0 knows the number of strips. `Bcast` (lesson 04) copies
+# an array from one rank, the root, to all ranks:
 
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# `Spawn` starts ranks from a running program. An **intercommunicator** connects two groups, the parent and its workers; `rank` and `size` count only your own group. In a call with a root,
-# the parent passes `root=MPI.ROOT`: "I am the root". The workers pass `root=0`: rank 0 of the other group. `Disconnect` separates the two sides when all
-# messages have arrived. First the worker; `%%writefile` writes a cell to a file:
+# Or only one process runs at first, the parent. It starts workers with `Spawn`. They are connected by an **intercommunicator**, a communicator with two groups: the parent
+# and its workers. On each side, `rank` and `size` count only that side's own group.
+#
+# `Bcast` (lesson 04) and `Reduce` need a root. Here the parent is the root, so it passes `root=MPI.ROOT`. The workers pass `root=0`, which means
+# rank 0 of the other group. `Disconnect` waits for all messages to arrive, and then separates the two groups.
+#
+# Here is the worker. `%%writefile` writes the cell to a file:
 
 # %%
 # %%writefile code/cpi.py
@@ -277,7 +280,7 @@ if __name__ == "__main__":
     parent.Disconnect()
 
 # %% [markdown]
-# The parent first does the job alone, with the same loop:
+# The parent first does the whole job alone, with the worker's loop. Then it starts the workers:
 
 # %%
 # %%writefile code/spawn_pi.py
@@ -305,7 +308,7 @@ team.Disconnect()
 print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
 
 # %% [markdown]
-# **Predict:** will two workers be faster than one process, with a thousand strips and with twenty million? (The loop is pure Python: b is 100 to 300 ns.)
+# The loop is pure Python, so b is 100 to 300 ns. **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
@@ -314,18 +317,24 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A thousand: slower. Twenty million: up to twice as fast, if each worker has a core and the parent a third. On two cores it gains less or nothing: the waiting parent polls, and that takes a core. It is the same line, with a large a: two Pythons start, import
-# NumPy and connect. On a cluster, ask for slots for the workers, too; some sites forbid `Spawn`.
+# With a thousand strips, two workers are slower. They must first start Python, import NumPy and connect, so a is large.
 #
-# The two programs are from an article (below), repaired. There, six workers took 9.79 s for 10⁸ strips, and that was compared with 59.8 s for darts: two algorithms. Ours compares
-# one loop with itself.
+# With twenty million strips, two workers are up to twice as fast, if each has a core and the parent has a third. The parent needs a core because it
+# polls while it waits. On two cores, two workers gain less, or nothing.
+#
+# On a cluster, ask for slots for the workers, too. Some sites forbid `Spawn`.
+#
+# The two programs come from an article (see References), and are repaired here. In the article, six workers took 9.79 s for 10⁸ strips. The article compares this time
+# with 59.8 s for darts, which are a different algorithm. Our program compares a loop with the same loop.
 #
 # </details>
 #
-# A rank need not run Python, either: MPI sees arrays, whatever language made them. A program in C and one in R add up π = 4 − 4/3 + 4/5 − 4/7 + … . First each rank adds one
-# term, then the ranks share a million. After N terms the sum is about 1/N off: how many ranks with one term each would it take to be off by only 10⁻⁶?
+# A rank need not run Python, either. MPI sees only arrays, whatever language made them. A program in C and one in R add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
+# In the first run, each rank adds one term. In the second run, the ranks share a million terms.
 #
-# R's package Rmpi is usually built with the MPI of the operating system, so `run_r` uses that MPI's `mpirun`.
+# After N terms, the sum is off by about 1/N. **Guess:** how many ranks with one term each does an error of 10⁻⁶ take?
+#
+# R's package Rmpi is usually built with the operating system's MPI, so `run_r` starts R with that MPI's `mpirun`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -348,15 +357,14 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# One term per rank takes a million ranks, so we share. One more function for the series:
+# With one term each, it takes a million ranks. So each rank adds many terms. Here is one more function for the series:
 
 # %% tags=["exercise: 03.3"]
 
 # %% [markdown]
 # ### Which digits may differ?
 #
-# We add up the same 100,000 strips on 1, 2, 3 and 4 ranks. `midpoint_loop` is `midpoint_part` without NumPy; `allreduce` adds up numbers and gives
-# the sum to all ranks.
+# We add up the same 100,000 strips on 1, 2, 3 and 4 ranks. `midpoint_loop` computes what `midpoint_part` computes, strip by strip, without NumPy.
 
 # %%
 predict("How many different sums on 1, 2, 3 and 4 ranks?", None)
@@ -378,16 +386,19 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A computer rounds after every addition. More ranks add the same strips in a different order, so other sums are rounded. All sums are
-# right: they share 14 digits, and the midpoint rule is further from π. If p differs, compare with a tolerance, not with `==`.
+# A computer rounds after every addition. A different number of ranks adds the same strips in a different order, so the rounding differs. All four sums are
+# right. They share 14 digits, and the midpoint rule itself is further from π than they are from each other. To compare the results of different numbers of ranks, use
+# a tolerance, not `==`.
 #
 # </details>
 
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# Is rounding as harmless in training? We train a network twice, from the same weights, on the same batches, the second time with each batch in reverse order. The loss of a batch is
-# a mean over its images, so their order should not matter. **Predict** for float32, which has about seven digits: how many do the two losses share in step 1, and how many in step 300?
+# Is rounding as harmless in training? We train a network twice, from the same weights and on the same batches. The second time, the images of each batch come in reverse order.
+# The loss of a batch is a mean over its images, so their order should not matter.
+#
+# A float32 number has about seven digits. **Predict:** how many of them do the two losses share in step 1? And in step 300?
 
 # %%
 import numpy as np
@@ -427,11 +438,12 @@ for dtype in (torch.float32, torch.float64):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In step 1 the float32 losses agree in all, or nearly all, of their seven digits. Every later step starts from weights that differ a little, and the differences can *grow*: after 300 steps hardly a digit
-# may agree. Nothing is wrong: both networks learn. In float64 about ten digits survive.
+# In step 1, the float32 losses agree in all, or nearly all, of their seven digits. Every later step starts from weights that differ a little, and training can make
+# these differences *grow*. In step 300, hardly one digit may agree. Nothing is wrong: both networks learn. In float64, about ten digits still agree.
 #
-# So in float32 a different loss in step 300 proves nothing. To check a parallel program against one process, compare its first ten steps in float64: the same samples in equal parts, a small model, no dropout, no
-# batch norm. There, a difference in the first ten digits is almost surely a bug. (Step 1 alone is not enough: its loss has seen no gradient.) Later, compare accuracy over several seeds.
+# So in float32, a different loss in step 300 proves nothing. To check a parallel program against one process, compare the losses of the first ten steps in float64.
+# Both programs need the same samples per step, and the parallel one splits them into equal parts. Use a small model without dropout and without batch norm. Then
+# a difference in the first ten digits is almost surely a bug. Step 1 alone is not enough, because its loss comes before the first update. For later steps, compare accuracy over several seeds.
 #
 # </details>
 
