@@ -204,8 +204,8 @@ _REPLACE = "    os.replace(aside, path)\n"
 SAVE = Exercise(
     id="15.1",
     title="A saver",
-    task="Two lines of this saver are missing, one at each `...`. Fill in both, so that neither a kill nor "
-    "a power cut can leave a damaged file at `path`.",
+    task="Fill in the two lines that are missing at `...`, so that neither a kill nor a power cut can leave "
+    "a damaged file at `path`.",
     objectives=(2,),
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
     stub=changed(
@@ -392,20 +392,20 @@ WHO_CAME_LATE = Question(
     options=(
         Option(
             "the node of rank 17",
-            reply="Rank 17 was in the sum in time and waited there, as 62 others did. It is only the one "
-            "whose timeout came first.",
+            reply="Rank 17 began the sum and waited there, as 62 other ranks did. Its timeout only came "
+            "first.",
             belief="timed-out-rank-is-guilty",
         ),
         Option(
             "the network of the sum",
-            reply="All that wait are in the same sum, and one rank never began it. No network brings what "
-            "was not sent.",
+            reply="That would mean all 64 ranks had begun the sum. Rank 0 has not, so the other 63 would wait "
+            "on any network.",
             belief="a-timeout-is-the-network",
         ),
         Option(
             "the save of rank 0",
-            reply="Rank 0 is well, and busy: its save takes longer than the others wait. A timeout has to be "
-            "longer than whatever one rank does alone, or this gets shorter.",
+            reply="Rank 0 alone has not begun the sum. Its save hangs, or takes longer than the others' "
+            "timeout. If it is only slow, make the save shorter or the timeout longer.",
             right=True,
         ),
     ),
@@ -419,14 +419,14 @@ KILLED_WHILE_SAVING = Question(
     options=(
         Option(
             "after step 200",
-            reply="The last complete checkpoint is the one after 200 steps. The 50 steps after it are taken "
-            "again: at most 100 are lost, whenever the kill comes.",
+            reply="The last complete checkpoint is the one after step 200. The training repeats the steps "
+            "after it. Whenever the kill comes, it loses at most 100 steps.",
             right=True,
         ),
         Option(
             "after step 250",
-            reply="That would mean the state of step 250 is somewhere. It was in the memory of the killed "
-            "process; the last state on the disk is that of step 200.",
+            reply="That would mean the state of step 250 is on the disk. It was only in the memory of the "
+            "killed process. The last state on the disk is that of step 200.",
             belief="a-kill-loses-nothing",
         ),
         Option(
@@ -446,8 +446,8 @@ MORE_NODES = Question(
     options=(
         Option(
             "to a sixteenth of what it was",
-            reply="That would keep the work lost per failure in proportion, but you would save 16 times as "
-            "often. The sum of both costs is smallest when the interval shrinks with the square root.",
+            reply="That would keep the work that failures cost per day as it was, but you would save 16 times "
+            "as often. The sum of both costs is smallest when the interval shrinks with the square root.",
             belief="interval-follows-failures",
         ),
         Option(
@@ -458,7 +458,7 @@ MORE_NODES = Question(
         ),
         Option(
             "not at all, as nodes stay as reliable",
-            reply="That would be right for a job per node. But one training needs all 2,048 nodes, and the "
+            reply="That would be right for one job per node. But one training needs all 2,048 nodes, and the "
             "first failure of any of them ends it.",
             belief="good-nodes-good-machine",
         ),
@@ -479,8 +479,8 @@ NO_ANSWER = Question(
         ),
         Option(
             "by 5 or 10, as the first may have run",
-            reply="Nobody can tell from here. So let a call say which one it is, and let the server skip "
-            "those that it has done.",
+            reply="The first call may have run, and only its answer was lost. The caller cannot know. So "
+            "give each call a number, and let the server skip numbers that it has already run.",
             right=True,
         ),
         Option(

@@ -15,7 +15,7 @@
 # warm-up:
 #   - ask: Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
 #     answer: >-
-#       The three wait in <code>Allreduce</code> for ever: it needs all ranks.
+#       The three wait in <code>Allreduce</code> for ever: the call needs all ranks.
 #   - ask: >-
 #       Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per
 #       step, so that it stays the same training?
@@ -28,8 +28,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · The disk
 #
-# You are the detective. Four ranks each read a batch, then pass arrays round a ring, as in a sum. If a rank needs four seconds for the ring, it ends the job: a **timeout**. Somewhere, a
-# `disk` or a network `card` is broken.
+# You are the detective. Four ranks each read a batch, then pass arrays round a ring, as a ring all-reduce does. One rank's `disk` or network
+# `card` is broken. A rank that spends four seconds in the ring ends the job: its **timeout**.
 
 # %%
 program = """
@@ -67,16 +67,16 @@ def log_of(fault, guilty):
 
 
 # %% [markdown] tags=["subslide"]
-# A disk breaks. At the end, `mpiexec` says:
+# A disk breaks. `mpiexec` ends with:
 
 # %% tags=["nbval-ignore-output"]
 log = log_of("disk", randrange(4))
 print(*log[-4:], sep="\n")
 
 # %% [markdown]
-# **Vote:** whose disk is it? (a) The named rank's. (b) Another's. (c) It may be either.
+# **Vote:** whose disk is broken? (a) The named rank's. (b) Another rank's. (c) Either is possible.
 #
-# Each rank also wrote its **stack**: the functions it was in, innermost first.
+# Each rank wrote its **stack**: the functions that it was in, innermost first.
 
 # %% tags=["nbval-ignore-output"]
 print(*(line for line in log if "File" in line), sep="\n")
@@ -84,15 +84,15 @@ print(*(line for line in log if "File" in line), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). One rank is still in `read_batch`, and its own timeout has not begun. The others waited for it in the ring. `mpiexec` names a **victim**.
+# (b). One rank is still in `read_batch`, so its timeout has not begun. The others waited for it in the ring. So `mpiexec` names a **victim**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Three cards
 #
-# A broken network card neither sends nor receives. All four ranks wait *inside* the sum, so their stacks accuse nobody. But each rank sends to the next (rank 3 to rank 0):
-# first its own array, then what it received. How often ranks 0 to 3 received, in three cases:
+# A broken network card neither sends nor receives. All four ranks wait in `pass_round`, so their stacks accuse nobody. But every rank sends to the next one, rank 3 to
+# rank 0: first its own array, then each array that it receives. We break three cards, and count what ranks 0 to 3 receive:
 
 # %% tags=["nbval-ignore-output"]
 cases = sample(range(4), 3)
@@ -101,7 +101,7 @@ for broken in cases:
     print([log.count(f"[{rank}]<stdout>: received") for rank in range(4)])
 
 # %% [markdown]
-# Name all three cards, top line first, before running on. One right is luck, two make you a sergeant, three an inspector.
+# First name the broken card of each line. One right is luck, two make you a sergeant, three an inspector.
 
 # %%
 predict("Whose card is broken in the first line?", None)
@@ -112,7 +112,8 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two neighbours received nothing. The first of the two follows a rank whose card works, since that rank received. So the first one's own card is broken, and the second waits for it:
+# Two neighbours received nothing. The rank before them received, so its card works. The first of the two still got nothing: its own card is broken. The second waits for
+# the first:
 #
 # ```
 # rank       g, broken   g+1   g+2   g+3
@@ -127,12 +128,12 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# A dead job leaves its **checkpoint**, a file with the training's state. This function writes a new one:
+# A dead job leaves its **checkpoint**, a file with the training's state. This function writes a new one over it:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# We kill it before it opens the file, before it writes, before it closes. **Vote:** how many of these three kills lose both the old
+# We kill this function before it opens the file, before it writes, and before it closes the file. **Vote:** how many of these three kills lose both the old
 # bytes and the new? (a) None. (b) One. (c) Two.
 
 # %%
@@ -143,12 +144,12 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). `open` empties the old file, and `write` leaves these few bytes in Python's buffer.
+# (c). `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process.
 #
 # </details>
 #
-# An **atomic save** writes a second file, and `os.replace` gives it the old one's name in one instant. Against a power
-# cut, `os.fsync` waits until the bytes are on the disk. Our program's top (section 4 explains `USR1`):
+# An **atomic save** writes a second file, then `os.replace` gives it the old one's name in one instant. Against a power
+# cut, `os.fsync` waits until the bytes are on the disk. Our program begins (its `sbatch` lines are for a cluster):
 
 # %%
 # %%px --save 15_resume.py
@@ -185,15 +186,17 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A batch system ends a job at its time limit. If you ask, it sends a signal, **SIGUSR1**, a minute before, and our program notes it. Lesson 06's loop gets a beginning, which reads the
-# checkpoint, and an end, where the ranks agree whether to stop, and save. A step's number seeds its batch.
-
+# A batch system ends a job at its time limit. If you ask, it sends a signal a minute before, say **SIGUSR1**. Our program only notes the signal:
 
 # %%
 # %%px --save 15_resume.py
 asked = []  # filled when a signal asks this rank to stop
 _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
+
+# %% [markdown]
+# `train` is lesson 06's loop. Before it, all ranks get the checkpoint. After each step, they agree whether to stop, and rank 0 may save. The step's number seeds the
+# batch.
 
 # %%
 # %%px --save 15_resume.py
@@ -231,7 +234,8 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# After step 50 of 60, rank 1 alone gets SIGUSR1, or SIGKILL (dead at once). A new job of *two* ranks goes on. **Vote** for each signal: it begins with step (a) 1, (b) 41, (c) 51.
+# After step 50 of 60, rank 1 alone gets SIGKILL (dead at once), or SIGUSR1. A new job of *two* ranks goes on. **Vote** for each signal:
+# which is the new job's first step? (a) 1. (b) 41. (c) 51.
 
 # %%
 from subprocess import check_output
@@ -255,8 +259,8 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# After SIGKILL (b): step 40 was the last that was saved. After SIGUSR1 (c): one rank was asked, and all stopped and saved. Had rank 1 just left, the others would hang.
-# The loss is as above: two ranks share each step's 128 samples.
+# SIGKILL: (b), as the last save was after step 40. SIGUSR1: (c). One rank was asked, all stopped, and rank 0 saved. If rank 1 had just left, the others would hang.
+# The loss is that of the undisturbed run: two ranks share each step's 128 samples.
 #
 # </details>
 
@@ -265,25 +269,25 @@ for name in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU, past the sum. PyTorch's **flight recorder** keeps each rank's last sums |
-# | card | in a tree, several neighbours wait: look for *link down* in the nodes' logs |
-# | time limit | Slurm's lines: top of `15_resume.py`. Agree every tenth step only: GPUs wait each time |
-# | saving | ZeRO: each rank's part (More). Dropout: its random state, too. Batch norm: the same number of ranks |
+# | stacks | Python runs ahead of the GPU: compare the ranks' last collectives (PyTorch's **flight recorder**) |
+# | card | not every sum is a ring: look for *link down* in the nodes' logs |
+# | time limit | agree every tenth step, as GPUs wait each time |
+# | saving | ZeRO, dropout: see More. Batch norm: keep the number of ranks |
 
 # %% tags=["exercise: 15.q7", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Who reports a timeout is mostly a victim. Compare the stacks of all ranks, then what each received.
-# - Write a second file, `fsync`, rename.
-# - A signal makes a note; the ranks agree between two steps.
+# - The rank that times out is mostly a victim. Compare all stacks, then what each rank received.
+# - Write a second file, `fsync` it, rename it.
+# - Only note a signal. Let the ranks agree between two steps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Every second night your 64 ranks end with a timeout, each time another rank's. What do you do first? (a) Double the timeout. (b) Record stacks and
-# messages. (c) Replace the node that timed out last.
+# Every second night, a different one of your 64 ranks times out. What do you do first? (a) Double the timeout. (b) Record stacks and
+# messages. (c) Replace that rank's node.
 #
 # <details><summary>What to listen for</summary>(b). (c) most likely replaces a good node. (a) helps only if ranks are late.</details>
 
@@ -302,7 +306,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # ### Who is late, and who is dead?
 #
-# In lesson 06, the same rank was late in every step. Now every rank is late in one step out of ten, by chance. A step ends when the last rank
+# In lesson 06, the same rank was late in every step. Now each rank is late in one step out of ten, by chance. A step ends when the last rank
 # has come.
 
 # %%
@@ -321,7 +325,8 @@ outcome(
 )
 
 # %% [markdown]
-# 1 − 0.9⁶⁴ is 99.9 %. If all delays are equal, 64 ranks are almost as slow as with one that is *always* late. Can we see whether it is one rank? Our four measure how long they wait.
+# At least one of 64 ranks is late in 1 − 0.9⁶⁴ = 99.9 % of the steps. If all delays are equal, the job is almost as slow as with one rank that is *always* late.
+# How can we tell the two cases apart? Our four ranks are late by chance, and measure how long they wait.
 
 # %%
 # %%px
@@ -344,13 +349,15 @@ print("waited in all, ms:", *(1000 * waited.sum(axis=1)).round().astype(int))
 print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], minlength=4))
 
 # %% [markdown]
-# The sums accuse nobody: all four waited about as long. Keep the numbers of *each step*. If the last one is always the same rank, look at its node. If it
-# changes, look for what visits all ranks: Python's garbage collection (switch it off, and collect on all ranks in the same step), samples of different
-# lengths, a file system that others use as well.
+# All four waited about equally long in all, so the totals accuse nobody. Keep the waiting times of *each step*: the rank that waited least came last. If the
+# same rank always comes last, look at its node. If the last rank changes, look for a cause that hits all ranks. It may be Python's garbage collection (switch it
+# off, and collect on all ranks in the same step), samples of different lengths, or a file system that other jobs use.
 #
-# And a rank that never comes? A process that dies leaves its sockets to the operating system, which closes them: over TCP the other side notices at once. A *node*
-# without power closes nothing. We cannot cut the power, but SIGSTOP freezes a process almost like that: it closes nothing and sends nothing (only its kernel still answers TCP). Let each rank touch a file ten times a second, its **heartbeat**. **Predict** for both: does `mpiexec` end the job within five seconds? Does the
-# heartbeat stop?
+# And a rank that never comes? When a *process* dies, its operating system closes its connections, and over TCP the other side notices at once. A *node*
+# without power closes nothing. We cannot cut the power, but SIGSTOP comes close: it freezes a process, which then closes nothing and sends nothing.
+#
+# Each rank touches a file ten times a second: its **heartbeat**. Rank 1 gets SIGKILL in one job, and SIGSTOP in the next. **Predict** for each signal: does
+# `mpiexec` end the job within five seconds? Does the heartbeat stop?
 
 # %%
 import signal
@@ -388,23 +395,28 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `mpiexec` sees the death of a process, and waits for a frozen one as long as you let it. A dead node says nothing, so somebody must listen to its silence, and
-# decide how long. Unless told otherwise, Slurm waits for 300 seconds (`SlurmdTimeout`), torchrun's rendezvous for three beats, one every 5 seconds. A shorter wait declares slow nodes dead. Section 4's time limit is a matter of seconds, too: the 60 of `@60` must cover a save and, if you agree every tenth step, ten steps; Slurm may send the signal up to a minute *earlier*. Open MPI's `mpiexec` passes SIGUSR1 on to the ranks; at SIGTERM it ends them.
+# `mpiexec` sees that a process has died. For a frozen process it waits as long as you let it. A dead node sends nothing either, so somebody must
+# watch its heartbeat, and decide how long to wait. By default, Slurm waits for 300 seconds (`SlurmdTimeout`). torchrun's rendezvous waits for three
+# heartbeats, one every 5 seconds. A shorter wait also declares slow nodes dead.
 #
 # </details>
+#
+# The `@60` in section 4's `sbatch` lines is such a choice, too. These 60 seconds must cover one save, and ten steps if the ranks agree every tenth step. (Slurm may
+# send the signal up to a minute *earlier*.) Open MPI's `mpiexec` passes SIGUSR1 on to the ranks. At SIGTERM it ends them.
 
 # %% [markdown] tags=["slide"]
 # ### What does a failure cost?
 #
-# Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**): one in 3.1 hours. This
-# is the **mean time between failures**, MTBF. Say that a save stops the training for one minute, and a restart takes ten.
+# Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**): one every 3.1 hours. This
+# is the **mean time between failures**, MTBF. We assume that a save stops the training for one minute, and that a restart takes ten. Rare saves lose
+# much work per failure, frequent saves stop the training often. When is the least time lost?
 
 # %%
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# After every τ seconds of work, a save takes δ seconds. Every M seconds, on average, a failure loses half an interval, and R seconds for the restart. The least is lost near τ = √(2δM):
-# **Young's formula**, good while δ is much smaller than τ, and τ than M.
+# After every τ seconds of work, a save takes δ seconds. A failure comes every M seconds on average. It loses half an interval of work on average, and the
+# seconds of the restart. **Young's formula** says where the least is lost: near τ = √(2δM). It is good while δ is much smaller than τ, and τ much smaller than M.
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -422,8 +434,8 @@ for minutes in (5, best / 60, 60):
     print(f"a save every {minutes:4.1f} min: {lost(60 * minutes):.1%} of the time is lost")
 
 # %% [markdown]
-# Meta reports more than 90 % of effective time. Our model says 85 %. Is this a small error? Compare what is *lost*: less than 10 % there, 15 % here. Our minute and
-# our ten minutes are guesses, and at least one is too long. **Vote:** what gains more, (a) restarts that take a tenth, or (b) saves that take a tenth?
+# Meta reports more than 90 % of effective time. Our model says 85 %. Is this a small error? Compare what is *lost*: less than 10 % there, 15 % here. We guessed one minute
+# per save and ten per restart. If the model is right, at least one guess is too long. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth.
 
 # %%
 for save, restart in ((60, 600), (60, 60), (6, 600)):
@@ -432,13 +444,15 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), with these numbers. With short saves you save more often, so that a failure costs less as well.
+# (b), with these numbers. Short saves can also come more often, and then a failure loses less work.
 #
 # </details>
 #
-# A save can be short if it is **asynchronous**: copy the state to the CPU's memory, go on, and write
-# meanwhile. PyTorch's `torch.distributed.checkpoint` does that. It can also load on another number of ranks: **resharding**. Four ranks save 12 numbers, three
-# each, and set them to zero without waiting for the files; two ranks load. **Vote:** they find (a) the numbers, (b) zeros, (c) some of both.
+# An **asynchronous** save stops the training only for a short time: copy the state to the CPU's memory, go on, and write the copy
+# meanwhile. PyTorch's `torch.distributed.checkpoint` can do that. It can also load on a different number of ranks, which is called **resharding**.
+#
+# In the next cells, four ranks save 12 numbers, three per rank. They set their numbers to zero without waiting for the files. Then two ranks
+# load the files. **Vote:** what do they find? (a) The numbers. (b) Zeros. (c) Some of both.
 
 # %%
 sharded = """
@@ -482,29 +496,29 @@ print(*sorted(said.splitlines()), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): by default, `async_save` returns when it has its copy. Do not save again before the last one is written.
+# (a): by default, `async_save` returns only when it has its copy. Do not start a save before the last one is written.
 #
 # </details>
 #
-# The course has its own, `save_training` in `course_lib/parallel/checkpoint.py`. It does less, and more:
+# The course's own `save_training` (`course_lib/parallel/checkpoint.py`) compares like this:
 #
 # | | `torch.distributed.checkpoint` | ours |
 # |---|---|---|
-# | other ranks may read | yes, any cut along any axis | yes, pieces of flat buffers, as ZeRO cuts them |
-# | while training goes on | yes | no |
-# | killed while saving | safe with a new folder per save: `.metadata` gets its name last. In one folder for all saves, the old files are lost first | the folder is renamed last |
-# | a changed byte | not noticed | SHA-256 of every file |
+# | loads on a different number of ranks | yes, any cut along any axis | yes, flat buffers as ZeRO cuts them |
+# | writes while training goes on | yes | no |
+# | killed while saving | keeps the old checkpoint if each save has its own folder; in one folder for all saves, the old files are lost first | keeps the old checkpoint |
+# | a changed byte | not noticed | noticed by its SHA-256 |
 # | two trainings in one folder | mixed | the second one is refused |
 #
-# A short restart is mostly a matter of people and spares:
+# Three things make a restart short:
 #
-# | | what it saves |
+# | | what it spares you |
 # |---|---|
 # | spare nodes in the job | the wait for a repair, or in the queue |
-# | a health check before each start | the second failure on the same node: run one matrix product and one all-reduce per node, and compare results and seconds with the others' |
-# | ranks that are started again, not the job | the queue, and the set-up of the nodes (each rank still loads its program again) |
+# | a health check before each start | a second failure on the same node: let each node run a matrix product and an all-reduce among its GPUs, and compare results and seconds |
+# | a restart of the ranks, not of the job | the queue, and the set-up of the nodes (each rank still loads its program again) |
 #
-# The last row is torchrun's `--max-restarts`: when a process fails, it ends the others, and starts all again. In this program the last process dies in step 3 of
+# The last row is torchrun's `--max-restarts`: when a process fails, torchrun ends the others, and starts them all again. In this program, rank 1 dies in step 3 of
 # the first attempt:
 
 # %%
@@ -536,7 +550,10 @@ job = ["torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1
 print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 
 # %% [markdown]
-# Steps 0 and 1 were saved, so the second attempt begins with step 2. With `--nnodes=2:4`, torchrun restarts all ranks when one more node joins, or one is lost (if the one with the rendezvous is lost, the job ends). Such a training is **elastic**; if each rank takes a fixed number of samples, its global batch changes.
+# Steps 0 and 1 were saved, so the second attempt begins with step 2.
+#
+# With `--nnodes=2:4`, torchrun restarts all ranks when a node joins or is lost, on two to four nodes. (If the node with the rendezvous is lost, the job ends.) A
+# training that goes on with a different number of ranks is **elastic**. If each rank takes a fixed number of samples, the global batch changes with the ranks.
 
 # %% tags=["exercise: 15.q3"]
 
@@ -544,14 +561,14 @@ print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeo
 # ### A call to another rank
 #
 # Supervisors, parameter servers and data loaders work by question and answer. A **remote procedure call** (RPC) runs a function on another rank and
-# returns its result. It takes two messages: one with the function's name and its arguments, and one with the result.
+# returns its result. It takes two messages: the first has the function's name and its arguments, the second has the result.
 
 # %% tags=["source: course.lessons.l15_when_things_fail.rpc:serve"]
 # %%px
 
 # %% [markdown]
-# Rank 1 serves, and rank 0 calls. If the function raises an error, the server goes on, and the error is raised where the call
-# was made:
+# Rank 1 serves, and rank 0 calls. If the function raises an error on rank 1, the server goes on, and `call` raises the error on
+# rank 0:
 
 # %%
 # %%px
@@ -568,13 +585,14 @@ elif comm.rank == 0:
     stop(comm, 1)
 
 # %% [markdown]
-# And if no answer comes? `call` has a timeout, too. MPI loses no message, but mostly ends the job when a rank dies. Elsewhere, a server can die, and be started again.
+# And if no answer comes? `call` has a timeout, too. MPI loses no message, but mostly ends the job when a rank dies. In other systems, messages are lost, and servers die and are started again.
 
 # %% tags=["exercise: 15.q6"]
 
 # %% [markdown]
-# So a function that is called again after a timeout should do no harm when it runs twice. PyTorch has `torch.distributed.rpc`, which its documentation calls
-# stable and in maintenance mode.
+# So a function that you call again after a timeout should do no harm when it runs twice.
+#
+# PyTorch has `torch.distributed.rpc`, which its documentation calls stable and in maintenance mode.
 #
 # ## References
 #
