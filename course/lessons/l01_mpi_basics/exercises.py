@@ -52,8 +52,8 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="The second repair leaves the order to MPI: `comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, "
-    "source=…)`. Write `shift` with it, for any number of ranks and 0 to a million numbers.",
+    task="Second repair: MPI chooses the order. Write `shift` with `comm.Sendrecv(to_send, dest=…, "
+    "recvbuf=to_fill, source=…)`, for any number of ranks and 0 to a million numbers.",
     objectives=(1, 3),
     targets=("small-works-large-works",),
     stub='''\
@@ -63,7 +63,7 @@ def shift(comm, value):
     return received
 ''',
     hints=(
-        "The stub says where the array goes. Where does the other one come from, and which call does both?",
+        "The docstring says to whom you send. From whom do you receive, and which call does both?",
         "0 → 1 → 2 → 3 → 0: every rank sends to its right, so every rank receives from its left. `Send` "
         "and then `Recv` works only while messages are small; `Sendrecv` works at any size.",
         "comm.Sendrecv(value, dest=right, recvbuf=received, source=…)",
@@ -147,9 +147,9 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: send and receive without blocking",
-    task="Put these lines in order below the first four, which stay. One of the five is not needed. Write "
-    'the letters of the others between the quotes, for example `order("C A D")`. (`Waitall` is `Wait` for '
-    "a list.)",
+    task="The first four lines stay. Four of the lines A to E belong below them, in the right order; one is "
+    'not needed. Write the four letters between the quotes, for example `order("C A D E")`. (`Waitall` is '
+    "`Wait` for a list of requests.)",
     objectives=(4,),
     stub='order("")\n',
     opening='''\
@@ -165,7 +165,7 @@ def add_left(comm, mine):
         "E": "    comm.Send(mine, dest=right)",
     },
     hints=(
-        "Which calls only start something? Which line waits until it is complete?",
+        "Which line only starts the messages? Which line waits until they are complete?",
         "Irecv and Isend start  ──  `theirs` belongs to MPI  ──  Waitall  ──  `theirs` is yours again",
         'order("D … … C")',
     ),
@@ -231,9 +231,9 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
-    task="All other ranks send two numbers to rank 0, a count and a time. Rank 0 puts its own two first, "
-    "then collects the others' in two lists, and mixes them up. The senders are right, so leave their "
-    "lines as they are. (`isend` and `waitall` are `Isend` and `Waitall` for objects.)",
+    task="Every other rank sends rank 0 two numbers: a count and a time. Rank 0 shall collect all counts in "
+    "one list and all times in another, its own first. Now counts and times are mixed up. The senders are "
+    "right, so leave their lines as they are. (`isend` and `waitall` are `Isend` and `Waitall` for objects.)",
     objectives=(5,),
     targets=("tags-sort-themselves",),
     stub='''\
@@ -282,23 +282,24 @@ def counts_and_seconds(comm, count, seconds):
 ROWS_UP = Question(
     id="01.q4",
     question="An image lies in four strips, rank 0's on top. Each rank sends a row of pixels up "
-    "with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 the Recv. "
+    "with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 skips the Recv. "
     "The rows grow to 1 MB. What happens?",
     options=(
         Option(
             "It hangs, as all Sends wait for one another",
-            reply="Rank 0 does not send. Its Recv meets the Send of rank 1, so there is no circle.",
+            reply="That would mean a circle of ranks that wait. There is none: rank 0 does not send, and its "
+            "Recv meets the Send of rank 1.",
             belief="first-senders-always-hang",
         ),
         Option(
             "It ends, as MPI buffers all of the rows",
-            reply="Then the ring of 1 MB would have ended, too. Above the limit, Send waits for its Recv.",
+            reply="Then the ring of 1 MB would have ended, too. Above MPI's limit, a Send waits for its Recv.",
             belief="mpi-keeps-copies",
         ),
         Option(
             "It ends, as one row after another arrives",
-            reply="Rank 0 receives at once, which frees rank 1 to receive, which frees rank 2. On 64 ranks, "
-            "the last message waits for 62 others; with Sendrecv, all travel at the same time.",
+            reply="Rank 0 receives at once. Then rank 1 can receive, and then rank 2. On 64 ranks, the last "
+            "row waits for 62 others. With Sendrecv, all rows travel at the same time.",
             right=True,
         ),
     ),
@@ -307,23 +308,25 @@ ROWS_UP = Question(
 
 WAITED = Question(
     id="01.q5",
-    question="Rank 0 calls `request = comm.Isend(numbers, dest=1)`, computes, and calls `request.Wait()`, "
-    "which returns. Which of these is certain?",
+    question="Rank 0 calls `request = comm.Isend(numbers, dest=1)` and computes. Then it calls "
+    "`request.Wait()`, and `Wait` has returned. Which of these is certain?",
     options=(
         Option(
             "Rank 0 may change the numbers",
-            reply="MPI has sent the numbers, or keeps a copy of them. Before Wait, it could still read them.",
+            reply="MPI has sent the numbers, or keeps a copy of them. Before Wait returned, MPI could still "
+            "read rank 0's array.",
             right=True,
         ),
         Option(
             "Rank 1 has received the numbers",
-            reply="Wait ends what Isend began, and together they are a Send. A small message may be a copy "
-            "that waits for rank 1.",
+            reply="Isend and Wait together are a Send. After a Send, a small message may still lie in a "
+            "buffer of MPI and wait for rank 1.",
             belief="returned-is-received",
         ),
         Option(
             "Rank 1 has called Recv or Irecv",
-            reply="With 1 MB it had to, here. A small message is buffered, and Wait returns at once.",
+            reply="That holds only for large messages, as our 1 MB. MPI may buffer a small message, and then "
+            "Wait returns before rank 1 calls anything.",
             belief="send-always-waits",
         ),
     ),
@@ -338,20 +341,20 @@ CERTAIN = Question(
     options=(
         Option(
             "Rank 0 printed before rank 1 did",
-            reply="That would mean the page sorts its blocks by time. It does not: the token went from "
-            "rank 3 to rank 0, and rank 3 printed first, wherever its line stood.",
+            reply="That would mean the page sorts its lines by time. It sorts them by rank: the token was at "
+            "rank 3 first, and yet rank 3's line came last.",
             belief="print-order-is-time-order",
         ),
         Option(
             "Rank 1 has a variable `x` as well",
             reply="That would mean a message carries the name of a variable. It carries the value, and "
-            "rank 1 stored it in `y`. Rank 1 has no `x`, its variables are its own.",
+            "rank 1 stored it in `y`. Rank 1 has no `x`: its variables are its own.",
             belief="set-on-one-is-set-on-all",
         ),
         Option(
             "Rank 1 printed after rank 0 set `x`",
-            reply="Rank 0 set x before it sent it, and rank 1 printed after it had received it. A message "
-            "puts events of two ranks in order.",
+            reply="Rank 0 set x before it sent the message. Rank 1 printed after it had received the message. "
+            "So a message puts events of two ranks in order.",
             right=True,
         ),
     ),

@@ -7,7 +7,7 @@
 #   - write an exchange that ends with any size and on any number of ranks
 # more:
 #   - let a rank compute while its message travels
-#   - say which message a receive takes, and what that tells about time
+#   - say which message a receive takes, and which rank was first
 # before: >-
 #   {00}
 # minutes: {core: 20, more: 22}
@@ -26,7 +26,7 @@
 # ## 1 · One message
 #
 # All ranks run one program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls:
-# `Send` on one rank, `Recv` on another, with an array to fill. (`--setup`: run again if ranks restart.)
+# `Send` on one rank; `Recv` on another, with an array to fill.
 
 # %%
 # %%px --setup --save 01_ring.py
@@ -41,7 +41,7 @@ comm = MPI.COMM_WORLD  # all ranks
 rank, size = comm.rank, comm.size
 
 # %% [markdown] tags=["subslide"]
-# Rank 0 sends four numbers to rank 1. **Vote:** what does rank 1 print? (a) 0, 1, 2, 3, (b) nothing: `Recv` raises an error, (c) other numbers
+# Rank 0 sends four numbers to rank 1. **Vote:** what does rank 1 print? (a) 0 to 3, (b) nothing, as `Recv` fails, (c) other numbers
 
 # %% tags=["raises-exception"]
 # %%px
@@ -55,14 +55,15 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). `np.arange(4)` holds integers, `np.empty(4)` floats, and MPI copies bits: the integer 1, read as a float, is 4.9e-324. The error message is the classroom's: MPI says nothing. **Repair the cell**, and run it again.
+# (c). `np.arange(4)` holds integers, `np.empty(4)` holds floats, and MPI copies bits. The bits of the integer 1, read as a float, are
+# 4.9e-324. The error message comes from our classroom; MPI says nothing. **Repair the cell.**
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
 #
-# In a ring, 0 → 1 → 2 → 3 → 0, each rank sends to its right, then receives from its left.
+# In the ring 0 → 1 → 2 → 3 → 0, each rank sends an array to its right neighbour. Then it receives one from its left.
 
 
 # %%
@@ -81,7 +82,7 @@ def ring(nbytes):
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# And 1 MB, in 3 seconds? **Vote:** which ranks print? (a) all, (b) some, (c) none
+# Now 1 MB; the cell may take 3 seconds. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -94,21 +95,22 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). The **hang report** shows all four ranks in `Send`: nobody gets to `Recv`. Ranks that wait for each other in a circle
-# are in a **deadlock**. The classroom restarted them; run on. But 80 bytes went around, by the same lines!
+# (c). The **hang report** shows all four ranks in `Send`, so nobody gets to `Recv`. Ranks that wait for each other in a circle
+# are in a **deadlock**. (The classroom restarted the ranks; run on.) But the same lines sent 80 bytes around!
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
 #
-# Guess before we search:
+# Guess first:
 
 # %%
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# `Isend` starts a `Send` and returns at once. `Test` says whether it is done; `Wait` waits until it is. For 0.05 s nobody receives: a `Send` done by then needs no receiver.
+# `Isend` starts a send and returns at once. `Test` says whether the send is done; `Wait` waits until it is. For 0.05 s, nobody calls
+# `Recv`. A send that is done by then needs no receiver.
 
 
 # %%
@@ -155,24 +157,25 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # <details><summary>Open after you have run the cell</summary>
 #
 # ```
-#              eager               rendezvous            time →
-# rank 0    Send ┐               Send ┬─────────────┐
-# rank 1    busy ┄┄┄┄┄┄┄┄ Recv   busy ┄┄┄┄┄┄┄┄ Recv ┘
+#           small message: eager            large message: rendezvous      time →
+# rank 0    Send ┐ goes on                  Send ┬─── waits ────┐
+# rank 1    computes ┄┄┄┄┄┄┄┄┄ Recv         computes ┄┄┄┄┄ Recv ┘
 # ```
 #
-# MPI sends a small message at once and **buffers** it until `Recv` comes: the **eager protocol**. A large message is only announced, and `Send`
-# waits for `Recv`: the **rendezvous protocol**. (4,016 is 4,096 less 80 for Open MPI's header.)
+# MPI sends a small message at once and **buffers** it until `Recv` comes: the **eager protocol**. MPI only announces a large message, and
+# `Send` waits for `Recv`: the **rendezvous protocol**.
 #
-# When `Send` returns, you may change the array; you know nothing more. The standard promises no buffer. A program that needs one is **unsafe**, as is our ring even with 80 bytes. **Break it yourself:** `Ssend` waits for `Recv` at
-# any size. Put it into `ring`, and run `ring(80)` again.
+# When `Send` returns, you may change the array. You know nothing more. The standard promises no buffer, and a program that needs one is
+# **unsafe**. Our ring is unsafe even with 80 bytes. **Break it yourself:** `Ssend` waits for `Recv` at any size. Put it into `ring`, and
+# run `ring(80)` again.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# First repair: odd ranks receive first. 1 MB goes around a ring of four. Then `Split` makes two rings, each numbered from 0: ranks 0 to 2, and rank 3 alone.
-# **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
+# First repair: odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings, each numbered from 0: ranks 0 to 2,
+# and rank 3 alone. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -196,7 +199,8 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Rank 3 is number 0 of its ring: it sends to itself, and never gets to its `Recv`. So test on one rank, too.
+# (c). In the ring of three, rank 1 receives first. This frees rank 0, and rank 0 frees rank 2. Rank 3 is number 0 of its ring, so it
+# sends first, to itself, and never gets to its `Recv`. Test on one rank, too.
 #
 # </details>
 
@@ -206,7 +210,7 @@ for team in (comm, comm.Split(rank == 3)):
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Who is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and the search make a program. **Predict:** does it end on one rank, and with the same limit?
+# Your `shift` and the search make a program. **Predict:** is its limit on one rank the same, smaller or larger?
 
 
 # %%
@@ -224,7 +228,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# It ends. The limit differs: messages to oneself have a transport of their own.
+# Smaller: a rank's messages to itself travel another way, with another limit.
 #
 # </details>
 
@@ -233,9 +237,8 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | limit | with Open MPI over TCP: 65,456 bytes |
-# | hang | lasts until a timeout ends the job |
-# | GPUs | with NCCL, a GPU may wait in any send. Group it with its receive (PyTorch: `batch_isend_irecv`) |
+# | limit | with Open MPI over TCP, usually 65,456 bytes |
+# | GPUs | with NVIDIA's NCCL, any send may wait for its receive. Start both together (PyTorch: `batch_isend_irecv`) |
 
 # %% tags=["exercise: 01.q4", "subslide"]
 
@@ -243,17 +246,17 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - When `Send` returns, you may change the array. You know nothing about the receiver.
-# - A ring in which all send first is unsafe. `Sendrecv` is safe.
-# - Both sides must agree on the type.
+# - A ring in which all ranks send first is unsafe. `Sendrecv` is safe.
+# - Sender and receiver use the same type.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have a day: (a) change nothing,
-# (b) test with `Ssend` and repair what hangs, (c) rewrite all forty with `Sendrecv`?
+# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have a day:
+# (a) change nothing, (b) test with `Ssend` and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) works tomorrow with one rank per node, until messages grow. (b) finds what tests
-# reach; (c) risks forty new mistakes. Either can be defended.</details>
+# <details><summary>What to listen for</summary>(a) works while all messages stay below TCP's limit. (b) finds only what the tests
+# reach. (c) risks forty new mistakes.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -263,13 +266,14 @@ if __name__ == "__main__":
 #
 # ### How long does a message take, and whose is the array meanwhile?
 #
-# This is how the course times: ranks start nearly together (`Barrier` returns only when all have called it), the slowest counts, and of ten runs the median.
+# This is how the course measures a time. The ranks start nearly together, as `Barrier` returns only when all ranks have called it. The
+# slowest rank counts. The result is the median of ten runs.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px
 
 # %% [markdown]
-# 1 MB is 12,500 times 80 bytes. **Predict:** how many times as long does your `shift` take?
+# 1 MB is 12,500 times as much as 80 bytes. **Predict:** how many times as long does your `shift` take with 1 MB?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -282,13 +286,15 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Far less than 12,500: each message has a fixed cost, and with 80 bytes that is nearly all (lesson 04).
+# Far less than 12,500 times. Each message has a fixed cost, whatever its size. With 80 bytes, the fixed cost is nearly all (lesson 04).
 #
 # </details>
 #
-# Can a rank do something else meanwhile? `Isend` and `Irecv` are **non-blocking**: each starts a message and returns a **request**; `Wait` returns when
-# the array is yours again. On the `link` of the next cell, every message takes 0.2 s (delayed on purpose, by `course_lib/effects.py`). Each rank has 0.2 s of work, too, here a
-# sleep. **Predict** the seconds.
+# Can a rank work while a message travels? `Isend` and `Irecv` are **non-blocking**: each starts a send or a receive and returns a
+# **request**. `Wait` returns when you may use the array again.
+#
+# In the next cell, every message over `link` takes 0.2 s; `course_lib/effects.py` delays it on purpose. Each rank also has 0.2 s of work,
+# here a sleep. **Predict:** how many seconds do message and work take together?
 
 
 # %%
@@ -312,11 +318,15 @@ if rank == 0:
     print(f"{seconds:.1f} s")
 
 # %% [markdown]
-# Message and work together take as long as one of them. (On a real link, many MPI libraries move large messages only while the rank is in a
-# call of MPI.)
+# <details><summary>Open after you have run the cell</summary>
 #
-# But between `Isend` and `Wait`, whose is the array? Rank 0 overwrites its zeros with nines before `Wait`, once with 80 bytes and once with 1 MB. **Vote:** rank 1 gets
-# (a) zeros, both times, (b) nines, both times, (c) zeros, then nines.
+# 0.2 s: the rank worked while the message travelled. (Many MPI libraries move a large message only while the rank is inside an MPI
+# call. With them, less of its time is hidden.)
+#
+# </details>
+#
+# But between `Isend` and `Wait`, whose is the array? Rank 0 starts to send zeros, and overwrites them with nines before `Wait`. It does so
+# with 80 bytes, then with 1 MB. **Vote:** what does rank 1 receive? (a) zeros both times, (b) nines both times, (c) zeros, then nines
 
 # %% tags=["raises-exception"]
 # %%px
@@ -336,8 +346,9 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), with the limits of section 3: the small message was buffered when `Isend` returned, the large one had only been announced. So the mistake passes every small test. Until
-# `Wait` the array is MPI's: do not change what you send, nor read what you receive. (The error is the classroom's.)
+# (c). When `Isend` returned, the small message was in a buffer. The large message was only announced (section 3), and MPI read the array
+# later. So a test with small messages does not find the mistake. Until `Wait` returns, the array belongs to MPI: do not change an array
+# that you send, and do not read one that you receive. (The error message comes from our classroom, not from MPI.)
 #
 # </details>
 
@@ -348,8 +359,10 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # ### Which message comes first?
 #
-# A **tag** is a number on a message; `ANY_SOURCE` and `ANY_TAG` take a message of any rank, with any tag. A `Status` then says whose it was, and how long: the array to fill may be longer than the message. `--twice`
-# runs the cell twice, the second time with random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
+# A **tag** is a number that the sender puts on a message. A `Recv` with `ANY_SOURCE` and `ANY_TAG` takes a message from any rank, with any
+# tag. Its `Status` then says who sent the message, and how long it was. (The array to fill may be longer.)
+#
+# `--twice` runs the cell twice, the second time with random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --twice
@@ -365,20 +378,21 @@ else:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# MPI promises no order, even if both runs agree by chance: run the cell a few times more. Floats that are added up as they come may differ in the last digits from
-# run to run, as (a + b) + c may be rounded differently from a + (b + c).
+# In any order: MPI promises none between messages of different ranks. If your two runs agree, run the cell a few times more. Suppose that
+# rank 0 adds up floats as they come. Then the last digits of its sum may differ from run to run, as (a + b) + c may be rounded differently
+# from a + (b + c).
 #
 # </details>
 #
-# Between two ranks, messages do not overtake: if a `Recv` could take either of two, it takes the one sent first. A receiver that
-# names a tag takes only messages with that tag. Calls in lower case (`send`, `recv`) **pickle** almost any object, that is, pack it into bytes: handy for one number, slow for
-# arrays.
+# Two messages from one rank to another do not overtake each other: if a `Recv` could take either, it takes the one sent first. A receiver
+# that names a tag takes only messages with that tag. Calls in lower case (`send`, `recv`) take almost any Python object and **pickle** it,
+# that is, pack it into bytes. This is handy for one number and slow for arrays.
 
 # %% tags=["exercise: 01.3"]
 
 # %% [markdown]
-# Does the page show who printed first? A token goes from rank 3 to 2, to 1, to 0. Each rank prints when it has it. **Vote:** whose line is on
-# top? (a) rank 3's, (b) rank 0's, (c) that differs from run to run
+# Does the page show who printed first? A token goes from rank 3 to rank 2, then to 1, then to 0. Each rank prints when it has the token.
+# **Vote:** whose line is on top? (a) always rank 3's, (b) always rank 0's, (c) sometimes one, sometimes another
 
 # %%
 # %%px
@@ -392,8 +406,8 @@ if rank > 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Rank 0's, and it printed last: the page sorts by rank. Only messages tell who was first. What a rank does after `Recv` comes after all that the
-# sender did before its `Send`; nobody leaves a `Barrier` before all have come.
+# (b), although rank 0 printed last: the page sorts its lines by rank. Only MPI calls tell who was first. Whatever a rank does after
+# `Recv` happens after everything that the sender did before `Send`. And no rank leaves a `Barrier` before all ranks have called it.
 #
 # </details>
 
