@@ -95,8 +95,8 @@ _STUB = changed(
 FORECASTS = Exercise(
     id="14.3",
     title="Spot the bug: four formulas",
-    task="Add up successive messages only. On 2 ranks a friend's formulas are right. On more, two "
-    "are wrong. Correct them by the drawing.",
+    task="A friend's formulas are right on 2 ranks. On more, two are wrong. Correct them by the "
+    "drawing. Messages that travel at the same time count once.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),
     stub=_STUB,
@@ -145,8 +145,8 @@ FORECASTS = Exercise(
 
 CLIPPING = Question(
     id="14.q3",
-    question="To clip gradients, each step also sums *one number* over all ranks, in a flat ring. On 8 ranks "
-    "that takes 0.3 ms. On 1,024?",
+    question="To clip gradients by their norm, each step also sums *one number*, in one ring of all ranks. "
+    "On 8 ranks that takes 0.3 ms. How long does it take on 1,024?",
     options=(
         Option(
             "about as long, because 8 bytes travel in 0.001 ms",
@@ -162,8 +162,8 @@ CLIPPING = Question(
         ),
         Option(
             "about 44 ms, because 14 messages become 2,046",
-            reply="0.3 ms · 2,046 / 14. Libraries take a tree or doubling for one number: then "
-            "log₂ n counts.",
+            reply="0.3 ms · 2,046 / 14 = 44 ms. For one number, libraries use a tree or doubling. Then the time "
+            "grows only with log₂ n.",
             right=True,
         ),
     ),
@@ -173,22 +173,23 @@ CLIPPING = Question(
 GATHERED = Question(
     id="14.q4",
     question="A colleague's top-k sends 0.1 % of the gradients, each with an index as large. "
-    "From how many ranks on does a rank receive more than in a plain ring?",
+    "From how many ranks on does each rank receive more than in a plain ring?",
     options=(
         Option(
-            "never: it always sends 0.2 %",
-            reply="Its own picks are 0.2 %. But it *receives* the picks of all others, which grow with n.",
+            "from no number of ranks",
+            reply="That would hold if it only sent: its own picks stay 0.2 % of the bytes. But it *receives* the "
+            "picks of all n − 1 others.",
             belief="a-remedy-keeps-its-factor",
         ),
         Option(
-            "from about 1,000: 999 times 0.2 % are two arrays",
-            reply="(n−1) · 0.002 and the ring's 2(n−1)/n are equal at n = 1,000.",
+            "from about 1,000 ranks",
+            reply="Top-k receives (n−1) · 0.002 arrays, the ring 2(n−1)/n. Both are almost two arrays at n = 1,000.",
             right=True,
         ),
         Option(
-            "from about 500: 499 times 0.2 % are one array",
-            reply="A rank of the ring receives almost two arrays: one until the sum is complete, "
-            "one while it goes round. Gathering pays up to 1,000.",
+            "from about 500 ranks",
+            reply="From 500 ranks, top-k receives one array. But the ring receives almost two: one until the "
+            "sums are complete, and one while they go round.",
             belief="what-gathers-never-pays",
         ),
     ),
@@ -207,7 +208,7 @@ THREE_LAUNCHERS = Question(
             belief="one-script-per-launcher",
         ),
         Option(
-            "nothing, because MPI tells every rank its number and who else is there",
+            "nothing, because MPI tells every process its rank and the number of ranks",
             reply="Rank, size and the other ranks come from `comm`. The launchers differ in who provides the "
             "nodes.",
             right=True,

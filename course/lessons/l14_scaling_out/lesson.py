@@ -3,11 +3,11 @@
 # goal: Measure a link, and find out which all-reduce still trains on 2,048 machines.
 # able:
 #   - measure a link, and forecast four all-reduces on it
-#   - say what a run on a few machines cannot show
-#   - judge a remedy for a slow link by how it grows
+#   - say what a few machines cannot show
+#   - judge a remedy by how its cost grows
 # more:
 #   - find out whether one process fills a device
-#   - start one program over ssh, under Slurm and on Kubernetes
+#   - start a program over ssh, Slurm and Kubernetes
 # before: >-
 #   {04}. Helpful: {06}
 # minutes: {core: 20, more: 15}
@@ -16,7 +16,7 @@
 #   - ask: In the alpha-beta model, how long does a message of k bytes take?
 #     answer: α + βk seconds. α is the latency, 1/β the bandwidth.
 #   - ask: Four ranks sum 100 MB in a ring. How many bytes does each send?
-#     answer: 2(n−1)/n = 1.5 arrays, so 150 MB, in 6 messages.
+#     answer: 2(n−1)/n = 1.5 arrays, so 150 MB. They travel in 2(n−1) = 6 messages, one after another.
 #   - ask: What does a data-parallel step send?
 #     answer: All gradients, in an all-reduce (lesson 06).
 # ---
@@ -24,8 +24,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# You may use 2,048 machines, a rank each. A message takes 10 ms, plus its bytes at 100 Mbit/s. A step computes for one second, *then* sums 1 MiB of gradients. On four machines, lesson 04's ring
-# needs 0.186 s.
+# You get 2,048 machines with one rank each. In a step, each rank computes for one second. *Then* an all-reduce sums 1 MiB of gradients.
+#
+# A message takes 10 ms, plus 84 ms if it holds all gradients. On four machines, lesson 04's ring needs 0.186 s.
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -39,15 +40,18 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You wait 41 s per second of computing. A rank sends two arrays, not 1.5, but in 4,094 messages, not 6, one after another.
+# You wait 41 s per second of computing. A rank sends 4,094 messages, one after another; on four machines it sends 6. The bytes hardly grow, from 1.5 arrays to two.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In **halving**, a rank exchanges and adds half of the array (`████`) with one rank, then a quarter with another, and so on. The sums go back. In a **tree**, whole arrays go up to
-# rank 0, pairs at once, and the sum comes down. A **hierarchy** has 256 machines of eight ranks, which add inside almost for free. The machines form a ring.
+# In **halving**, two partners split the array (`████`): each sums one half and gives the other away. Then each splits its half with another partner, and so on. On the way back, partners swap their sums.
+#
+# In a **tree** of 8, four pairs send whole arrays at once, then two pairs, then one. Rank 0 has the sum, which comes down the same way.
+#
+# A **hierarchy** sums inside machines of eight ranks, almost for free. Then its 256 machines form a ring.
 #
 # ```
 # halving on 8 ranks: what rank 0 exchanges          tree on 8 ranks: who sends to whom
@@ -80,20 +84,20 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c), halving: its 22 messages hold two arrays, the tree's 22. The hierarchy, drawn from 16 ranks, is fastest there, but a ring.
+# (c): only halving. It and the tree both need 22 messages, one after another. Halving's hold two arrays in all, the tree's one array *each*. The hierarchy's ring has 256 machines.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines to test. But a few ranks with slow messages test a formula. Halving:
+# Nobody lends you 2,048 machines. But a few ranks with slow messages can test a formula. This is halving, which calls itself for the half that it sums:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# Short messages give α, long ones β:
+# A short message takes α. A long one takes β more per byte:
 
 
 # %%
@@ -145,7 +149,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# That is close. Waiting ranks sleep (late wake-ups raise α) and few cores suffice for 16:
+# The forecast is close. Waiting ranks sleep, so these few cores can even run 16. (Late wake-ups raise α.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -153,16 +157,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# Or send less. Seconds to equal accuracy, *two* hosts, 100 Mbit/s ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)):
+# Halving sends fewer messages. We can also send fewer bytes. In *top-k*, each rank sends only the largest 1 % of its gradients, each with its index. On *two* machines, this trained to equal accuracy eleven times as fast as plain DDP ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)).
 #
-# | | a step sends | seconds |
-# |---|---|---|
-# | plain (DDP) | all gradients | 78 |
-# | bfloat16 | half of the bytes | 40 |
-# | local SGD | weights, every 8 batches | 18 |
-# | top-k | the largest 1 %, each with its index | 7 |
-#
-# In top-k, ranks pick different entries: every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice, (c) slower.
+# As ranks pick different entries, every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice as fast, (c) slower.
 
 # %%
 from math import log2
@@ -174,36 +171,31 @@ for n in 2, 2048:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nine times as fast on two machines, nine times as *slow* on 2,048: each rank receives the picks of 2,047 others. Bfloat16 halves the bytes for any n, not α. Local SGD saves both, if accuracy allows.
+# (c). On two ranks, top-k is nine times as fast as halving. On 2,048 it is nine times as *slow*: each rank receives the picks of 2,047 others.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | what changes |
-# |---|---|
-# | latency | RDMA 1–5 µs (ring: 4–20 ms), TCP 10–50 |
-# | choice | libraries choose; NCCL's trees send *pieces*, all levels at once |
-# | nodes | sum inside each node, then between nodes by *any* algorithm |
-# | overlap | sums run during backward |
-# | 2,048 | formulas hold if messages share no link and no rank is late |
+# - With RDMA, α is 1–5 µs: 4–20 ms for the ring's messages.
+# - Our formulas hold while messages share no link, no rank is late, and backward is over.
 
 # %% tags=["exercise: 14.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - On few ranks latency hides: a ring pays 2(n−1) α, halving 2α log₂ n.
+# - A few ranks hide latency: a ring pays 2(n−1) α, halving 2 log₂ n · α.
 # - Measure α and β, then forecast.
-# - Ask which cost of a remedy grows with n: gathering does.
+# - Ask which cost of a remedy grows with n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your all-reduce on 2,048 GPUs takes 1.2 s; the forecast says 60 ms. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered* it, (c) each network card's bandwidth.
+# Your all-reduce on 2,048 GPUs takes 1.2 s, not 60 ms as forecast. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered*, (c) the network cards.
 #
-# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. If none: (a), then (c).</details>
+# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. If none was late: (a), then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -211,18 +203,33 @@ for n in 2, 2048:
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question about section 1.
+# First a question about section 1's ring.
 
 # %% tags=["exercise: 14.q3"]
 
 # %% [markdown]
+# ### Which remedies keep their speed-up?
+#
+# Section 4's recorded comparison has more remedies. All trained on two machines to equal accuracy, over 100 Mbit/s:
+#
+# | | what each rank sends | seconds |
+# |---|---|---|
+# | plain DDP | all gradients, every step | 78 |
+# | bfloat16 | all gradients, in half the bytes | 40 |
+# | local SGD | all weights, every eighth step | 18 |
+# | top-k | 1 % of the gradients with indices, every step | 7 |
+#
+# Bfloat16 and local SGD do not gather. They sum, so what a rank receives hardly grows with n. Bfloat16 halves the bytes on any number of ranks, but it
+# saves no message. With section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. Local SGD saves bytes and messages. How seldom ranks may sum their weights
+# depends on the accuracy that you need.
+#
 # ### Is one process enough for a device?
 #
-# NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. But
-# these processes sum gradients, and each keeps a copy of the weights. How can four be faster than one?
+# NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. Yet
+# these processes must sum their gradients, and each keeps a copy of the weights. How can four be faster than one?
 #
-# Here the device is all cores of this machine. First one process has it alone, with one thread or one per core, whichever is faster. Then two processes share it: each takes half of the
-# batch and half of the cores, and they sum their gradients. It is the same training, as no layer looks at the whole batch (batch norm would).
+# We try it with two. The device is this whole machine. First, one process trains alone. It uses one thread or one thread per core, whichever is faster. Then two processes train together. Each takes half of the
+# batch and half of the cores, and they sum their gradients. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would.)
 
 
 # %%
@@ -241,7 +248,7 @@ pair = comm.Create_group(comm.group.Incl([0, 1]))
 cases = [(batch, side) for side in (16, 64) for batch in (16, 128)]
 
 # %% [markdown]
-# We train on batches of 16 and 128 images, of 16 × 16 and 64 × 64 pixels:
+# The batches have 16 or 128 images, and an image has 16 × 16 or 64 × 64 pixels. That makes four cases:
 
 
 # %%
@@ -267,7 +274,7 @@ def rate(team, threads, batch, side):
 
 
 # %% [markdown]
-# Guess for the smallest images and batch:
+# Guess for the case with the smallest images and the smallest batch:
 
 # %%
 predict("Two processes: how many times the images per second of one?", None)
@@ -281,7 +288,7 @@ one = [max(rate(MPI.COMM_SELF, threads, *case) for threads in (1, cores)) for ca
 two = [rate(pair, max(1, cores // 2), *case) for case in cases]
 
 # %% [markdown]
-# And in each case?
+# Now compare all four cases:
 
 # %% tags=["nbval-ignore-output"]
 one, two, cases = cluster[0]["one"], cluster[0]["two"], cluster[0]["cases"]
@@ -291,26 +298,34 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Above 1, one process left cores idle. Below 1, splitting and summing cost more than that gave. How much can one leave idle? The **model FLOP utilization (MFU)** gives a
-# bound: the operations per second that the *model* needs, divided by those that the device could do. ResNet-50 needs 4.1 billion multiply-adds per image forward, and twice as
-# many backward. A V100 could do 15.7 · 10¹² operations per second in float32. One alone trained 334 images per second; 1,536 of them, on the cluster Summit, 420,000:
+# A ratio above 1 says that one process left cores idle. Below 1, splitting and summing cost more than the idle cores gave. Idle cores explain a ratio up to the number of cores, which was
+# two in the run shown. Where it is larger, something else helps as well: perhaps half a batch fits better into a cache.
+#
+# How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound. It divides the operations per second that the *model* needs by those that the device could do at most. For one
+# image, ResNet-50 needs 4.1 billion multiply-adds forward, and twice as many backward. A multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in float32. One V100
+# alone trained 334 images per second. On the cluster Summit, 1,536 of them together trained 420,000 images per second:
 
 # %%
 for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000 / 1536}.items():
     print(f"{name}: MFU {images_per_s * 3 * 2 * 4.1e9 / 15.7e12:.0%}")
 
 # %% [markdown]
-# The rest up to 100 % is not all idle: memory may be the limit, and then a second process waits for the same memory. A gain of 62 % needs a first process that
-# leaves at least 38 % idle. On a GPU, try a larger batch first: it often fills the device without a second copy of the weights.
+# The rest up to 100 % is not all idle. Memory may be the limit, and then a second process waits for the same memory. But the MFU bounds the speed-up, because processes together cannot pass 100 %.
+# So 62 % more images per second need a first process with an MFU of at most 62 %. On a GPU, first try a larger batch if your training allows one. It often fills the device without a second copy of the weights.
 #
-# ### Did it happen on thousands?
+# ### What did runs on thousands report?
 #
-# A talk of the Ohio State University reports ResNet-50 with MVAPICH2 on 1,536 GPUs of Summit (six per node), 420,000 images per second, and on 2,048 CPU nodes of Frontera,
-# 260,000. MVAPICH2 chooses its algorithm from tables; for long arrays it sums inside a node, then between nodes by section 2's halving.
+# A talk of the Ohio State University reports on ResNet-50 with the MPI library MVAPICH2. On Summit, 1,536 GPUs (six per node) trained 420,000 images per second. On Frontera,
+# 2,048 CPU nodes trained 260,000. MVAPICH2 chooses its algorithm from tables. For long arrays it sums inside each node, and then between the nodes by section 2's halving.
 #
-# Assume 102 MB gradients, α = 5 µs, 12.5 GB/s per port (Summit's nodes have two), nothing for the sum inside a node, no overlap. On Summit a GPU
-# computes 64 images in 0.192 s. For Frontera (128 images per node) nobody published the rate of one node. There we only compute which share of the
-# published step is left for computing. **Predict:** for Summit, does your formula say more or less than what was published?
+# We forecast both with your formulas, and assume:
+#
+# - The gradients have 102 MB. No part of their sum overlaps with computing.
+# - α is 5 µs. A port sends 12.5 GB/s, and Summit's nodes have two ports.
+# - The sum inside a node costs nothing.
+#
+# For Frontera, nobody published what one node trains alone. So the cell takes the published step of 128 images per node, and computes which share of it the sum leaves for computing. For Summit the rate of one GPU is known:
+# it computes 64 images in 0.192 s. **Predict:** does your formula say more than Summit's 420,000 images per second, or less?
 
 # %%
 halving = forecasts(256, 102.2e6, alpha=5e-6, beta=1 / 25e9)["halving"]
@@ -326,15 +341,21 @@ for way in "ring", "halving", "tree":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More: 492,000 images per second for Summit where 420,000 were published. The network explains 8 of the 42 ms that a step loses. The rest is not in the model: reading images,
-# ranks that come late, and a rate of one GPU (334) that is PyTorch's while Summit ran TensorFlow. With RDMA's 5 µs and long steps even a ring of all nodes is
-# harmless. The same talk reports problems of the NCCL 2 of its day beyond 384 GPUs on Summit, and shows no curve there: a good formula does not make a library run.
+# More: the formula says 492,000. In the published run, a step of 64 images per GPU took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost. The network explains
+# 8 of these 42 ms. The model leaves out the rest: reading images, and ranks that come late. The two rates also come from two programs: one GPU's 334 images per second were measured with PyTorch, but Summit ran TensorFlow.
+#
+# On Frontera even a ring of all nodes costs only 4 % of a step, because α is 5 µs and a step takes a second. In shorter steps its share would be larger. The tree costs 18 %, because
+# each of its messages holds all gradients. NCCL's trees are faster than this formula: they send *pieces* of the array, so that all levels work at once.
+#
+# The same talk reports problems of the NCCL 2 of its day beyond 384 GPUs on Summit, and shows no curve there. No formula tells you whether a library runs at all.
 #
 # </details>
 #
-# **Your own cluster.** `14_slow_link.py` fits α and β of any link. First on a network with real packets: four **nodes** on this machine, with a network,
-# host name and shared memory each, joined by links that are limited to 100 Mbit/s. (It needs Linux and the right to make network namespaces;
-# [Several machines](../docs/several-machines/lab.md).)
+# ### Your own cluster
+#
+# `14_slow_link.py` measures α and β of any link. First we run it on a network with real packets. Four **nodes** on this machine each get their own network,
+# host name and shared memory. The links between them are limited to 100 Mbit/s. (This needs Linux and the right to make network namespaces;
+# see [Several machines](../docs/several-machines/lab.md).)
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.network import network
@@ -350,8 +371,10 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# α is now TCP's in one kernel. A wait for a core adds to any time, also to halving's. A byte should take over 80 ns: packets of 1,514 bytes carry 1,448 of ours; a burst past the limiter may hide a part. mpiexec found the nodes in a hostfile,
-# and started a helper on each through a stand-in for ssh. On a cluster the same file starts in three ways:
+# α is smaller here, because nothing delays the messages on purpose. β should be a little above 80 ns: of each packet's 1,514 bytes, 1,448 are ours. (It can be lower, because the limiter
+# lets a first burst pass.) If halving takes longer than its forecast, ranks had to wait for a core.
+#
+# mpiexec read the names of the nodes from a hostfile. Then it started a helper on each node, through a stand-in for ssh. On a cluster, you start the same file in one of three ways:
 #
 # ```sh
 # mpiexec --hostfile hosts -n 8 python -m mpi4py 14_slow_link.py       # over ssh; with -m mpi4py, an error ends all ranks
@@ -359,8 +382,8 @@ except NetworkError as error:
 # kubectl apply -f job.yaml        # Kubernetes: an MPIJob, whose launcher runs the first line
 # ```
 #
-# **Slurm** gives nodes to jobs that wait in a queue; a real **batch script** holds its options in `#SBATCH` lines. On **Kubernetes**, which runs containers, an add-on called
-# MPI Operator reads an **MPIJob**. [Several machines](../docs/several-machines/README.md) has complete files, and says which of these we ran.
+# **Slurm** gives nodes to jobs that wait in a queue. Longer jobs have a **batch script**, which holds the options in `#SBATCH` lines. **Kubernetes** runs containers. An add-on, the
+# MPI Operator, reads an **MPIJob** and starts its ranks. [Several machines](../docs/several-machines/README.md) has complete files, and says which of these we ran.
 
 # %% tags=["exercise: 14.q2"]
 
