@@ -106,8 +106,8 @@ def _with(loss: str) -> str:
 ACCUMULATE = Exercise(
     id="05.1",
     title="Spot the bug",
-    task="For pieces of *any* sizes, such as 100 and 28, "
-    "leave the gradient of the batch's mean loss in `.grad`.",
+    task="Leave the gradient of the whole batch's mean loss in `.grad`, for pieces of *any* sizes, such as 100 "
+    "and 28.",
     objectives=(1,),
     targets=("mean-of-means",),
     stub=_with("F.cross_entropy(model(x), y) / len(pieces)"),
@@ -153,25 +153,25 @@ ACCUMULATE = Exercise(
 
 WHOLE_BATCH_ONLY = Question(
     id="05.q4",
-    question="`accumulate` cuts batches of 512 images into four pieces. Which of these changes the training?",
+    question="The repaired `accumulate` cuts batches of 512 images into four pieces. With which of these does "
+    "the cutting change what is learned?",
     options=(
         Option(
             "a loss that compares each image with all others of its batch",
-            reply="In a piece, each image meets 127 others, not 511. Such *contrastive* losses need "
-            "the outputs of "
-            "all pieces before the loss: more work than a division.",
+            reply="In a piece, each image meets 127 others, not 511. Such *contrastive* losses can only be "
+            "computed when the outputs of all pieces are there. A division does not repair that.",
             right=True,
         ),
         Option(
-            "gradient clipping, a limit on the norm of the batch's gradient before each step",
-            reply="It clips the gradient after all pieces were added, so it sees the whole batch's gradient, "
-            "as without cuts. (Clipping each *piece's* gradient would change the training.)",
+            "gradient clipping, a limit on the norm of the batch's gradient",
+            reply="Before the step, the gradients of all pieces have been added. So clipping sees the whole "
+            "batch's gradient, as without cuts. (Clipping each *piece's* gradient would change the training.)",
             belief="every-norm-looks-around",
         ),
         Option(
             "an optimizer that remembers the gradients of earlier steps",
-            reply="The optimizer steps once per batch, with the gradient of the whole batch, so it remembers "
-            "the same gradients as without cuts.",
+            reply="The optimizer takes one step per batch, with the gradient of the whole batch. So it "
+            "remembers the same gradients as without cuts.",
             belief="a-piece-is-a-step",
         ),
     ),
@@ -180,27 +180,26 @@ WHOLE_BATCH_ONLY = Question(
 
 NOT_A_NUMBER = Question(
     id="05.q5",
-    question="On one GPU, batches of 256 with a rate of 0.1 trained well. On 32 GPUs with 256 images "
-    "each, and a "
-    "rate of 3.2, the loss is nan after 40 steps. What do you try first?",
+    question="On one GPU, a network trained well with batches of 256 and a rate of 0.1. Now 32 GPUs train it, "
+    "with 256 images each and a rate of 3.2. The loss is nan after 40 steps. What do you try first?",
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
-            reply="An exact gradient (it is not: 8,192 images are a sample) holds only at the present "
-            "weights. With 32 times fewer steps of the old length, the network gets less far, "
-            "as in section 4.",
+            reply="8,192 images are a sample, so their gradient is not exact. And even an exact gradient holds "
+            "only at the present weights. There are 32 times fewer steps now: at the old rate, the network "
+            "gets less far, as in section 4.",
             belief="exact-gradient-better-training",
         ),
         Option(
             "a rate that grows from 0.1 to 3.2 in the first epochs, as the first steps carry the risk",
-            reply="A new network bears a large rate worst. If it fails after the "
-            "warm-up as well, try a smaller rate or a smaller batch.",
+            reply="A large rate is most dangerous in the first steps of a new network. If training fails with "
+            "the warm-up as well, try a smaller rate or a smaller batch.",
             right=True,
         ),
         Option(
             "a loss in float64, as nan comes from too few bits",
-            reply="The numbers grew until they left the range; float64 has a larger one, and is left later. "
-            "Section 4 computed in float64, and diverged.",
+            reply="The numbers grew until they left the range of floats. float64 has a larger range, so they "
+            "would only leave it later. Section 4 computed in float64, and diverged.",
             belief="divergence-is-rounding",
         ),
     ),
@@ -214,21 +213,21 @@ FALLING_LOSS = Question(
     options=(
         Option(
             "not at all, since wrong ones would not lower the loss",
-            reply="Wrong gradients often do lower it: any direction within 90 degrees of the right one leads "
-            "downhill. Half of every gradient would do, or one layer that does not learn at all.",
+            reply="Wrong gradients often do lower the loss. A small step in any direction within 90 degrees of "
+            "the right one leads downhill. Half of every gradient would lower the loss, and so would a network "
+            "with one layer that does not learn at all.",
             belief="falling-loss-right-gradient",
         ),
         Option(
             "by central differences, computed in float64",
-            reply="Wrong gradients can lower the loss, too. In float64, right ones agree to nine or ten "
-            "digits, so even a small mistake shows.",
+            reply="Wrong gradients can lower the loss, too. In float64, right ones agree with central "
+            "differences to about eight digits, so even a small mistake shows.",
             right=True,
         ),
         Option(
             "by central differences, computed in float32",
-            reply="Two digits are all that float32 has left for a difference of losses. A gradient "
-            "that is wrong "
-            "by half a percent could pass. In float64 nine or ten digits agree.",
+            reply="The difference of two almost equal losses has two right digits at best in float32. So a "
+            "gradient that is wrong by half a percent could pass. In float64 about eight digits agree.",
             belief="float32-checks-gradients",
         ),
     ),

@@ -1,9 +1,9 @@
 # ---
 # title: Training in one process
-# goal: Find out what may be cut into pieces without changing what a network learns.
+# goal: Find out what may be cut without changing what a network learns.
 # able:
 #   - compute a batch's gradient from pieces of any size
-#   - tell what may be cut into pieces from what may not
+#   - tell what may be cut from what may not
 #   - choose a rate for a larger batch
 # more:
 #   - check a gradient
@@ -14,8 +14,8 @@
 # minutes: {core: 20, more: 14}
 # ranks: 4
 # warm-up:
-#   - ask: Where does a cell that begins with `%%px` run, and where one without it?
-#     answer: With it, on all ranks. Without it, in the notebook's process.
+#   - ask: Where does a cell that begins with `%%px` run, and where does one without it?
+#     answer: The first runs on all ranks, the second in the notebook's process.
 #   - ask: Every rank draws 100 numbers with `default_rng(0)`. How many different numbers are there?
 #     answer: 100. Equal seeds draw equal numbers.
 #   - ask: What does every rank hold after `allgather`?
@@ -25,10 +25,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# Suppose a **mini-batch** (batch for short) does not fit into your GPU. You run its pieces, the **micro-batches**, one after the other, and only then take a step.
-# This is **gradient accumulation**. It works because `backward()` *adds* to the gradients already there.
+# Suppose a **mini-batch** (batch for short) does not fit into your GPU. You run its pieces, the **micro-batches**, one after the other, and then take one step.
+# This is **gradient accumulation**: `backward()` *adds* to the gradients already there.
 #
-# Is it still the same training? Cells marked `--save` are also written to `code/05_train.py`; `__file__` is its path.
+# Does the network still learn the same? We train it on 1,500 pictures of digits and test it on 297 new ones:
 
 # %%
 # %%px --save 05_train.py
@@ -53,7 +53,7 @@ new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# A small network (`norm` is for section 3):
+# A small network. Ignore `norm` until section 3:
 
 
 # %%
@@ -68,7 +68,7 @@ def network(norm=nn.Identity):
 
 
 # %% [markdown] tags=["subslide"]
-# The loop. An **epoch** is a pass over all images. `warm_up` is for section 4.
+# The loop calls `accumulate`, which comes next. An **epoch** is a pass over all images. Ignore `warm_up` until section 4:
 
 
 # %%
@@ -95,7 +95,9 @@ CUTS = 128, 64, 100, 127
 
 
 # %% [markdown]
-# The next cell divides each loss by the number of pieces, as many tutorials do. Each rank trains alone, on batches of 128: rank 0 uncut, the others in 64 + 64, 100 + 28, 127 + 1. **Vote:** which cuts end with the uncut loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
+# The next cell divides each piece's loss by the number of pieces, as many tutorials do. Each rank trains a network of its own on batches of 128.
+# Rank 0 leaves them whole; ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
+# **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -114,8 +116,8 @@ _ = train(128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). In 127 + 1, one image weighs as much as 127: the network ends up guessing. 100 + 28 is more dangerous: its loss is wrong, yet only one digit fewer is right.
-# Would you notice?
+# (b). In 127 + 1, one image weighs as much as the other 127: that network ends up guessing. 100 + 28 is more dangerous: the loss is wrong, but only one digit
+# fewer is right. Would you notice?
 #
 # </details>
 
@@ -125,7 +127,7 @@ _ = train(128, CUTS[comm.rank])
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# **Predict:** how many decimals does 127 + 1 now share with the uncut loss?
+# We train again: here, then as a program. **Predict:** in how many of six decimals does 127 + 1 now equal the uncut loss?
 
 
 # %%
@@ -140,16 +142,16 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# All six. You may cut a *sum* anywhere. A mean of means is the mean only if the pieces are equal. So **sum the losses, divide by the whole batch before backward, add the gradients**:
-# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`. Lesson 06 puts the pieces on different ranks.
+# All six. You may cut a *sum* anywhere. A mean of means equals the mean only if the pieces are equally large. So **sum the losses, divide by the size of the whole batch**:
+# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · One more layer
 #
-# In training, a **batch norm** layer shifts and scales each feature by its mean and spread over the images it is given at once. We train with the repaired
-# line. **Predict:** which pieces, of 64, 16 or 2 images, keep the uncut loss?
+# In training, a **batch norm** layer computes each feature's mean and spread over the images of one forward pass, and shifts and scales the feature by them. We add such a
+# layer. **Predict:** which pieces, of 64, 16 or 2 images, end with the uncut loss?
 
 # %%
 # %%px
@@ -158,19 +160,17 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None, though 64 and 16 end better here. An image's output now depends on the other images in its piece; no division of the loss repairs that.
-#
-# *Layer* norm looks at one image at a time and survives any cut. **Dropout** switches off random units: cut and uncut runs agree only on average.
+# None, though 64 and 16 happen to end lower. An image's output now depends on the other images in its piece. No division of the loss repairs that.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# One GPU takes 93 steps of 16 images per epoch; sixteen take 5 steps of 256. Should each of the 5 be longer?
+# Each GPU gets 16 images per step. With one GPU, an epoch has 93 steps; with sixteen, 5 steps of 256 images. Should these steps be longer?
 #
-# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: k times the batch, k times the **learning rate**. With a **warm-up**, the rate starts
-# small and reaches this value only after some steps.
+# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: for k times the batch, take k times the **learning rate**. With a **warm-up**, the rate
+# starts small and grows to its full value.
 
 # %%
 predict("Right of 297 at 16 times the rate, no warm-up?", None)
@@ -196,40 +196,40 @@ draw_right(right, of=297)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# At the old rate, few steps learn little. At 16 times the rate, the first steps throw the weights too far: training **diverges**. After a warm-up, the same rate
-# nearly reaches batch 16. It dips in epoch 4, as the rate nears its full value: would you have stopped it?
+# At the old rate, so few steps learn little. At 16 times the rate, the first steps throw the weights too far: training **diverges**. With warm-up, the same rate gets
+# nearly as many digits right as batch 16. Would you have stopped that run after epoch 4?
 #
-# We made this case: our first weights are 3 times PyTorch's. Change the 20 to 10, then to 40.
+# We made the case hard: our first weights are 3 times PyTorch's. Try 10 steps of warm-up, then 40.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Texts differ in length, so their pieces are almost always unequal. Which libraries average the means?
+# Pieces of text almost always hold different numbers of **tokens** (words, parts of words). Which libraries average the means?
 #
-# | library | what it computes | result for unequal pieces |
+# | library | what it computes | for unequal pieces |
 # |---|---|---|
 # | Keras, DeepSpeed (lesson 12), Megatron-LM by default | mean of the pieces' means, then mean over ranks | wrong |
-# | DDP (lesson 07), FSDP (lesson 11) | mean of the ranks' gradients | wrong, unless you weight them |
-# | Hugging Face `Trainer` since July 2025, most models | sum over all **tokens** (words, parts of words) / their number | right |
+# | DDP (lesson 07), FSDP (lesson 11) | mean of the ranks' gradients | wrong, unless you weight the losses |
+# | Hugging Face `Trainer` since July 2025, most models | sum over all tokens / their number | right |
 
 # %% tags=["exercise: 05.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, divide by the whole batch, add the gradients. Any cut is then the same training, up to rounding, if no image's output depends on other images
-#   or on random numbers.
-# - For k times the batch, try k times the rate with SGD (often √k with Adam), and a warm-up. Beyond some size, a larger batch saves no steps.
+# - Sum the losses, divide by the size of the whole batch, add the gradients. Any cut then gives the same training, up to rounding, if each image's loss depends on
+#   no other image and on no random numbers (as in dropout).
+# - For k times the batch, try k times the rate with SGD, and a warm-up. This works up to some batch size.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 64 GPUs your run is 2 points less accurate than on 4: same rate, same epochs, 32 images per GPU. What do you try tonight? (a) A larger rate and warm-up,
-# (b) fewer images per GPU, (c) more epochs. What would prove you wrong?
+# On 64 GPUs your run is 2 points less accurate than on 4, with the same rate and epochs, and 32 images per GPU. What do you try tonight:
+# (a) a larger rate with warm-up, (b) fewer images per GPU, (c) more epochs? Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs least. The cause is not too few steps if the *training* loss is as low as on 4 GPUs. If no rate helps, the batch is too large: (b) leaves GPUs idle, (c) costs time.</details>
+# <details><summary>What to listen for</summary>(a) costs least. It is wrong if the *training* loss is already as low as on 4 GPUs: then the steps were enough. If no rate helps, the batch is too large.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -242,14 +242,17 @@ draw_right(right, of=297)
 # %% [markdown]
 # ### Check a gradient
 #
-# In section 2 we compared with an uncut run. Suppose you wrote backward yourself and trust only forward. The gradient says how fast the loss grows with a
-# weight. So change one weight a little (`STEP`, 0.00001), in both directions, and divide the change of the loss by the change of the weight:
+# In section 2 we could compare with an uncut run. Suppose you wrote the backward pass yourself, and trust only the forward pass. How do you check a gradient?
+#
+# The gradient of a weight says how fast the loss grows when this weight grows. We change one weight by a small `STEP` (0.00001), once up and once
+# down. Then we divide the change of the loss by the change of the weight. This is a **central difference**:
 
 # %% tags=["source: course_lib.training.gradient_check:central_difference"]
 # %%px
 
 # %% [markdown]
-# Each rank cuts the batch differently. **Predict:** to how many decimal digits do `.grad` and the central difference agree in float64, and in float32?
+# Each rank cuts the batch differently and checks one weight. **Predict:** do `.grad` and the central difference agree to 8 digits in float64? Do they agree to 5 digits
+# in float32?
 
 
 # %%
@@ -270,7 +273,10 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `above` and `below` differ only in their last digits, and float32 has few. So a **gradient check** computes in float64. It would have caught the bug of 100 + 28; its 270 right images did not. Check a few weights of every layer; `torch.autograd.gradcheck` checks all inputs of a function.
+# Yes in float64, no in float32. The losses `above` and `below` differ only in their last digits, and float32 has only seven. So a **gradient check** computes in float64.
+#
+# This check would have caught the bug of 100 + 28. The number of right digits, 270 instead of 271, did not. Check a few weights of every layer. PyTorch's
+# `torch.autograd.gradcheck` checks all inputs of a function.
 #
 # </details>
 
@@ -279,8 +285,9 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 # %% [markdown]
 # ### Threads or ranks?
 #
-# One process can use all cores of a machine without any message: its **threads** share the work inside each operation. So why train with ranks? We measure a step
-# of a small convolutional network (CNN) on 128 images.
+# One process can use all cores of a machine without any message. Its **threads** share the work inside each operation. So why train with ranks?
+#
+# We measure forward and backward of a small convolutional network (CNN) on 128 images. First one process runs them, with one thread and with one thread per core.
 
 # %%
 predict("Speed-up of the CNN with one thread per core (at most 4)?", None)
@@ -308,7 +315,8 @@ ways = {f"{n} thread{'s' * (n > 1)}": lambda n=n: step(128, n) for n in (1, core
 speed = measure(MPI.COMM_SELF, ways) if comm.rank == 0 else []
 
 # %% [markdown]
-# Now we use ranks instead of threads: one per core, with one thread each. Each rank takes its share of the 128 images, then they add their gradients, as in lesson 06.
+# Now we use ranks instead of threads: one rank per core, with one thread each. Each rank takes its share of the 128 images. Then the ranks add their gradients.
+# Lesson 06 explains how.
 
 # %%
 # %%px --timeout 100
@@ -323,9 +331,14 @@ outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threa
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two free cores, threads and ranks may end close together. If one thread is fastest, other programs use your cores. Threads then tend to lose more: they wait for each other in every operation, ranks once per step. Jakovac and Pichler used eight cores. There eight ranks, with MPI or with Gloo (another library for messages), clearly beat eight threads. Could two
-# cores hide this? Suppose threads share *b* seconds of an epoch but not the other *a* seconds: *n* threads take *a* + *b*/*n*. Two published times give *a* and *b*;
-# the third is the test.
+# On two free cores, threads and ranks may end close together. If one thread beats several in your figure, other programs probably use your cores. Threads then tend to
+# lose more than ranks: threads wait for each other in every operation, ranks only once per step.
+#
+# Jakovac and Pichler measured on eight cores. Their eight ranks clearly beat eight threads, both with MPI and with Gloo (another library for messages). Would two
+# cores hide this difference?
+#
+# We calculate it. Suppose threads share *b* seconds of the work in an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
+# We compute *a* and *b* from two published times, for 1 and for 8 threads. The third time, for 4 threads, tests the formula.
 
 # %%
 from course_lib.rows import predicted, published
@@ -345,20 +358,28 @@ theirs += [predicted(a + b / n, workers=n, way="threads") for n in (1, 2, 4, 8, 
 show(theirs, x="workers", y="an epoch of the CNN", by="way")
 
 # %% [markdown]
-# For 4 threads the formula (Amdahl's law, lesson 02) predicts 35 s; the slides report 37 s. Threads do not share 25 of the 65 s: probably small operations and the Python between them. In this formula, no number
-# of threads gets below 25 s. Eight ranks took 17 and 19 s, because each rank also runs its part of those 25 s. Ideal ranks would share all 65 s. Two of them would be 45/(65/2) = 1.4 times as fast as two threads, eight 30/(65/8) = 3.7 times as fast as eight: two cores may hide what eight show.
+# For 4 threads the formula (Amdahl's law, lesson 02) predicts 35 s. The slides report 37 s, so the formula fits roughly. It says that threads do not share 25 of the
+# 65 s, probably small operations and the Python code between them. So no number of threads gets below 25 s.
 #
-# One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. In the second case eight ranks took an eighth of the steps:
-# a different training. The accuracy did fall, from 99.1 to 98.7 %. Lesson 07 tells the two cases apart.
+# Eight ranks did: they took 17 and 19 s. Each rank runs the whole step on its part of the images. So ranks also share operations that threads do not share,
+# as far as their time grows with the number of images. Ideal ranks would share all 65 s. On two cores, ideal ranks would need 65/2 = 32.5 s and threads 45 s: a factor of 1.4. On eight cores, ideal ranks would need 65/8 = 8.1 s and threads 30 s:
+# a factor of 3.7. So two cores may hide what eight show.
 #
-# What decides in practice: threads share one machine's memory, so they cannot use a second machine; ranks can. On clusters, programs run many ranks with a few threads each.
+# One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. If each rank took 128, eight ranks took an eighth of
+# the steps, which is a different training. The accuracy did fall, from 99.1 to 98.7 %. Lesson 07 tests both cases.
+#
+# In practice something else decides. Threads share the memory of one machine, so they cannot use a second machine. Ranks can. Programs on clusters often run several
+# ranks per machine, with a few threads each.
 
 # %% [markdown]
 # ### How large may one image be?
 #
-# You cannot cut a batch finer than one image. How many pixels may that image have? Backward needs the layers' outputs from forward (**activations**). PyTorch calls
-# our function `keep` for each tensor that forward keeps, so we can add up the bytes. The network has three convolutions with 16 maps, in float32.
-# A relu keeps its output, and the next convolution keeps the same tensor as its input.
+# You cannot cut a batch finer than one image. How many pixels may this image have? Memory decides: backward needs the outputs of layers, the **activations**, so
+# forward keeps them.
+#
+# Our network reads an image of 3 colours. It has three convolutions with 16 output maps each. A relu follows each convolution. All numbers are float32, so they take
+# 4 bytes. Each convolution keeps its input for backward. Each relu keeps its output. Where one tensor is both, we count it once. PyTorch calls our function `keep`
+# for every tensor that forward keeps, and we add up the bytes.
 
 # %%
 predict("Bytes per pixel that backward needs?", None)
@@ -393,7 +414,7 @@ grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)  # 
 outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2, word="counted")
 
 # %% [markdown]
-# We compare the count with the growth of the process's *peak* memory (an earlier, higher peak would hide part of it):
+# We compare this count with the growth of the process's *peak* memory. (If the process needed more memory at an earlier time, part of the growth stays hidden.)
 
 # %% tags=["nbval-ignore-output"]
 memory = [
@@ -407,13 +428,16 @@ memory = [
 show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
-# 3 colours and 3 times 16 maps, of 4 bytes: 204 bytes per pixel, and a few for the weights. By the count, twice the edge is four times the memory. But the *process* of the
-# largest image grew by about twice the count. We did not count the gradients of activations (two or three exist at once during backward), the
-# workspace inside a convolution, or memory that the allocator keeps for later. A GPU also holds the CUDA context and NCCL's buffers, and a larger network
-# adds the gradients of its weights and the optimizer's state. So the count is a lower bound: measure before you buy.
+# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each: 204 bytes. The weights add almost nothing. By this count, an image with twice the
+# edge needs four times the memory.
 #
-# By the count, a GPU of 80 GB holds one image of 19,800 × 19,800 pixels, and some 14,000 × 14,000 if it grew as this CPU process did. A scanned tissue slide has 100,000 × 100,000: 2 TB. Then
-# you recompute activations instead of keeping them (activation checkpointing), compute in bf16, or cut the image itself (lesson 10).
+# But the *process* with the largest image grew by about twice the count. Three things are missing from the count: the gradients of activations, of which backward holds
+# two or three at once, the workspace inside a convolution, and memory that the allocator keeps for later. A GPU also holds the CUDA context and NCCL's buffers. In a
+# larger network, the gradients of the weights and the optimizer's state matter, too. So the count is a lower bound: measure before you buy.
+#
+# By the count, a GPU of 80 GB holds one image of 19,800 × 19,800 pixels. If memory grew as in our process, the limit would be about 14,000 × 14,000. A scanned tissue
+# slide has 100,000 × 100,000 pixels, and would need 2 TB. For such images you recompute activations instead of keeping them (activation checkpointing), compute in bf16,
+# or cut the image itself (lesson 10).
 
 # %% [markdown]
 # ## References
