@@ -73,8 +73,8 @@ _FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, heig
 RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
-    task="`gradient`, (pages, maps, rows, columns), begins and ends with `width` rows of ghosts. Send their "
-    "gradients to the owners with `swap`, and add what arrives from the neighbours.",
+    task="`gradient` has the shape (pages, maps, rows, columns). Its first and last `width` rows are gradients "
+    "of ghosts. Send them to the owners with `swap`. Add what arrives.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
@@ -173,8 +173,8 @@ _MASK = """\
 SMOOTH_TWICE = Exercise(
     id="10.2",
     title="Spot the bug: two layers, one exchange",
-    task="A signal takes the place of an image: each rank has a part of it. Two convolutions follow one "
-    "exchange, but the result differs from one process's. Find out where, and repair it.",
+    task="A signal takes the place of an image, and each rank has a part of the signal. Two convolutions "
+    "follow one exchange. The result differs from that of one process. Find out where, and repair the function.",
     objectives=(4,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),
@@ -203,24 +203,26 @@ SMOOTH_TWICE = Exercise(
 
 STRIDE = Question(
     id="10.q4",
-    question="Another convolution has a kernel of 3 rows, stride 2 and padding 1: output row i reads "
+    question="Another convolution has a kernel of 3 rows, stride 2 and padding 1. Output row i reads "
     "input rows 2i − 1, 2i and 2i + 1. A rank owns input rows 8 to 15 and computes output rows 4 to 7. "
     "Which rows does it need from its neighbours?",
     options=(
         Option(
             "rows 7 and 16",
-            reply="Output row 7 reads rows 13, 14 and 15, all its own. With a stride, the two sides differ.",
+            reply="Output row 7 reads rows 13, 14 and 15, and the rank owns all three. With this stride, the two "
+            "sides differ.",
             belief="halo-is-symmetric",
         ),
         Option(
             "row 7",
-            reply="Output row 4 reads rows 7, 8 and 9; output row 7 reads 13, 14 and 15. From above it needs "
-            "p = 1 row, from below k − s − p = 0.",
+            reply="Output row 4 reads rows 7, 8 and 9. Output row 7 reads rows 13, 14 and 15. If tiles begin at "
+            "multiples of the stride, a rank needs from above the padding, 1 row, and from below "
+            "kernel − stride − padding = 0 rows.",
             right=True,
         ),
         Option(
             "rows 5, 6, 7",
-            reply="Output row 4 reads rows 7, 8 and 9, and two of them are its own.",
+            reply="Output row 4 reads rows 7, 8 and 9, and the rank owns rows 8 and 9.",
             belief="halo-is-the-kernel",
         ),
     ),
@@ -229,8 +231,8 @@ STRIDE = Question(
 
 WHICH_SUM = Question(
     id="10.q3",
-    question="Eight ranks are 2 replicas of 4 tiles. Each rank sums the loss over its tile and "
-    "divides by the size of its replica's half of the batch. What is the gradient for the update?",
+    question="Eight ranks are 2 replicas of 4 tiles. Each replica has half of the batch. Each rank sums the "
+    "loss over its tiles, and divides by all pixels of its replica's half. What is the gradient for the update?",
     options=(
         Option(
             "the sum over the 4 tiles of one image",
@@ -240,14 +242,14 @@ WHICH_SUM = Question(
         ),
         Option(
             "half the sum over all 8 ranks",
-            reply="The sum over the 4 tiles is the mean loss of one half of the batch, and the loss of the "
+            reply="The sum over the 4 tiles is the mean loss of one half of the batch. The loss of the whole "
             "batch is the mean of both halves.",
             right=True,
         ),
         Option(
             "the mean over all 8 ranks",
-            reply="The replicas' losses are averaged, but 4 tiles are parts of one sum: the mean is a "
-            "quarter of the gradient.",
+            reply="The mean is right for the 2 replicas. But the 4 tiles are parts of one sum, so the mean over "
+            "8 ranks is a quarter of the gradient.",
             belief="average-over-tiles",
         ),
         Option(
@@ -262,25 +264,25 @@ WHICH_SUM = Question(
 
 LOST_GRADIENTS = Question(
     id="10.q2",
-    question="A library exchanges halos forward, and does nothing about them backward. The network has"
+    question="A library exchanges halos forward. Backward, it drops the ghosts' gradients. The network has"
     " five convolutions. What is wrong?",
     options=(
         Option(
             "the gradients of the weights of all layers",
-            reply="The last layer sees correct pixels, and its outputs' gradients come from the loss: no "
-            "ghost is involved. What does that layer pass back?",
+            reply="The last layer reads correct pixels, and the gradients of its outputs come from the loss. No "
+            "ghost is involved. Which gradients does this layer pass back?",
             belief="tiles-train-alone",
         ),
         Option(
             "the outputs near the cuts, in the forward pass",
-            reply="Outputs need only pixels, and all of those arrived. The error is in the gradients, and "
+            reply="Outputs need only pixels, and all pixels arrived. The error is in the gradients, and "
             "only a comparison with one process shows it.",
             belief="wrong-gradients-show",
         ),
         Option(
             "the gradients of the weights of all layers except the last",
-            reply="The last layer's weights see correct pixels and correct gradients. What that layer passes "
-            "back lacks the ghosts' gradients, and no error is raised.",
+            reply="The last layer's weights get correct pixels and correct gradients. But the gradients that "
+            "this layer passes back lack the ghosts' part. No error is raised.",
             right=True,
         ),
     ),

@@ -1,13 +1,13 @@
 # ---
 # title: Spatial and hybrid
-# goal: Cut an image into strips, one per rank, and train as if it were in one piece.
+# goal: Cut every image into strips, one per rank, and train on them.
 # able:
 #   - say which rows a strip needs from its neighbours
-#   - send gradients back over a cut
+#   - send gradients back across a cut
 # more:
-#   - say which ranks add up what when images and batch are cut
-#   - exchange rows once for several layers, and count what that costs
-#   - find out what tiles lack if each judges alone
+#   - say how gradients add up when images and batch are cut
+#   - exchange rows once for several layers
+#   - see what a tile lacks if judged alone
 # before: >-
 #   {04}, {06}; a convolution in PyTorch
 # minutes: {core: 20, more: 15}
@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue can have 100,000 × 100,000 pixels: with every layer's output, more than a GPU holds. So each rank gets a part of *every* image, a **tile**.
-# This is **spatial parallelism**. Our image is a page of handwritten digits, and our tiles are strips of rows.
+# A scanned slide of tissue can have 100,000 × 100,000 pixels. The outputs of a network's layers then exceed a GPU's memory. So each rank gets a part
+# of *every* image, a **tile**. This is **spatial parallelism**. Our image is a page of handwritten digits. Our tiles are strips of rows.
 
 # %%
 # %%px --save 10_halo.py
@@ -62,7 +62,7 @@ def strip(comm, page):
 
 
 # %% [markdown]
-# A simple convolution is a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edge of an image, *padding* puts zeros: black.
+# A blur is a simple convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edge of an image, *padding* puts zeros. Zero is black.
 # Each of four ranks blurs its own 20 rows.
 
 # %%
@@ -91,15 +91,15 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Three cuts, two wrong rows on each side. Their blur reads rows beyond the cut. Padding put black there; the neighbour
-# has paper. (The dark frame is right: the page's own padding.)
+# There are three cuts. On each side of a cut, two rows are wrong, because their means read rows beyond the cut. Padding put black there, where the
+# neighbour has paper.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# So each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**; a tile's ghosts are its **halo**. Each rank sends at most two messages:
+# So each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**. The ghosts of a tile are its **halo**. `swap` exchanges rows:
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -108,7 +108,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %%px --save 10_halo.py
 
 # %% [markdown] tags=["subslide"]
-# The ghosts take the place of padding above and below. How many rows are wrong now?
+# Ghosts replace the padding above and below. How many rows are wrong now?
 
 # %%
 # %%px
@@ -121,7 +121,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# PyTorch cannot see into MPI, so we write backward ourselves. A first try keeps only the gradients of our own rows:
+# PyTorch does not see what MPI sends, so we write backward ourselves. A first try keeps only the gradients of our own rows:
 
 
 # %%
@@ -133,7 +133,7 @@ def return_ghost_rows(comm, gradient, width):
 first_try = return_ghost_rows  # kept for section 4
 
 # %% [markdown] tags=["subslide"]
-# PyTorch calls our backward through this class. `ctx` keeps what backward needs; backward returns a gradient, or `None`, per argument of forward.
+# PyTorch calls our backward through this class. `ctx` keeps what backward needs. Backward returns a gradient, or `None`, per argument of forward.
 
 
 # %%
@@ -157,8 +157,8 @@ def convolve(comm, x, kernel):
 
 
 # %% [markdown] tags=["subslide"]
-# The loss is the sum of all blurred pixels. Each pixel is in 25 means, with a weight of 1/25, so its gradient should be 1, except at the edge of the page.
-# **Vote:** beside the cuts, the gradients (white: 1) are (a) 1, since forward is right; (b) smaller; (c) larger.
+# The loss is the sum of all blurred pixels. Each pixel is in 25 means, with a weight of 1/25. So its gradient should be 1, except at the edge of the page. In
+# the picture, 1 is white. **Vote:** beside the cuts, the gradients are (a) 1, since forward is right, (b) smaller, (c) larger.
 
 # %%
 # %%px
@@ -171,8 +171,8 @@ draw({"blur by four ranks, with halos": cluster["rows"], "gradients of the pixel
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b), and no error. Forward *copied* the rows at a cut: their owner uses them, and so does the neighbour, as ghosts. The gradient is the *sum* over
-# both uses, and our first try throws the ghosts' part away.
+# (b), and no error. Forward *copied* the rows at a cut. The owner uses these rows, and the neighbour uses the copies. So the gradient is the *sum*
+# over both uses. Our first try throws the copies' part away.
 #
 # </details>
 
@@ -182,7 +182,7 @@ draw({"blur by four ranks, with halos": cluster["rows"], "gradients of the pixel
 # Nine minutes up to the exercise, five for it. The usual slips: rows from above are added to the last rows, or they replace the own gradients.
 
 # %% [markdown] tags=["subslide"]
-# Is the seam gone? The same gradients again, now by your function:
+# Now your function computes the gradients. Are the seams gone?
 
 # %%
 # %%px
@@ -194,10 +194,10 @@ draw({"gradients by the first try": cluster["gradients"], "by yours": cluster["y
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Two convolutions learn to find the noise in pages; we subtract it.
+# Now pages have noise. Two convolutions learn to compute the noise, and we subtract it.
 #
-# Four ranks can cut two pages into four tiles each. Or they work as two **replicas** (lesson 06),
-# each with one page in two tiles: **hybrid parallelism**. `Split` makes each replica's ranks a `team`.
+# Four ranks can cut two pages into four tiles each. Or they form two **replicas** (lesson 06), and each replica cuts one page into two tiles. This is
+# **hybrid parallelism**. `Split` gives each replica a communicator, its `team`.
 
 
 # %%
@@ -232,15 +232,16 @@ if __name__ == "__main__":
     noisy, cleaned = train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
 
 # %% [markdown]
-# Halos travel within a `team`; gradients are added over *all* ranks. **Vote:** two replicas of two tiles end with (a) the
-# loss of a one-rank job, in every digit shown; (b) one a few per cent off; (c) a much worse one, since no rank sees a whole page.
+# Halos travel within a `team`. Gradients are added over *all* ranks. **Vote:** one rank trains, then two replicas of two tiles. Their last losses are (a) equal in
+# every digit shown, (b) a few per cent apart, (c) far apart, since no rank sees a whole page.
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
 # !mpiexec -n 4 python code/10_halo.py 2
 
 # %% [markdown] tags=["subslide"]
-# And our first try, which drops the ghosts' gradients? **Vote:** its loss will (d) stay near 0.16, the cost of subtracting nothing; (e) look fine; (f) be exactly the same.
+# Our first try dropped the ghosts' gradients. **Vote:** trained with it, the last loss is (d) near 0.16, as if we subtracted nothing, (e) slightly different, (f)
+# equal in every digit shown.
 
 # %%
 # %%px
@@ -253,8 +254,9 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a): loss and gradients are sums over pixels, divided by *all* pixels, however distributed. And (e): 0.3 % off, even lower, which proves nothing. Would you have noticed? A comparison with one
-# process shows it.
+# (a): loss and gradients are sums over pixels, divided by *all* pixels. Which rank adds which pixels does not matter.
+#
+# (e): the loss is 0.3 % lower. Only a comparison with one process shows the error.
 #
 # </details>
 
@@ -265,25 +267,25 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 #
 # | | with 64 GPUs |
 # |---|---|
-# | strips | get thinner, their halos do not: cut squares, whose halos include corners |
-# | waiting | compute the inner rows while the halo travels |
-# | links | halos travel in every layer: if possible, keep tiles inside a machine, replicas across |
-# | batch norm | takes mean and variance over all tiles (and replicas, to match one process) |
+# | strips | Strips get thinner, their halos do not. Square tiles have smaller halos. |
+# | waiting | Compute the inner rows while the halo travels. |
+# | links | Halos travel in every layer. If possible, keep a replica's tiles inside one machine. |
+# | batch norm | Take mean and variance over all tiles, and over all replicas to match one process. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A tile needs the rows beyond the cut that its kernels read: its halo. Without it, there are seams.
-# - Forward copies pixels; backward adds the copies' gradients at the owner. Forget that: no error, hardly a change in the loss.
-# - Divide by *all* pixels, add over *all* ranks: tiles and replicas train like one process, up to rounding.
+# - A tile needs its halo: the rows beyond the cut that its kernels read.
+# - Forward copies pixels. Backward adds the copies' gradients at the owner. Without this sum, our loss hardly changed.
+# - Divide by *all* pixels, and add over *all* ranks. Then tiles and replicas train like one process, up to rounding (with batch norm as above).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>Usually in between: every few layers. With (b), neighbours both compute the pixels around each cut (More counts
-# them). (b) pays where latency exceeds that work, (a) where it is hidden.</details>
+# <details><summary>What to listen for</summary>With (b), neighbours both compute the pixels around each cut. (b) pays where this work takes less
+# time than the latencies that it saves. (a) pays where computing hides the exchanges.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -291,7 +293,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First, two questions: about another kernel, and about section 4.
+# First, two questions: one about another kernel, one about section 4.
 
 # %% tags=["exercise: 10.q4"]
 
@@ -300,8 +302,8 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown]
 # ### Who trains on a large page?
 #
-# One page of 1024 × 1024 pixels in float32 has 4 MiB, and each rank may allocate 128 MiB. **Vote:** who trains? (a) One rank can: it has room for 32
-# pages. (b) Two can, one cannot. (c) Neither: every rank holds all weights. (The cell runs on Linux only.)
+# A page of 1024 × 1024 pixels takes 4 MiB in float32. Each rank may allocate 128 MiB. **Vote:** who can train on this page? (a) One rank can, since 128 MiB hold 32
+# pages. (b) Two ranks can, one cannot. (c) Neither can, since every rank holds all weights. (The cell runs on Linux only.)
 
 # %%
 from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
@@ -315,22 +317,27 @@ for ranks in (1, 2):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The weights are 400 numbers. What fills the memory is mostly **activations**, which backward needs: many maps as large as the page.
-# Two replicas cannot share one page. Two tiles can: each keeps half of every map, and a few ghosts.
+# (b). The weights are only 400 numbers. **Activations** fill most of the memory: backward needs many maps, each as large as the page.
+#
+# With two tiles, each rank keeps half of every map, and a few ghosts. Two replicas would not help, since a replica without tiles takes a page in full.
 #
 # </details>
 
 # %% [markdown]
 # ### Must every layer ask its neighbours?
 #
-# Our network asks twice for two rows. It could ask once for four, since each convolution uses up two on each side: a **fused
-# halo**. Both neighbours then compute the first layer's rows at the cut. There is one trap. A signal, one row of numbers, shows it as well as an image.
+# Our network exchanges two rows before each of its two convolutions. It could exchange four rows once, since each convolution uses up two rows on each side. This is a
+# **fused halo**. Its price: near a cut, both neighbours compute the same rows of the first layer.
+#
+# A fused halo also has a trap. We look for the trap in a signal, which is one row of numbers.
 
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# Now an image of 64 × 64, cut into 2 × 2 tiles, and four convolutions, 3 × 3. We count what rank 0 sends, layer by layer and fused. The price of fusing: several ranks compute the same pixels near the cuts.
-# **Predict** this price, compared with an exchange per layer, for *twenty* fused layers. Now one *tile* has 64 × 64 pixels, and neighbours on all sides:
+# We count two things. First, what does rank 0 send? It has one of 2 × 2 tiles of an image, and runs four 3 × 3 convolutions: layer by layer, then fused.
+#
+# Second, what does fusing cost? Take a tile of 64 × 64 pixels with neighbours on all sides, and count the pixels that its rank computes in all layers. Near the cuts, fusing adds
+# pixels that neighbours compute, too. **Predict**, for *twenty* layers: how many times as many pixels does the rank compute fused as with an exchange per layer?
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -363,17 +370,23 @@ outcome("Twenty fused layers compute how many times as many pixels?", times[20],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# A quarter of the messages, and hardly more bytes: one exchange, four pixels wide, replaces four. (The second of its two messages takes the corners along.) But the extra work grows faster than the
-# number of layers: the first of twenty computes 102 × 102 pixels for a tile of 64 × 64. (With strides: `course_lib/theory/tiles.py`.)
+# Fused, rank 0 sends a quarter of the messages, and only 9 % more bytes. One exchange, four pixels wide, replaces four exchanges.
+#
+# But the extra work grows faster than the number of layers: 10 % for four layers, 71 % for twenty. Of the twenty, the first computes 102 × 102 pixels for a tile of
+# 64 × 64, since the 19 layers after it use up one pixel each on every side.
 #
 # </details>
 #
 # ### Why not judge the tiles one by one?
 #
-# One could train on tiles as if they were images, without messages, and take the mean of the judgements. Our images now have 32 × 32 pixels and two marks each;
-# the label says whether the marks are alike. Rank 0 trains on whole images, rank 1 judges tiles of 16 × 16 pixels, rank 2 tiles of 8 × 8. Guessing gives 50 %.
+# We could train on tiles as if they were images, without messages. The judgement of an image is then the mean of its tiles' judgements. Our images now have 32 × 32 pixels
+# and two marks each. The label says whether the two marks are alike. Guessing is right for 50 %.
 #
-# Rank 3 is a *control*: tiles of 16, also without halos, but it adds up the features of all tiles *before* one judgement. **Predict** its accuracy.
+# - Rank 0 judges whole images.
+# - Rank 1 judges each tile of 16 × 16 pixels, rank 2 each tile of 8 × 8.
+# - Rank 3 is a *control*. It has tiles of 16 × 16, also without halos. But it adds up the features of all tiles, then makes *one* judgement per image.
+#
+# **Predict** the accuracy of rank 3.
 
 # %%
 predict("Tiles of 16, no halos, one judgement: how many % are right?", None)
@@ -404,15 +417,15 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Rank 3 has no halos either! What a tile judged alone lacks is the other mark: a judgement needs the features of all tiles. So this accuracy is
-# no argument for halos. They are for something else: with them, the tiles compute the network of one process.
+# 100 %, although rank 3 has no halos either! A tile that is judged alone usually lacks one of the two marks. A judgement needs the features of all tiles. So this accuracy is
+# no argument for halos. Halos serve a different purpose: with halos, the tiles compute the network of one process.
 #
 # </details>
 #
 # ### What else can be cut?
 #
-# The network's parallel branches (**sub-graph parallelism**). And a pipeline's idle ranks can run a second replica in the opposite direction (**GEMS**): see lesson 17,
-# which combines up to five ways to cut. [A page](../docs/ways-to-split.md) shows them all as a tree, with the published figures.
+# Each rank can take one of a network's parallel branches: **sub-graph parallelism**. In a pipeline, idle ranks can run a second replica in the opposite direction: **GEMS**. We combine
+# up to five ways to cut in lesson 17. [A page](../docs/ways-to-split.md) shows all ways to cut as a tree, with the published figures.
 
 # %% [markdown]
 # ## References
