@@ -71,8 +71,8 @@ _D_UP = "    d_up, d_down = x.T @ d_hidden, hidden.T @ d_y\n"
 MISSING_SUM = Exercise(
     id="09.4",
     title="One line is missing",
-    task="`comm.Allreduce(MPI.IN_PLACE, …)` replaces an array by its sum over the ranks. Insert it where a "
-    "rank holds only a part of a sum. (`d_y` is complete on every rank.)",
+    task="`comm.Allreduce(MPI.IN_PLACE, …)` replaces an array by its sum over the ranks. Insert this call "
+    "where a rank holds only a part of a sum. (`d_y` is complete on every rank.)",
     objectives=(1, 2),
     targets=("gradient-of-a-shard-is-whole", "every-layer-needs-a-sum"),
     stub=changed(_BACKWARD, (_SUM, "")),
@@ -139,7 +139,7 @@ A_SENTENCE = Exercise(
     title="Spot the bug",
     task="A guide to parallel training (Kolly, see References) multiplies a 2 × 4 by a 4 × 2 matrix on two "
     "ranks. It says that this can be done *by splitting matrix A by rows and matrix B by columns before "
-    "summing the results*. Somebody wrote a program that does so. It does not return A @ B.",
+    "summing the results*. This program follows the sentence, and it does not return A @ B. Repair it.",
     objectives=(1,),
     targets=("any-split-can-be-summed",),
     stub=changed(_PRODUCT, ("axis=1", "axis=first"), ("axis=0", "axis=1"), ("axis=first", "axis=0")),
@@ -174,25 +174,25 @@ A_SENTENCE = Exercise(
 
 WHOSE_BYTES = Question(
     id="09.q4",
-    question="A language model's pair has a width of 4,096 and 12,288 hidden numbers. On eight GPUs, a step "
-    "takes 8 texts of 4,096 tokens each. Which parallelism all-reduces fewer bytes for this pair, in equal "
-    "precision?",
+    question="In a language model's pair, `x` and `y` have 4,096 numbers per token, and `hidden` has 12,288. "
+    "Eight GPUs train on 16 texts of 2,048 tokens per step. Which parallelism all-reduces fewer bytes for "
+    "this pair, in equal precision?",
     options=(
         Option(
-            "tensor parallelism, since 8 is far below 12,288",
-            reply="B counts the rows of `x`. A language model has one per *token*: 32,768.",
+            "tensor parallelism, since 16 is far below 12,288",
+            reply="B counts the rows of `x`. A language model has one row per *token*: 16 · 2,048 = 32,768.",
             belief="batch-is-texts",
         ),
         Option(
             "data parallelism, since 32,768 exceeds 12,288",
-            reply="8 · 4,096 = 32,768 rows of `x`, 2.7 times the hidden numbers: tensor parallelism adds up "
-            "2.7 times as many bytes, and they are harder to hide.",
+            reply="Tensor parallelism adds up 2 · 4,096 numbers for each of 32,768 tokens, data parallelism for "
+            "each of 12,288 hidden numbers. The first is 2.7 times as much, and harder to hide.",
             right=True,
         ),
         Option(
-            "neither, since both counts contain the width",
-            reply="The width cancels when you compare, and B stands against the hidden numbers: 32,768 rows "
-            "against 12,288.",
+            "neither, since both counts contain 4,096",
+            reply="Both counts contain 2 · 4,096, which cancels. What is left: 32,768 tokens in one count and "
+            "12,288 hidden numbers in the other.",
             belief="width-decides-the-bytes",
         ),
     ),
@@ -201,10 +201,9 @@ WHOSE_BYTES = Question(
 
 ROW_FIRST = Question(
     id="09.q3",
-    question="A program cuts `up` by *rows*, so that each rank has a part of every hidden number. It applies "
-    "ReLU to its part, and then sums with one all-reduce. The parts of one hidden number are 3 on rank 0 "
-    "and −3 on rank 1. What does every rank have "
-    "after the all-reduce?",
+    question="A program for two ranks cuts `up` by *rows*, so that each rank has a part of every hidden "
+    "number. Each rank applies ReLU to its parts. Then one all-reduce adds them up. Before ReLU, the parts "
+    "of one hidden number are 3 on rank 0 and −3 on rank 1. What does every rank have after the all-reduce?",
     options=(
         Option(
             "0, which is also what one process computes",
@@ -219,8 +218,8 @@ ROW_FIRST = Question(
         ),
         Option(
             "3, where one process computes 0",
-            reply="ReLU(3) + ReLU(−3) is 3, and ReLU(3 − 3) is 0. With rows cut, the sum comes "
-            "before ReLU. With columns cut, ReLU needs none.",
+            reply="ReLU(3) + ReLU(−3) is 3, and ReLU(3 − 3) is 0. With rows cut, the sum must "
+            "come before ReLU. With columns cut, ReLU needs no sum.",
             right=True,
         ),
     ),

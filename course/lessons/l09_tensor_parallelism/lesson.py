@@ -2,8 +2,8 @@
 # title: Tensor parallelism
 # goal: Cut the matrices of a layer into pieces, one per rank, and find out what that costs.
 # able:
-#   - cut a pair of layers over any number of ranks
-#   - find where the ranks have to add, forward and backward
+#   - cut a pair of layers for any number of ranks
+#   - find where ranks must add up parts, forward and backward
 #   - calculate when tensor parallelism sends fewer bytes than data parallelism
 # more:
 #   - cut attention, by hand or with DTensor, and say what cutting the sequence saves
@@ -17,15 +17,15 @@
 #       150 MB: 2(n−1)/n times 100 MB. The reduce-scatter sends half of it, the all-gather the other half.
 #   - ask: In data parallelism, what does every rank hold completely, and what is divided among the ranks?
 #     answer: Every rank holds the complete network. The batch is divided.
-#   - ask: For `y = x @ down`, what is the gradient of `x`, if `d_y` is that of `y`?
-#     answer: <code>d_y @ down.T</code>. (And that of <code>down</code> is <code>x.T @ d_y</code>.)
+#   - ask: Let `y = x @ down`, and let `d_y` be the gradient of `y`. What is the gradient of `x`?
+#     answer: <code>d_y @ down.T</code>. (The gradient of <code>down</code> is <code>x.T @ d_y</code>.)
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# Some layers are too large for one GPU, so we cut them. A pair of layers has two matrices. `up` makes *hidden* numbers from `x`, ReLU sets negative ones to 0, and `down` makes `y` from them. In
-# **tensor parallelism** each rank keeps some *columns* of `up` and the matching *rows* of `down`.
+# Some layers are too large for one GPU, so we cut their matrices. Take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`. In
+# **tensor parallelism** each rank keeps some *columns* of `up` and the matching *rows* of `down`. Here four ranks share 202 hidden numbers:
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]
@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# A hidden number needs only its own column of `up`, so each rank's hidden numbers are complete. But a rank's product with `down` is only a *part of a sum*: `mlp_forward` adds the parts of all ranks up.
+# A hidden number needs only its own column of `up`, so each rank's hidden numbers are complete. But its rows of `down` give only a *part of a sum*: `mlp_forward` adds up all ranks' parts.
 
 # %%
 # %%px --save 09_tensor.py
@@ -53,7 +53,7 @@ targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. A first try: each rank computes the gradients of `x`, of its columns, and of its rows.
+# Backward starts with `d_y`, the gradient of `y`. A first try: each rank computes the gradients of `x`, of its columns of `up`, and of its rows of `down`.
 
 
 # %%
@@ -66,7 +66,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# Our network reads digits. A third matrix, `first`, makes `x` from 64 pixels. Every rank has all of it.
+# Our network reads digits. A third matrix, `first`, makes `x` from 64 pixels. Every rank has all of `first`.
 
 
 # %%
@@ -87,7 +87,7 @@ def gradients(comm, weights, pixels, targets):
 
 
 # %% [markdown]
-# All ranks draw the same matrices and batches. Each keeps its columns and rows.
+# All ranks draw the same matrices and batches. Each keeps its own columns and rows.
 
 
 # %%
@@ -115,7 +115,7 @@ def train(comm):
 
 
 # %% [markdown]
-# To save the model, we collect the pieces. Of `first`, rank 0's copy will do.
+# To save the model, we collect the pieces. For `first`, we take rank 0's copy.
 
 
 # %%
@@ -131,7 +131,8 @@ def collected(comm, weights):
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then a team of four ranks. The team reads 297 new images. Then *one* process reads them with the collected matrices. **Vote:** compared with the network that one process trained, the team's is (a) about as good, (b) worse, (c) worse only when collected.
+# First one process trains, then a team of four ranks. The team reads 297 new images. Then *one* process reads these images with the team's collected matrices.
+# **Vote:** compared with one process's network, the team's network is (a) about as good, (b) worse, (c) worse only when collected.
 
 # %%
 # %%px
@@ -144,7 +145,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). The team reads well, and nothing raised an error. But the model that you would save is much worse, because each rank has trained a `first` of its own, and you save only rank 0's. On GPUs, you might notice after a week of training.
+# (c). The team reads well, and nothing raised an error. But the model that you would save is much worse: each rank has trained a `first` of its own, and you save only rank 0's. On GPUs, you might notice after a week of training.
 #
 # </details>
 
@@ -157,7 +158,7 @@ for team in MPI.COMM_SELF, comm:
 # Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Now four ranks train, then one. We print a weight of `first` with nine decimals. **Vote:** (a) all nine agree, (b) two or three agree, (c) none agrees.
+# Now four ranks train, then one process. Both print a weight of `first` with nine decimals. **Vote:** (a) all nine agree, (b) two or three agree, (c) none agrees.
 
 # %%
 # %%px --save 09_tensor.py
@@ -172,15 +173,18 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a), in double precision: sums in a different order change only later decimals. A rank's columns of `up` give only a part of `d_x`: without the sum, each rank trained a `first` that fits only its own columns. So each step of a pair costs *two all-reduces*, one forward and one backward.
+# (a). The runs add in a different order. In double precision, that changes only later decimals.
+#
+# A rank's columns of `up` give only a part of `d_x`. Without the sum, each rank trained a `first` that fits only its own columns. So a pair needs *two all-reduces* per step: one forward, one backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Data parallelism (lesson 06) all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch. How many numbers does tensor
-# parallelism all-reduce for B images? Find the B at which both are equal, and write it in place of `None`.
+# Data parallelism (lesson 06) all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
+#
+# Tensor parallelism all-reduces two arrays. How many numbers are both together, for B images? Find the B that makes this 16,384, and write it in place of `None`.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
@@ -218,7 +222,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Tensor parallelism all-reduces `y`, 10 numbers per image, and `d_x`, 54 per image: B · 64 numbers. Data parallelism all-reduces 16,384 numbers, and 16,384 / 64 = 256.
+# Tensor parallelism all-reduces `y`, with 10 numbers per image, and `d_x`, with 54: together 64 · B numbers. And 16,384 / 64 = 256.
 #
 # </details>
 
@@ -227,27 +231,27 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # | | with 64 GPUs or 2,048 |
 # |---|---|
-# | batch | in a language model, B counts the *tokens* (pieces of words) of one group that shares the cut, not texts, and not the global batch |
-# | overlap | gradients of weights travel during backward (lesson 06), and the sum of `d_x` can travel while `d_up` is computed; the sum of `y` is usually waited for |
-# | links | so a cut usually stays where links are fastest: often two to eight GPUs of one machine, more in a rack joined by NVLink |
+# | batch | in a language model, B counts *tokens* (pieces of words), and only those of the group of GPUs that shares one cut model |
+# | overlap | data parallelism sends during backward (lesson 06); tensor parallelism usually waits for the sum of `y` |
+# | links | so the group needs the fastest links: it is often two to eight GPUs of one machine, or a rack joined by NVLink |
 
 # %% tags=["exercise: 09.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Cut columns, then rows: one all-reduce forward (`y`) and one backward (`d_x`). Forget one, and no error tells you.
+# - Cut `up` by columns and `down` by rows: that needs one all-reduce forward (`y`) and one backward (`d_x`). Forget one, and no error tells you.
 # - The bytes of tensor parallelism grow with the batch, those of data parallelism with the weights.
-# - So we cut layers mainly for memory: each rank keeps 1/n of a pair's weights, gradients and optimizer state.
+# - We cut layers mainly for memory: each of n ranks keeps 1/n of a pair's weights, gradients and optimizer state.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A model, cut eight ways, just fits on a machine's eight GPUs. You get a second machine, over an ordinary
-# network: (a) cut sixteen ways, or (b) eight ways on each machine, half the batch each?
+# network. Do you (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair's sums cross the
-# slow network while GPUs wait. In (b), only gradients do, during backward.</details>
+# slow network while GPUs wait. In (b), only gradients cross it, during backward.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -255,14 +259,15 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First come two exercises on cutting matrices and a timing on two ranks. Then: can you cut attention as well, and must you write all this yourself?
+# First come a question, an exercise and a timing about cutting matrices. Then we cut attention, and let PyTorch do the work.
 
 # %% tags=["exercise: 09.q3"]
 
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# How much time does the cut save? One rank runs a pair, forward and backward. Then two ranks do. **Vote:** two ranks are nearly twice as fast if `x` has a width of (a) 32 or 512, (b) only 512, (c) neither.
+# How much time does the cut save? One rank runs a pair, forward and backward. Then two ranks run it. The width of `x` is first 32, then 512.
+# **Vote:** two ranks are nearly twice as fast (a) at both widths, (b) only at 512, (c) at neither width.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 0:2 --timeout 300
@@ -285,19 +290,23 @@ for width in 32, 512:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), if each rank has a core to itself. If yours show no speed-up at 512, they share a core. Products grow with the square of the width, sums only with the width. At 32, the latency of the sums exceeds the time saved.
+# (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
+#
+# The work of the matrix products grows with the square of the width. The bytes of the sums grow only with the width. At 32, the sums take about as long as the cut saves.
 #
 # </details>
 
 # %% [markdown]
-# ### Does attention cut as well?
+# ### Can we cut attention, too?
 #
-# Most language models are **Transformers**. Each block is *attention*, which mixes the positions of a text, then a pair as in the core, here with **GeLU**, a smooth ReLU.
-# Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads: the matrix that leads into the heads is
-# **column-parallel**, the one that leads out is **row-parallel**.
+# Most language models are **Transformers**. A Transformer's block is *attention*, which mixes the positions of a text, and then a pair like ours. In the middle of the pair is **GeLU**, a smooth ReLU.
+# Attention has several *heads* side by side. No head needs the numbers of another head, so each rank gets complete heads. The matrix that leads into the heads is cut by columns: it is
+# **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**.
 #
-# In PyTorch, autograd derives the backward pass, but it does not know MPI. So we write each of the two sums as a function with a backward of its own. Megatron-LM, where these cuts come from, calls them **f** and
-# **g**. f (`_CopyTo`) passes `x` on unchanged in forward and adds up its gradients in backward. g (`_ReduceFrom`) adds up in forward and passes the gradient on unchanged in backward:
+# PyTorch's autograd derives the backward pass, but it does not know MPI. So we write each of the two sums as a function with its own backward. Megatron-LM, where these cuts come from, calls the functions **f** and **g**:
+#
+# - f (`_CopyTo`) passes `x` on unchanged in forward. In backward, it adds up the ranks' gradients of `x`.
+# - g (`_ReduceFrom`) adds up the ranks' parts in forward. In backward, it passes the gradient on unchanged.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -306,7 +315,7 @@ for width in 32, 512:
 # %%px
 
 # %% [markdown]
-# A column-parallel layer begins with f, a row-parallel one ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict** how often a block calls all-reduce, forward and backward together.
+# A column-parallel layer begins with f, and a row-parallel layer ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict:** how often does one block call all-reduce, forward and backward together?
 
 # %%
 predict("All-reduces in one block, forward and backward together?", None)
@@ -331,8 +340,10 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair too, and each pair has one all-reduce per direction. (Six heads do not divide by four. Real models choose numbers that do. If activations are recomputed in backward, the sum of forward often runs again.) Weights are not all that fills memory: forward keeps **activations**, the numbers between layers, for backward. One process keeps all
-# activations. Of four ranks, take the one that keeps most. **Vote:** how much does it keep: (a) a quarter, (b) about half, (c) all?
+# Attention is a pair, too, and each pair has one all-reduce forward and one backward. (If backward recomputes activations, the sum of forward often runs again.) Real models choose a number of heads that the ranks can share equally.
+#
+# Weights are not all that fills memory. Forward also keeps **activations**, the numbers between layers, for backward. One process keeps all of them. Now four ranks share the model.
+# **Vote:** the rank that keeps most keeps (a) a quarter of the activations, (b) about half, (c) all.
 
 # %%
 # %%px
@@ -358,23 +369,24 @@ for way, kept in most.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b), in this model: inside a pair, activations are cut; between the pairs, at norms and additions, every rank keeps all of them. In the third line of the output, each rank
-# keeps only some *positions* of the text between the pairs. That is Megatron-LM's **sequence parallelism**. An all-gather leads into each pair and a reduce-scatter out of it: the two halves of an
-# all-reduce (lesson 04). So forward sends as many bytes as before and here keeps about half as much. Backward gathers `x` once more.
+# (b), in this model. Inside a pair, each rank keeps only its part of the activations. Between the pairs, at norms and additions, every rank keeps all of them.
+#
+# The third line of the output is Megatron-LM's **sequence parallelism**: between the pairs, each rank keeps only some *positions* of the text. An all-gather leads into each pair, and a reduce-scatter leads out of it.
+# These are the two halves of an all-reduce (lesson 04), so forward sends as many bytes as before. Here a rank then keeps 27 % instead of 49 %. But backward gathers `x` once more.
 #
 # </details>
 
 # %% [markdown]
 # ### Do I have to write this myself?
 #
-# PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)` (cut along its first dimension), `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
-# sum. A plan names the layers to cut, and DTensor derives what has to be sent. **Vote:** for a pair, forward and backward, does DTensor call (a) two collectives, as we do, or (b) more?
+# PyTorch's **DTensor** is a tensor that knows its layout on the ranks. `Shard(0)` is cut along the first dimension, `Shard(1)` along the second. `Replicate()` is complete on every rank, and `Partial()` is a part of a
+# sum. A plan names the layers to cut, and DTensor derives what the ranks must send. **Vote:** for a pair, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two.
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
 
 # %% [markdown]
-# We count the collectives that it calls, forward and backward, and compare the gradient of `x` with that of one process.
+# We count DTensor's collectives, and compare its gradient of `x` with the gradient in one process.
 
 # %%
 # %%px --timeout 120
@@ -398,8 +410,9 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): our two sums. `nn.Linear` stores its matrix transposed, so `S(0)`, short for `Shard(0)`, cuts the columns of `up`, and `S(1)` the rows of `down`. One surprise is left: DTensor
-# does not know heads. With six heads on four ranks, it would cut through one.
+# (a). `S(0)` is short for `Shard(0)`. `nn.Linear` stores its matrix transposed, so `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
+#
+# One surprise is left: DTensor does not know heads. With six heads on four ranks, it would cut through heads.
 #
 # </details>
 
