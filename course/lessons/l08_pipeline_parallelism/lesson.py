@@ -175,7 +175,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 #
 # </details>
 #
-# Your two ranks have also trained with up to 16 micro-batches. **Predict** their speed-up over one rank with 16.
+# Your two ranks also trained with 16 micro-batches. **Predict** their speed-up over one rank.
 
 # %% tags=["nbval-ignore-output"]
 draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
