@@ -65,13 +65,13 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a generator that is the same in every run, but different for every pair of rank and seed. "
-    "`np.random.SeedSequence(seed).spawn(n)` is a list of n seeds that are made to be independent; "
-    "`default_rng` takes one of them.",
+    task="Return a generator. Its numbers are the same in every run, and different for every pair of rank and "
+    "seed. `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds; `default_rng` takes one "
+    "of them.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),
     hints=(
-        "All ranks call the function with the same seed. What do they know that the others do not?",
+        "All ranks call the function with the same seed. What does each rank know that the others do not?",
         "SeedSequence(0).spawn(4)   →   [ one,    two,    three,   four  ]     the same list on every rank\n"
         "                                rank 0  rank 1  rank 2   rank 3",
         "np.random.default_rng(np.random.SeedSequence(seed).spawn(…)[…])",
@@ -170,8 +170,8 @@ def total_darts(comm, darts):
 
 SAME_BATCH = Question(
     id="02.q3",
-    question="Eight ranks train a network on 1,000 samples. Before step s, each shuffles them with "
-    "`default_rng(s)` and takes the first 64 as its batch; the gradients are averaged. How many different "
+    question="Eight ranks train a network on 1,000 samples. Before step s, each rank shuffles them with "
+    "`default_rng(s)` and takes the first 64 as its batch. The gradients are averaged. How many different "
     "samples does a step use?",
     options=(
         Option(
@@ -182,8 +182,8 @@ SAME_BATCH = Question(
         ),
         Option(
             "64",
-            reply="Eight equal gradients have that gradient as their mean. The loss falls, seven ranks are "
-            "wasted, and no error says so.",
+            reply="All ranks shuffle alike, so all take the same 64. The loss falls, seven ranks are wasted, "
+            "and no error says so.",
             right=True,
         ),
         Option(
@@ -198,18 +198,18 @@ SAME_BATCH = Question(
 
 WHAT_GAINED = Question(
     id="02.q4",
-    question="A team moves a training from one GPU in float32 to eight GPUs in bfloat16. It is 13 times as "
-    "fast. Which further run tells what the eight GPUs gained?",
+    question="A team moves its training from one GPU in float32 to eight GPUs in bfloat16. The training is 13 "
+    "times as fast. Which further run tells what the eight GPUs gained?",
     options=(
         Option(
             "eight GPUs in bfloat16, once more",
-            reply="That tells how exact the 13 is, not what it is made of: 8 from the GPUs and 1.6 from "
-            "bfloat16, or 4 and 3.25?",
+            reply="That tells how exact the 13 is, not what it is made of. It could be 8 from the GPUs times "
+            "1.6 from bfloat16, or 4 times 3.25.",
             belief="the-rest-is-the-other",
         ),
         Option(
-            "one GPU in bfloat16, the same batch in all",
-            reply="Then only the number of GPUs differs. Two things had changed at once.",
+            "one GPU in bfloat16, the same total batch",
+            reply="Then only the number of GPUs differs. In the team's comparison, two things had changed.",
             right=True,
         ),
         Option(

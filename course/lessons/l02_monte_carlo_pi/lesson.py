@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Darts
 #
-# Throw darts at the unit square. A dart lands inside the quarter circle with probability π/4, so 4 · hits / darts is an estimate of π. Estimating a number
-# from random samples is called a **Monte Carlo** method.
+# Throw random darts at the unit square. A dart lands inside the quarter circle with probability π/4. So 4 · hits / darts is an estimate
+# of π. Estimating a number from random samples is called a **Monte Carlo** method.
 
 # %%
 # %%px --save 02_pi.py
@@ -50,7 +50,7 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# `allreduce` gives every rank the sum of all counts; **`Reduce`**, for arrays, gives the sum to one rank only, the **root**. Four ranks throw 25,000 darts each:
+# `allreduce` gives every rank the sum of all counts. Four ranks throw 25,000 darts each:
 
 # %%
 # %%px
@@ -61,8 +61,8 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# It looks like π. Was that luck? How far off are a thousand estimates, typically? First each rank estimates alone (`COMM_SELF` is a communicator of that
-# rank only), then all four together, with four times the darts.
+# It looks like π. Was that luck? We make a thousand estimates and look at their errors. First each rank estimates alone, with 25,000
+# darts. (`COMM_SELF` is a communicator of that rank only.) Then all four estimate together, with 100,000 darts.
 
 
 # %%
@@ -77,7 +77,7 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# Call one rank's typical error (the standard deviation) 1. What is that of four ranks together?
+# The typical error is the standard deviation. Call it 1 for one rank. What is it for four ranks together?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -105,8 +105,8 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**, here the same on every rank. So all four
-# threw the *same* darts, and we counted each dart four times. The value looks right, and nothing crashed.
+# Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**. All four ranks had the
+# same seed, so they threw the *same* darts, and we counted each dart four times. The value looks right, and nothing crashed.
 #
 # </details>
 
@@ -116,7 +116,7 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# Each rank needs random numbers independent of the others': its own **stream**.
+# Each rank needs its own **stream**: random numbers that are independent of those on other ranks.
 
 # %% tags=["exercise: 02.4"]
 
@@ -124,7 +124,7 @@ draw_darts(cluster["dots"])
 # Six minutes. Most write `seed + comm.rank` first. It passes any test within one run; the reply says when it fails.
 
 # %% [markdown]
-# Now measure with your function. **Predict** the error of four ranks; it was 0.0106.
+# Now measure with your function. The error of four ranks was 0.0106. **Predict** the new one.
 
 # %%
 # %%px
@@ -137,7 +137,7 @@ if comm.rank == 0:
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# A game: you get *one* estimate of four ranks, and say whether its ranks shared one seed. A coin would be right 50 times in 100.
+# A game: you see *one* estimate of four ranks. You say whether the ranks shared one seed. With a coin, you are right 50 times in 100.
 
 # %%
 predict("One estimate each time: how often are you right in 100?", None)
@@ -154,16 +154,18 @@ draw_errors(cluster["together"][0], cluster["own"][0])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# The error is halved. An estimate from N independent darts is typically 1.64/√N off, its **standard error**: four times the darts, half the error.
+# The error is halved. An estimate from N independent darts is typically 1.64/√N off. This is its **standard error**. Four times the
+# darts make half the error.
 #
-# In the game, even the best rule errs in one of three. Both curves have their middle at 0: one good estimate proves nothing.
+# In the game, even the best rule is wrong one time in three. Good estimates are common on both curves, and prove nothing.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# This program distributes 512 blocks of darts. It prints the slowest rank's times: by the clock, and on a core.
+# This program distributes 512 blocks of darts. It prints two times of the slowest rank: the seconds on the clock, and the seconds that
+# it computed on a core.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
@@ -187,7 +189,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# **Predict** both times, if one rank or two throw all 51.2 million darts. The line below Setup counts your cores.
+# Now one rank throws all 51.2 million darts, then two ranks do. **Predict** both times for each. The line below Setup counts your cores.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -197,8 +199,9 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks throw half the darts each, so each needs about half the seconds on a core. The clock halves, too, if each rank has a core to itself. Four ranks on
-# two cores wait for each other, and gain nothing over two. The clock's time of one rank, divided by that of n ranks, is the **speed-up**.
+# Two ranks throw half the darts each, so each computes for about half the seconds. The clock halves, too, if each rank has a core to
+# itself. If four ranks share two cores, they gain nothing over two ranks. The **speed-up** of n ranks is the clock's time of one rank,
+# divided by that of n ranks.
 #
 # </details>
 
@@ -207,26 +210,26 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks |
 # |---|---|
-# | time | the same darts take about 1/256 of the seconds; starting 256 processes takes longer |
-# | error | the same seconds bring 256 times the darts, and an error 16 times smaller. One more digit costs 100 times the darts |
-# | streams | `stream`, unchanged |
+# | time | with a core each, the same darts take about 1/256 of the seconds |
+# | error | 256 times the darts make the error 16 times smaller |
+# | streams | `stream` needs no change |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The same seed on all ranks makes the same random numbers. Look at the spread of many estimates, not at one.
+# - With the same seed, all ranks draw the same random numbers. Look at the spread of many estimates, not at one.
 # - Spawn one stream per rank from one seed.
-# - Are four ranks four times as good? In time, nearly, with a core each and few messages. In error, twice, and only with four streams.
+# - With a core each and few messages, four ranks are nearly four times as fast. With a stream each, four times the darts halve the error.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? Vote; then say what you would ask to see.
+# Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? What would you ask to see?
 #
-# <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed, the result repeatable. But all 16 ranks may throw the same
-# darts. Ask for each rank's count, and for the number of darts: five right decimals need some 10¹¹, or luck.</details>
+# <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed. But all 16 ranks may throw the same darts. Ask
+# for each rank's count, and for the number of darts. Five right decimals need some 10¹¹, or luck.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -236,21 +239,22 @@ if __name__ == "__main__":
 #
 # ### How many darts can you count?
 #
-# A long run on many ranks throws billions of darts, and then one number goes wrong.
+# **`Reduce`** adds up arrays of all ranks. Only one rank gets the sum, the **root**. In a long run on many ranks, a sum of darts goes wrong.
 
 # %% tags=["exercise: 02.3"]
 
 # %% [markdown]
 # ### Six times as fast as what?
 #
-# An article on MPI (Davis, below) estimates π with 10⁸ darts in 59.8 s "on a single GPU", then with an MPI program on six processes in 9.79 s: "almost 5x faster". What did MPI
-# gain? We begin with the article's loop, on one process.
+# An article on MPI (Davis, below) estimates π with 10⁸ darts in 59.8 s "on a single GPU". Then an MPI program on six processes takes
+# 9.79 s: "almost 5x faster". What did MPI gain? We begin with the article's loop, on one process.
 
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# Python looks up names, checks types and makes objects for every dart. NumPy computes whole arrays in compiled code; to rewrite a loop for that is to **vectorise** it.
-# Each function below changes *one* thing in the one before; only the first must change two, as arrays need NumPy's generator.
+# For every dart, Python looks up names, checks types and makes objects. NumPy computes whole arrays in compiled code. To **vectorise** a
+# loop is to replace it by calls on whole arrays. Each function below changes *one* thing in the function before. (The first must change
+# two: arrays need NumPy's generator.)
 
 # %%
 from course_lib.pi import count_inside
@@ -273,13 +277,13 @@ def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast
 
 
 # %% [markdown]
-# One more, from the course's library, draws integers of 16 bits per coordinate, instead of floats of 53. So its darts land on a grid of 65,536 × 65,536 points, which makes π 9·10⁻⁷ too small: less than 10⁸
-# darts can show.
+# The last function comes from the course's library. It draws an integer of 16 bits per coordinate; the floats above have 53 random bits.
+# So its darts land on a grid of 65,536 × 65,536 points. The grid makes π 9·10⁻⁷ too small. That is less than the error of 10⁸ darts.
 
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# The first step goes from the loop to whole arrays. Guess:
+# The first step goes from the loop to whole arrays. Guess its factor:
 
 # %%
 predict("How many times as fast as the loop are whole arrays?", None)
@@ -306,19 +310,21 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One process became more than ten times as fast, without a second one. Each further step is a small factor. Ranks multiply the speed of that program, by about the
-# number of cores.
+# Whole arrays make one process more than ten times as fast, without a second process. Each further step brings a smaller factor. Ranks
+# come on top: on n cores, n ranks can make the last program nearly n times as fast.
 #
 # </details>
 #
-# And the article? 59.8 / 9.79 is 6.1 times as fast (or 5.1 times "faster"), not "almost 5". The loop is plain Python, which uses no GPU. And the MPI program throws no darts: it adds up the area under 4/(1 + x²), in another loop
-# (lesson 03 runs it). Two things changed at once, so nobody can say what MPI gained.
+# And the article? 59.8 / 9.79 is 6.1 times as fast, not "almost 5x". Its loop is plain Python, which uses no GPU. And its MPI program
+# throws no darts: it adds up the area under 4/(1 + x²), in another loop (lesson 03 runs it). So two things changed at once: the method
+# and the number of processes. Nobody can say what MPI gained.
 
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
-# Now suppose you measure properly. **What will 1,024 ranks gain?** In every job of fixed size there is work that more ranks do not shorten: starting, reading the input, writing the result. Its part of
-# the time on one rank is the **serial fraction** s. Suppose that 5% is serial.
+# Now suppose that you compare one program on more and more ranks. **What will 1,024 ranks gain?** Every job has work that more ranks do
+# not shorten: starting, reading the input, writing the result. On one rank, this work takes a fraction s of the time, the **serial
+# fraction**. Suppose that s is 5%, and that the job keeps its size.
 
 # %%
 predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
@@ -334,8 +340,11 @@ found = largest(0.05, 1024)
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=why, word="computed")
 
 # %% [markdown]
-# This is **Amdahl's law**: s stays, the rest is divided by n, so the speed-up is at most 1/(s + (1−s)/n). Solved for s, it gives the serial fraction that explains a measured speed-up (Karp and Flatt). Three
-# invented speed-ups on two ranks, no further apart than repeated runs often are:
+# This is **Amdahl's law**. On n ranks the serial fraction s stays, and the rest is divided by n. So the speed-up is at most
+# 1/(s + (1−s)/n).
+#
+# Can a small measurement predict 1,024 ranks? Karp and Flatt solve the formula for s: they compute it from a measured speed-up. We invent
+# three speed-ups on two ranks. Repeated runs often differ as much:
 
 
 # %%
@@ -348,8 +357,12 @@ for speedup in (1.90, 1.98, 2.00):
     print(f"{speedup:.2f} on 2 ranks: s = {s:.3f}, so at most {largest(s, 1024):.0f} on 1024")
 
 # %% [markdown]
-# The answer is anything from 19 to 1,024. So the formula needs times with a relative error much smaller than s. It also needs a job in which nothing but the serial part limits the speed-up. Compute s for 2, 4 and 8
-# ranks, one per core. If s grows with n, time goes into messages, waiting or shared memory, and Amdahl's law is the wrong model. And measure near your goal: predict 1,024 ranks from 256 and 512, not from 2.
+# The answer is anything from 19 to 1,024. So on two ranks, the times need a relative error much smaller than s.
+#
+# The law also needs a job in which nothing but the serial part limits the speed-up. To test this, compute s for 2, 4 and 8 ranks, one per
+# core. If s grows, time goes into messages, waiting or shared memory. Then Amdahl's law is the wrong model.
+#
+# And measure near your goal: predict 1,024 ranks from 256 and 512, not from 2.
 
 # %% [markdown]
 # ## References
