@@ -113,13 +113,13 @@ WEIGHTS = Exercise(
 
 NEW_LOADER = Question(
     id="13.q4",
-    question="With a new data loader, a translator's training loss is 0.2 instead of 1.9, and so is its "
-    "loss on held-out sentences, read by the same loader. What do you do first?",
+    question="A translation model trains with a new data loader. Its loss is 0.2 instead of 1.9, also on "
+    "held-out sentences from this loader. What do you do first?",
     options=(
         Option(
             "stop earlier, as it has learned the data by heart",
-            reply="Then the loss on held-out sentences would rise. It fell as far: what the model has "
-            "learned helps with any sentence.",
+            reply="Then the loss on held-out sentences would be higher. It is as low as the training loss: "
+            "what the model has learned helps with any sentence of this loader.",
             belief="low-loss-can-write",
         ),
         Option(
@@ -130,8 +130,8 @@ NEW_LOADER = Question(
         ),
         Option(
             "train on, since the held-out loss fell as well",
-            reply="They say that it predicts the labels of this loader. Losses can be compared only if the "
-            "models read and predict the same tokens.",
+            reply="Both losses say only that the model predicts the labels of this loader. Two losses can be "
+            "compared only if the models read and predict the same tokens.",
             belief="low-loss-can-write",
         ),
     ),
@@ -140,25 +140,26 @@ NEW_LOADER = Question(
 
 ROUGE_AND_FACTS = Question(
     id="13.q5",
-    question="Model A has ROUGE-1 62 %, and model B 55 %. Of A's names and numbers 80 % are in the article, "
-    "of B's 99 %. A summary has about four of them. Whose summaries often state something false?",
+    question="Model A has a ROUGE-1 of 62 % and a precision of 80 %. Model B has a ROUGE-1 of 55 % and a "
+    "precision of 99 %. A summary has about four names and numbers. Whose summaries often state something "
+    "false?",
     options=(
         Option(
             "those of B",
-            reply="ROUGE counts words. Of B's names and numbers 1 % are false: with four per summary, that "
-            "is one summary in 25.",
+            reply="ROUGE counts words. Only 1 % of B's names and numbers are false. With four per summary, "
+            "that is one summary in 25.",
             belief="rouge-up-facts-right",
         ),
         Option(
             "those of neither",
-            reply="The words that are not shared may be the names. With four names or numbers per summary, "
-            "20 % false ones are nearly one per summary of A.",
+            reply="A high ROUGE allows false names: they may be the words that are not shared. With four "
+            "names or numbers per summary, 20 % false ones are nearly one per summary of A.",
             belief="rouge-is-accuracy",
         ),
         Option(
             "those of A",
             reply="With four names and numbers per summary, 20 % false ones are 0.8 per summary. ROUGE does "
-            "not say.",
+            "not show them.",
             right=True,
         ),
     ),

@@ -12,9 +12,9 @@
 # ranks: 4
 # warm-up:
 #   - ask: >-
-#       Two ranks have 30 and 10 images. Which losses add up to the mean over all 40: the ranks' means, or their
-#       sums divided by 40?
-#     answer: Their sums divided by 40. Means over unequal shards do not add up.
+#       Two ranks have 30 and 10 images, and each rank knows its mean loss. Is the mean of these two numbers the
+#       mean loss of all 40 images?
+#     answer: No. Add up the losses of all images, and divide by 40.
 #   - ask: Which parts of the training state does ZeRO stage 2 shard?
 #     answer: The gradients and the optimizer state. Every rank still has all weights.
 #   - ask: Where do you set DeepSpeed's stage?
@@ -24,9 +24,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# Let a language model summarize the news! We wrote sixty articles, each with a summary, the **reference**. People are invented, so no model knows them.
+# Let a language model summarize the news! We wrote sixty articles. Each has a summary, the **reference**. The people are invented.
 #
-# With 8 GB of memory and after `course fetch smollm2`, your model is **SmolLM2**, trained on a part of the web. Otherwise it is a tiny model, trained on made-up news.
+# Your model is tiny, and was trained on made-up news. With 8 GB of memory and after `course fetch smollm2`, you get **SmolLM2** instead.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -56,7 +56,7 @@ articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed starts as in lesson 12. `comm.allreduce` adds up the ranks' values.
+# DeepSpeed starts as in lesson 12. `comm.allreduce` adds up one value per rank:
 
 
 # %%
@@ -109,7 +109,7 @@ def write(model, article):
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes an article kept out of training. Whose names do you read?
+# Each rank summarizes an article that we keep for testing. Does the summary name the right people?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -117,7 +117,7 @@ article = unseen[comm.rank]
 print(article["text"][:160], "…\n →", write(load(), article))
 
 # %% [markdown]
-# The tiny model writes good English, but about its own news. SmolLM2 let the pilot crash "into a swarm of flies". Nobody crashed: fluent is not true.
+# The tiny model writes good English, but about its own news. SmolLM2 wrote that the pilot crashed "into a swarm of flies". In the article, nobody crashes.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -125,15 +125,15 @@ print(article["text"][:160], "…\n →", write(load(), article))
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# So let it learn. For each article, the model returns the **mean** loss over the reference's tokens. Twelve articles are a batch, one is a micro-batch: **gradient accumulation** (lesson 05).
+# So let it learn. A batch has twelve articles. Each is a micro-batch, and its loss is the *mean* over the reference's tokens.
 #
-# **Vote:** rank 0 has 10 tokens with a mean loss of 5, the others have 100 tokens each with a mean loss of 2. If every token weighs the same, the loss is
-# (a) 2.75, (b) close to 2, (c) close to 5.
+# **Vote:** rank 0 has 10 tokens with a mean loss of 5. The three other ranks have 100 tokens each, with a mean loss of 2. If every token weighs the same, is the loss
+# (a) 2.75, (b) close to 2, (c) close to 5?
 
 # %% tags=["exercise: 13.4", "subslide"]
 
 # %% [markdown]
-# Let your function decide:
+# Your function decides:
 
 # %%
 # %%px
@@ -143,7 +143,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): only 10 of 310 tokens are hard. In 2.75, the mean of the means, each of them counts as much as ten others. A widely used trainer took such means until 2024.
+# (b): only 10 of 310 tokens have the large loss. In 2.75, the mean of the four means, each of these 10 counts as much as ten others.
 #
 # </details>
 
@@ -153,7 +153,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps of your own
 #
-# The model reads article and summary as one text. Its library compares the guess at each position with the *next* label. Labels of −100 do not count.
+# The model reads article and summary as one text. The **labels** are the tokens to predict. Those of the article are −100, and do not count. At each position, the library compares the model's guess with the *next* label.
 
 
 # %%
@@ -165,7 +165,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed *averages* over ranks and micro-batches. Our weighted losses must be *added*, so we multiply each by the number of micro-batches, `batch`.
+# DeepSpeed *averages* over all micro-batches of all ranks. Our weighted losses must be *added*. So we multiply each by the number of micro-batches, `batch`.
 
 # %%
 # %%px --save 13_summarize.py
@@ -204,7 +204,7 @@ if __name__ == "__main__":
         print(write(model, unseen[2]))  # about a golf course
 
 # %% [markdown]
-# Four steps are few, but the loss falls. **Predict:** does one process print the same losses?
+# The loss falls. **Predict:** does one process print the same losses?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/13_summarize.py
@@ -212,14 +212,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The losses agree up to rounding, on one rank or four.
+# It does, up to rounding: all tokens weigh the same.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
 #
-# A colleague remembers "outputs (shifted right)" from a figure, and moves the labels one place to the right. **Vote:** her loss falls (a) more than ours, (b) less, (c) not at all.
+# A colleague remembers "outputs (shifted right)" from the Transformer's figure. She moves the labels one place to the right. **Vote:** does her loss fall (a) more than ours, (b) less, (c) not at all?
 
 
 # %%
@@ -233,7 +233,7 @@ if comm.rank == 0:
     print(*(f"{loss:.2f}" for loss in hers))
 
 # %% [markdown]
-# Whose model do you take home? Read hers:
+# Which model do you choose, hers or ours? Read what hers writes:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 2 --timeout 200
@@ -242,16 +242,16 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a). After *Pilot Nadja*, ours learns to say *Firth*; hers learns to say *Nadja* again. The library takes the next label already. Her shift undid that: the target is the token just read. Repeating is easy, and nothing warned her.
+# (a). After *Pilot Nadja*, our model learns to say *Firth*. Hers learns to say *Nadja* again. The library takes the next label already. Her shift undid that, so each target is the token just read. Repeating is easy, and nothing warned her.
 #
-# SmolLM2's loss fell from 14.7 to 4.8 with her labels. Then it wrote *A.A.A.A.A.A …*
+# SmolLM2 then wrote *A.A.A.A.A.A …*
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. Here is the reference itself, with another article's person in it. **Vote:** how many words are right? (a) Nine in ten, (b) half, (c) none.
+# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. We take the reference and replace its person by another article's. **Vote:** how many of the words are still the reference's: (a) nine in ten, (b) half, (c) none?
 
 # %%
 # %%px
@@ -262,11 +262,11 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a), and all four summaries are false. Ask Nadja Firth who landed that plane!
+# (a), but all four summaries are false. Ask Nadja Firth who landed that plane!
 #
 # </details>
 #
-# We also trained SmolLM2 on real news: 80 steps, two ranks, one seed. **Predict** for new articles: what do the loss, ROUGE-1, and the share of a summary's names and numbers that are in its article do?
+# We also trained SmolLM2 on real news: 80 steps, two ranks, one seed. Then it summarized new articles. **Predict** for each of three scores whether it rises, falls or stays: the loss, ROUGE-1, and the share of names and numbers that are in the article.
 
 # %% [markdown]
 # <details><summary>Open after your prediction</summary>
@@ -277,17 +277,16 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # | ROUGE-1 | 28.0 | 27.8 |
 # | names and numbers found | 89 % | 94 % |
 #
-# The loss fell; ROUGE-1 stayed, as far as 200 articles tell. The summaries are half as long, and more of their names are in the article: neither score said so.
+# The loss fell. ROUGE-1 stayed, as far as 200 articles tell. Neither shows that a larger share of names and numbers is in the article.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | |
-# |---|---|
-# | memory | SmolLM2: 135 million parameters × 16 bytes = 2.2 GB per replica. Four do not fit in 8 GB. Stage 2 on 4 ranks about halves that |
-# | 64 GPUs | the same file, `batch` a multiple of 64, 4 × `batch` articles, another learning rate |
+# A replica of SmolLM2 needs 135 million parameters × 16 bytes = 2.2 GB, plus activations. In stage 2, each of 4 ranks needs half.
+#
+# On 64 GPUs, start the same file. It needs a multiple of 64 as `batch`, 4 × `batch` articles and a new learning rate.
 
 # %% tags=["exercise: 13.q4", "subslide"]
 
@@ -295,15 +294,15 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # ## Key points
 #
 # - A mean over tokens divides by the tokens of *all* data-parallel ranks and micro-batches.
-# - A falling loss says that labels are predicted better. Are they the right ones?
-# - ROUGE counts words. Read, and check facts.
+# - A falling loss says that the model predicts its labels better. Are they the right ones?
+# - ROUGE counts words. Read the summaries, and check their facts.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries? (a) Yes, unread, (b) only after someone has checked the facts, (c) never.
+# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries (a) unread, (b) only after a check, (c) never?
 #
-# <details><summary>What to listen for</summary>(b). With four names per summary, about one summary in 25 has a wrong one. Who bit whom is not counted at all.</details>
+# <details><summary>What to listen for</summary>(b). With four names or numbers per summary, about one summary in 25 has a wrong one. A right name can also be in the wrong place.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -311,17 +310,17 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states.
+# Two numbers score the facts of a summary. **Precision** is the share of its names and numbers that are in the article. **Recall** is the share of the important facts that the summary states.
 
 # %% tags=["exercise: 13.q5"]
 
 # %% [markdown]
 # ### Which mean does the Trainer take today?
 #
-# The trainer that made the mistake of section 2 is Hugging Face's **Trainer**. It takes our DeepSpeed settings. (`PartialState` tells it that DeepSpeed runs
-# our ranks; on GPUs it finds out.) **Vote:** are its four losses ours?
+# Section 2 has two means: 2.75 is the mean of means, and 2.097 is the mean over all tokens. Hugging Face's **Trainer** took a mean of means until 2024. It accepts our DeepSpeed settings.
+# (On CPUs, we have to tell it that DeepSpeed runs our ranks. `PartialState` does so.) **Vote:** does today's Trainer have our four losses?
 #
-# It warns that Accelerate counts 1 micro-batch per rank and DeepSpeed 3. It uses DeepSpeed's number, the right one: 12 articles on 4 ranks.
+# The Trainer prints a warning: Accelerate counts 1 micro-batch per rank and step, and DeepSpeed counts 3. The Trainer uses the 3, which is right for 12 articles on 4 ranks.
 
 # %%
 # %%px --timeout 200
@@ -348,14 +347,14 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# They are. Before a step, the Trainer now counts the tokens of all micro-batches and all ranks, as `weights` does. Until 2024 it divided by the tokens of each micro-batch; counting over the ranks became its default later.
+# It does. Before a step, today's Trainer counts the tokens of all micro-batches and all ranks, as `weights` does. Until 2024, it divided by the tokens of each micro-batch. Counting over the ranks became its default later.
 #
 # </details>
 #
 # ### Is a model better than a pair of scissors?
 #
-# Reporters put the news first. So cut out the first sentence, or the first three (**lead-3**), and you have a summary without any model. The **oracle extract** is the best that
-# scissors can do: up to three sentences chosen by whoever knows the reference. **Predict:** where will the model stand, as loaded, before any of our steps?
+# Reporters put the news first. So you can cut out a summary without any model: the first sentence, or the first three (**lead-3**). The **oracle extract** is the best that
+# scissors can do. Somebody who knows the reference chooses up to three sentences. We load the model anew, without our training. **Predict:** by ROUGE-1, is it better or worse than each of these three?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 600
@@ -363,17 +362,17 @@ model = load()
 texts = [write(model, each) for each in unseen[comm.rank :: comm.size]]
 
 # %% [markdown]
-# Two functions score. ROUGE-1 is twice the number of words that summary and reference share, divided by the words of both:
+# Two functions score the texts. ROUGE-1 is twice the number of shared words, divided by the number of words in summary and reference together:
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
 # %% [markdown]
-# Facts are compared as names and numbers. This is crude: it misses a name put in the wrong *place* of a sentence.
+# The other function compares names and numbers. It is crude: it does not notice a name in the wrong *place* of a sentence.
 
 # %% tags=["source: course_lib.training.facts:fact_scores"]
 
 # %% [markdown]
-# Besides model and scissors, we score the references with another article's person in them.
+# We score the model and the scissors. We also score each reference with another article's person in it:
 
 # %%
 import json
@@ -401,8 +400,8 @@ swapped = [each["summary"].replace(each["facts"][0], other["facts"][0]) for each
 predict("Precision of references with one wrong name, in percent?", None)
 
 # %% [markdown]
-# Twelve articles are few. How sure is a difference? A **paired bootstrap** draws twelve of them with replacement, again and again, and each time takes the mean difference to lead-3. The interval holds
-# 95 % of these means. If it contains 0, the difference may be chance. (From so few articles, such intervals are a little too narrow.)
+# Twelve articles are few. How sure is a difference from lead-3? A **paired bootstrap** draws twelve of the articles with replacement, again and again. For each draw, it computes the mean difference. The interval
+# holds the middle 95 % of these means. If 0 is in the interval, the difference may be chance. (With so few articles, such intervals are a little too narrow.)
 
 # %% tags=["nbval-ignore-output"]
 import numpy as np
@@ -440,13 +439,14 @@ outcome(
 )
 
 # %% [markdown]
-# Of the extracts, only lead-3 has 0 in its interval: it is compared with itself. A tiny model, which knows only its own news, is last. The wrong names win by ROUGE, and are all false: a person is two of a summary's three to seven names and numbers, so precision falls.
+# By ROUGE-1, the first sentence and the oracle extract are better than lead-3: their intervals do not contain 0. The tiny model is last, because it knows only its own news. The references with a wrong name are first by ROUGE-1, although all of them are false.
+# Their precision shows it. A summary has three to seven names and numbers, and the wrong person is two of them.
 #
-# Look at the words, too. The first sentence is closer in length to the references than lead-3, and its ROUGE is higher. ROUGE
-# depends on length; compare systems at equal length.
+# Look at the column of words, too. The references have about 21 words, lead-3 has 45, and the first sentence has 15. The shorter extract has the higher ROUGE-1. ROUGE
+# depends on length, so compare systems at equal length.
 #
-# On real news lead-3 is hard to beat, too. For this course, a small Transformer was trained with ZeRO on two ranks to *choose* sentences of CNN/DailyMail (it is
-# **extractive**; a model that writes its own sentences is **abstractive**). It was tested once on 500 articles, with three seeds:
+# On real news, lead-3 is hard to beat. For this course, a small Transformer was trained with ZeRO on two ranks. It *chooses* sentences of an article from CNN/DailyMail, so it is
+# **extractive**. A model that writes its own sentences is **abstractive**. The small Transformer was tested once on 500 articles, with three seeds:
 
 # %%
 from course.lessons.shared.reference import reference
@@ -457,10 +457,11 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# Training gained 0.7 points, and the interval barely excludes 0. The greedy oracle knows the reference and adds the sentence that helps most, one by one; no honest system need reach it. (This ROUGE compares words without their endings; its numbers are not those of the table above, nor of papers with other articles.)
+# The trained model is 0.7 points above lead-3, and the interval barely excludes 0. The greedy oracle knows the reference. It adds sentences one by one, each time the one that helps most. No honest system can be expected to reach it.
+# (This ROUGE compares words without their endings. Do not compare it with the table above, nor with papers on other articles.)
 #
-# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks, four articles per step, of which it read the first 320 tokens. It writes the most probable token, but none of its own three-token sequences twice.
-# It summarized 200 test articles, once before training (**zero-shot**) and once after. **Vote:** of each summary, keep at most the first 35 words. Then the fine-tuned SmolLM2 is (a) better than lead-3, (b) worse, (c) 200 articles cannot tell.
+# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. A step had four articles, and the model read the first 320 tokens of each. It writes the most probable next token, but no sequence of three tokens that it has already written.
+# It summarized 200 test articles before training (**zero-shot**) and again after training. Keep only the first 35 words of each summary. **Vote:** is the fine-tuned SmolLM2 then (a) better than lead-3, (b) worse, (c) too close to tell from 200 articles?
 
 # %%
 from course.lessons.shared.reference import log_of
@@ -481,11 +482,11 @@ for system, words in run["words"].items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): from −3.3 to +0.2, the interval contains 0. At its own length the fine-tuned model is below lead-3. Compared with its own earlier summaries, the interval is −1.6 to +1.3, although the loss fell by a seventh.
-# A larger share of its names and numbers is in the article, also when both are cut to 35 words (94 % instead of 91 %). 80 steps are few; more may help, but we have not measured it.
+# (c): the interval from −3.3 to +0.2 contains 0. At full length, the fine-tuned model is below lead-3. Is it better than before training? That interval is −1.6 to +1.3, so ROUGE-1 cannot tell, although the loss fell by a seventh.
+# But precision rose: from 91 % to 94 % when all summaries are cut to 35 words. 80 steps are few. More may help, but we have not measured it.
 #
-# A rule for writing seemed to matter more. transformers' own switch, `no_repeat_ngram_size=3`, counts the article, too. The model then cannot copy three tokens in a row, and *Gurupi River* became
-# *Guropi River*. On 16 validation articles that cost 3 to 4 points of ROUGE. We count only what the model itself has written.
+# A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens. It counts the article's sequences, too. So the model cannot copy three tokens in a row, and *Gurupi River* became
+# *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. Our rule counts only what the model itself has written.
 #
 # </details>
 
