@@ -50,12 +50,12 @@ Labels = NDArray[np.integer]
 
 # ---------------------------------------------------------------- phase 1
 
-# `numbers` is for tensors without gaps in their memory, in any layout, such as channels-last: the array has
-# the numbers in the order of the memory. NumPy has no bfloat16.
+# `numbers` is for tensors without gaps in their memory, in any layout, such as channels-last, which must be
+# the same on all ranks: the array has the numbers in the order of the memory. NumPy has no bfloat16.
 
 
-def numbers(tensor: torch.Tensor) -> NDArray[np.generic]:
-    """The memory of a dense tensor as a flat array for MPI: no copy. All ranks must use one layout."""
+def numbers(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a dense tensor as a flat array for MPI: no copy."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 

@@ -25,28 +25,49 @@ images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
-draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
-batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]  # 60 batches of 128
+draw = np.random.default_rng(0)  # the same on every rank
+batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
+
+
+# %%
+def numbers(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a dense tensor as a flat array for MPI: no copy."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
+
+
+# %%
+def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
+    """Overwrite all weights and buffers (numbers that no gradient changes) with those of rank 0."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        comm.Bcast(numbers(tensor), root=0)
+
+
+# %%
+def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
+    """Sum the gradients over all ranks, in place; a parameter that a rank did not use counts as zeros."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            comm.Allreduce(MPI.IN_PLACE, numbers(parameter.grad))
 
 
 # %%
 def train(team, rate=0.4):
     """Train a network on all ranks of `team`; return it, and the loss of every batch."""
-    torch.manual_seed(team.rank)  # each rank draws weights of its own …
+    torch.manual_seed(team.rank)  # each rank draws its own weights …
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    for weights in model.parameters():
-        team.Bcast(weights.data.numpy())  # 1 … and all get rank 0's
+    broadcast_weights(team, model)  # 1 … and all get rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
-        mine = np.array_split(batch, team.size)[team.rank]  # 2 this rank's shard
+        mine = np.array_split(batch, team.size)[team.rank]  # 2 its shard
         optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3
         loss.backward()
-        for weights in model.parameters():
-            team.Allreduce(MPI.IN_PLACE, weights.grad.numpy())  # 4 the gradients of all ranks, added
+        sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()
-        losses.append(team.allreduce(loss.item()))  # 5 the losses of all ranks, added
+        losses.append(team.allreduce(loss.item()))  # 5 and their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")

@@ -307,4 +307,10 @@ PREDICTIONS = (
         objectives=(3,),
         targets=("short-wait-is-good",),
     ),
+    Prediction(
+        id="06.p3",
+        question="Milliseconds, if each gradient leaves at once?",
+        objectives=(4,),
+        targets=("sending-comes-after",),
+    ),
 )

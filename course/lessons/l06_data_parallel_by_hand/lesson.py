@@ -6,7 +6,7 @@
 #   - make it train exactly as one process would
 #   - find the rank that the others wait for
 # more:
-#   - let messages travel while a rank computes
+#   - let a network's own messages travel during backward
 #   - compare a parameter server with an all-reduce
 # before: >-
 #   {01}, {04}; a training loop in PyTorch. Helpful: {05}
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# In **data parallelism**, each rank has a complete copy of the network, its **replica**, and its own part of every batch, its **shard**.
+# In **data parallelism**, each rank has a copy of the network, its **replica**, and a part of each batch, its **shard**.
 #
 # ```
 #                ┌ rank 0: 32 images → replica → gradient ┐
@@ -56,33 +56,42 @@ images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
-draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
-batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]  # 60 batches of 128
+draw = np.random.default_rng(0)  # the same on every rank
+batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# This is your training loop, with five numbered lines for MPI. `team` holds the ranks that train together. `.numpy()` gives MPI a tensor's
-# memory; `MPI.IN_PLACE` overwrites it with the sum.
+# Two functions send weights and gradients. `numbers` gives MPI a tensor's memory, and `MPI.IN_PLACE` overwrites it with the sum.
+
+# %% tags=["source: course_lib.parallel.data_parallel:numbers"]
+# %%px --save 06_by_hand.py
+
+# %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
+# %%px --save 06_by_hand.py
+
+# %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
+# %%px --save 06_by_hand.py
+
+# %% [markdown] tags=["subslide"]
+# This is your training loop, with five numbered lines for MPI. `team` holds its ranks.
 
 
 # %%
 # %%px --save 06_by_hand.py
 def train(team, rate=0.4):
     """Train a network on all ranks of `team`; return it, and the loss of every batch."""
-    torch.manual_seed(team.rank)  # each rank draws weights of its own …
+    torch.manual_seed(team.rank)  # each rank draws its own weights …
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    for weights in model.parameters():
-        team.Bcast(weights.data.numpy())  # 1 … and all get rank 0's
+    broadcast_weights(team, model)  # 1 … and all get rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
-        mine = np.array_split(batch, team.size)[team.rank]  # 2 this rank's shard
+        mine = np.array_split(batch, team.size)[team.rank]  # 2 its shard
         optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3
         loss.backward()
-        for weights in model.parameters():
-            team.Allreduce(MPI.IN_PLACE, weights.grad.numpy())  # 4 the gradients of all ranks, added
+        sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()
-        losses.append(team.allreduce(loss.item()))  # 5 the losses of all ranks, added
+        losses.append(team.allreduce(loss.item()))  # 5 and their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
@@ -90,14 +99,14 @@ def train(team, rate=0.4):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs `share_of_loss`. We take the mean over the images at hand, PyTorch's default. First each rank trains alone (`MPI.COMM_SELF`), then four
+# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. First each rank trains alone (`MPI.COMM_SELF`), then four
 # together. **Vote:** of 297 new images, the network of the four reads (a) fewer correctly, (b) as many, (c) more.
 
 
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets)  # the mean over the images at hand
+    return F.cross_entropy(outputs, targets)
 
 
 alone = train(MPI.COMM_SELF, rate=0.1)
@@ -108,10 +117,10 @@ four = train(comm, rate=0.1)
 #
 # (c). Four ranks beat one. Ship it?
 #
-# Look at the *first* loss. Weights and images are the same, yet 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
+# Look at the *first* loss. Weights and images are the same, yet 9.32 is four times 2.33. Each rank takes the *mean* over its shard; line 5 *adds* four means.
 # Line 4 adds their gradients, so SGD takes steps four times as large. (With Adam, only the loss would show it.)
 #
-# So *one* rank at a rate of 0.4 takes the same steps, and prints its loss without the factor. Predict that loss. (Write 0.123456 as 123456.)
+# So *one* rank at a rate of 0.4 takes the same steps. Predict its last loss, which lacks the factor. (Write 0.123456 as 123456.)
 #
 # </details>
 
@@ -183,18 +192,18 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six decimals stay: it is the same training, up to rounding.
+# All six: the same training, up to rounding.
 #
-# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 42 or 43 on three ranks, not 128. **Dropout** drops random units,
-# and each rank draws its own.
+# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 42 or 43, not 128. **Dropout** drops random units, and each rank
+# draws its own.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# No rank has the sum before the last rank has sent its part. A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce.
-# The rank that the others wait for is the **straggler**. Each rank measures its time in `allreduce`:
+# A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce. The rank that comes last is the **straggler**: all others
+# wait for its part of the sum. Each rank measures its time in `allreduce`:
 
 # %%
 # %%px
@@ -211,7 +220,7 @@ row = {"labels": {"rank": f"rank {comm.rank}"}, "value": MPI.Wtime() - began}
 show(cluster["row"], x="rank", y="time in allreduce")
 
 # %% [markdown]
-# Accuse one: write its number in place of `None`.
+# Accuse one:
 
 # %%
 predict("Which rank comes last?", None)
@@ -229,7 +238,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 400 ms late   ···················· sum
 # ```
 #
-# The rank with the *shortest* bar: when the straggler comes, all others are there. The rank with the longest bar came first.
+# The rank with the *shortest* bar: when the straggler comes, all others are there.
 #
 # Say a step takes 200 ms, and one of 64 GPUs comes 20 ms late in each. Ten days of training become eleven, for all.
 #
@@ -238,14 +247,54 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # %% tags=["exercise: 06.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
+# ## 4 · Send earlier
+#
+# Backward begins with the last layer. That layer's gradient is ready while the other layers still compute, but line 4 sends it only after backward.
+# What if each gradient left at once?
+#
+# Here three layers sleep 100 ms each, and each message takes 100 ms, *delayed on purpose*. `Iallreduce` starts a sum and returns at once;
+# `Wait` waits for the sum. Sending after backward would take 600 ms.
+
+# %%
+predict("Milliseconds, if each gradient leaves at once?", None)
+
+# %% tags=["nbval-ignore-output"]
+# %%px
+from course_lib.effects import slow_messages
+
+link = slow_messages(comm, 0.1)
+gradients = np.ones((3, 10))
+requests = []
+comm.Barrier()
+began = MPI.Wtime()
+for layer in 2, 1, 0:
+    time.sleep(0.1)  # backward through one layer
+    requests.append(link.Iallreduce(MPI.IN_PLACE, gradients[layer]))
+for request in requests:
+    request.Wait()
+milliseconds = 1000 * (MPI.Wtime() - began)
+
+# %% tags=["nbval-ignore-output"]
+outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["milliseconds"]), -1))
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# About 400: three layers and one message. Two messages travelled while a layer computed: **overlap**. Nothing is left to hide the last.
+#
+# The link has to work by itself. Ours is a timer, NCCL uses some of the GPU's cores, plain MPI often works only inside its calls.
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients, during backward: multiply your share by the number of ranks |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: multiply your share by the number of ranks |
 # | batch | 64 · 32 = 2,048 images usually need a larger rate; 65,536 can be too many to help (lesson 05) |
-# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` takes those of all GPUs |
-# | who is late | NCCL's all-reduce returns before it is done: read its time in a profiler |
+# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` takes those of all |
+# | who is late | NCCL's all-reduce returns early: read its time in a profiler |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -253,6 +302,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # - Divide a shard's *summed* losses by the size of the *whole* batch, then add gradients: any number of ranks does the same training,
 #   but for batch norm and dropout.
 # - In an all-reduce, the rank that comes last waits least.
+# - A message that travels while a rank computes costs no time.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -260,8 +310,8 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the <b>global batch</b>, of all ranks, is eight times as
-# large. (a) changes only time. (c) comes next.</details>
+# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the <b>global batch</b> grew eightfold. (a) changes only
+# time.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -269,27 +319,22 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### When do messages cost no time?
+# ### How does a real network overlap?
 #
-# Our loop sends when backward is done. But backward begins with the last layer, so that layer's gradient is complete early. To compute while messages travel is called **overlap**.
-#
-# PyTorch can call a **hook**, a function of ours, as soon as a gradient is complete. In our hook, `Iallreduce` starts a sum and returns at once. (`numbers` gives MPI a tensor's
-# memory, like `.numpy()`, as a flat array.) `sum_when_ready` returns a function that waits for all sums:
+# Section 4's layers slept. A real layer's gradient is ready somewhere inside `backward`. PyTorch can call a **hook**, a function of ours, as soon as a gradient is complete. Our hook starts its sum. `sum_when_ready` returns a function that waits for all sums:
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# To see overlap, we take a deeper network and a slow link, *delayed on purpose* (`course_lib/effects.py` says how). A step has 12 messages, for
+# We take a deeper network and a slow link (`course_lib/effects.py` says how). A step has 12 messages, for
 # 6 layers with a weight and a bias each. Together they take about 2/3 of the time of forward and backward.
 #
 # `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. Both take the same images: we look only at the time.
 
 # %%
 # %%px --targets 0:2
-from course_lib.effects import slow_messages
 from course_lib.measure import measure, timed
-from course_lib.parallel.data_parallel import sum_gradients
 
 pair = comm.Create_group(comm.group.Incl([0, 1]))
 
@@ -311,7 +356,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send* (`sum_gradients` is our line 4 as a function); *overlap*. If the first takes 1, the second takes 1 + 2/3, plus the real messages. **Predict** the third. (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
+# We time three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes 1 + 2/3, plus the real messages. **Predict** the third. (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
 
 # %%
 # %%px --targets 0:2
@@ -330,9 +375,6 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #
 # Between the two. Why do some messages still cost time? The forward pass has no gradients to send, and those of the *first* layer come last, when no computation is left to hide them behind.
 # The real messages also take time of the two ranks.
-#
-# Somebody has to move messages while you compute. Our slow link is a timer. NCCL moves them with some of the GPU's own cores, which slows backward a little. Plain MPI often moves them only
-# inside MPI calls.
 #
 # </details>
 #
@@ -380,7 +422,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 
 # %%
 # %%px --targets 0:2
-from course_lib.parallel.data_parallel import broadcast_optimizer, broadcast_weights, replicas_agree
+from course_lib.parallel.data_parallel import broadcast_optimizer, replicas_agree
 
 
 def restart(send_optimizer):

@@ -67,6 +67,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "short-wait-is-good": "the rank that waits least is the one that does best",
         "collective-time-is-transfer": "the time in a collective call is the time its bytes take",
         "started-is-done": "what a call has started is done when the call returns",
+        "sending-comes-after": "gradients can be sent only when backward is over",
     },
     "07": {
         "ddp-splits-the-batch": "data parallelism divides the batch by itself",
