@@ -67,9 +67,9 @@ _ADD_OURS, _ADD_OPPOSITE = "    ours += for_ours\n", "    opposite += for_opposi
 SUM_REPLICAS = Exercise(
     id="17.1",
     title="Spot the bug: a swap between partners",
-    task="Rank r has the gradients of two stages: `ours` of stage r, from one replica, and `opposite` of "
-    "stage p − 1 − r, from the other. Its partner, rank p − 1 − r, has the same two stages. Add up what "
-    "belongs together.",
+    task="On rank r of p, `ours` are one replica's gradients of stage r, and `opposite` are the other "
+    "replica's gradients of stage p − 1 − r. Its partner, rank p − 1 − r, has the same two stages. For "
+    "each stage, add both replicas' gradients.",
     objectives=(1,),
     targets=("ours-is-your-ours",),
     stub='''\
@@ -124,25 +124,25 @@ def sum_replicas(comm, ours, opposite):
 
 HOW_WELL = Question(
     id="17.q1",
-    question="Hybrid is MASTER with data parallelism. It took 27 minutes on 128 GPUs. How well does it scale "
-    "from 4 GPUs to 128? (1 would be 32 times the speed.)",
+    question="On 4 GPUs, Basic took 7.25 hours and MASTER 4.21. Hybrid is MASTER with data parallelism, and "
+    "took 27 minutes on 128 GPUs. How well does it scale from 4 to 128? (1 would be 32 times the speed.)",
     options=(
         Option(
             "0.50: it is 16.1 times as fast as Basic",
-            reply="7.25 hours were Basic's, which is another method: 1.72 of the 16.1 come from MASTER, "
-            "without one more GPU.",
+            reply="That compares two methods: Basic takes 7.25 hours on 4 GPUs. A factor of 1.72 in the 16.1 "
+            "comes from MASTER, without one more GPU.",
             belief="any-baseline-will-do",
         ),
         Option(
             "0.29: it is 9.4 times as fast as MASTER",
-            reply="The same method on both sides, so only the number of GPUs differs. The famous 16.1 is a "
-            "product: 1.72 from MASTER, 9.4 from GPUs.",
+            reply="Both sides are MASTER, so only the data parallelism on more GPUs differs, as far as is "
+            "published. The reported 16.1 is a product: 1.72 from MASTER times 9.4 from GPUs.",
             right=True,
         ),
         Option(
             "0.95: it is 30 times as fast as MASTER, less one all-reduce",
-            reply="Then 4.21 hours would have become 8 minutes. If the batch of an update stays the same, "
-            "each GPU has less to do between two all-reduces.",
+            reply="That would mean 4.21 hours became 8 minutes. They became 27. If the batch per update "
+            "stays the same, each GPU has less to do between two all-reduces.",
             belief="data-ranks-scale-ideally",
         ),
     ),

@@ -8,11 +8,11 @@
 # before: >-
 #   {08}. Helpful: {10}
 # minutes: {core: 20}
-# also: An elective with a core only. No other lesson needs it.
+# also: "An elective: no other lesson needs it."
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
-#     answer: One. The others wait for its activations, then for gradients.
+#     answer: One. The others wait for activations, then for gradients.
 #   - ask: Why does a stage keep activations after it has sent its output?
 #     answer: Backward needs them for the gradients of the stage's own weights.
 #   - ask: "`comm.Split(color, key)`: which of the ranks with one color becomes rank 0?"
@@ -22,8 +22,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Some images are so large that one fills a rank's memory. That excludes micro-batches; one stage of four works at a time: **layer parallelism**, or
-# *Basic*. Here, a batch of small images stands for one large image.
+# Some images are so large that one fills a rank's memory. One image cannot be cut into micro-batches, so only one of four stages works at a time. This is
+# **layer parallelism**, in our plots *Basic*. Here, four small images stand for a large one.
 
 
 # %%
@@ -58,7 +58,7 @@ def cut(team, rank):
 
 
 # %% [markdown] tags=["subslide"]
-# `run_stage` is lesson 08's; `SavedBytes` counts saved activations. `replicas=1` uses only `team` and `stage`; section 2 explains `mirror`.
+# `run_stage` is lesson 08's. `SavedBytes` counts saved activations. With `replicas=1`, only `team` and `stage` are used; section 2 explains `mirror`.
 
 
 # %%
@@ -88,14 +88,15 @@ _ = train("Basic", comm, batches, replicas=1)
 show(sum(cluster["rows"], []), x="rank", y="most activations held")
 
 # %% [markdown]
-# Rank 0 holds over nine times any other: its piece sees the most pixels. Memory lies idle, not only time.
+# Rank 0 holds over nine times as much as any other rank, as its piece sees the most pixels. The others' memory is idle, too.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
 #
-# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction: its *first* stage is on rank 3 (`mirror`). They take alternate batches.
+# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction: its *first* stage is on rank 3 (`mirror`). Even batches
+# go to one replica, odd ones to the other.
 #
-# With two batches before an update, this is *MAST*; with more, *MASTER*. *Hybrid* adds data parallelism: two groups of two ranks, four batches each.
+# *MAST* takes two batches before an update. *MASTER* takes more, here eight. *Hybrid* adds data parallelism: two groups of two ranks take four batches each.
 
 # %%
 predict("MASTER: how many MiB of activations does rank 0 hold?", None)
@@ -114,17 +115,17 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# On rank 0, not one byte more than Basic: there, a replica goes forward only after the other's backward. Rank 3 now holds as much. (Hybrid's stages are two
+# Not one byte more than Basic. On rank 0, a replica's forward begins only after the other's backward has freed the memory. Rank 3 now holds 4.75 MiB, too. (A stage of Hybrid is two
 # pieces: 4.75 + 0.5.)
 #
-# GPipe would hold eight batches, 1F1B four (lesson 08). GEMS's price: weights, gradients and optimizer state twice.
+# The price: weights, gradients and optimizer state exist twice.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each of MASTER's replicas saw half of the batches. Before the update, their gradients must be added.
+# Each of MASTER's replicas saw half of the batches. Before the update, the replicas' gradients must be added.
 
 # %% tags=["exercise: 17.1", "subslide"]
 
@@ -132,7 +133,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # Seven minutes up to here, six for the exercise. Let pairs play ranks 0 and 3.
 
 # %% [markdown] tags=["subslide"]
-# Your function (until it is right, the course's) on MASTER's `stage` and `opposite`, beside one process with all batches:
+# Now your function adds MASTER's gradients. Does one process with all batches get the same sums?
 
 # %%
 continue_with("17.1")
@@ -158,7 +159,7 @@ for name, exchange in (("not added", lambda *_: None), ("added", sum_replicas)):
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks may share cores: times would mislead. We **replay** the schedule on paper: messages free, backwards twice as long as forwards.
+# Our ranks may share cores, so we **replay** the schedule on paper: messages are free, and a backward takes two forwards' time.
 
 # %%
 forward, backward = [1, 1, 1, 1], [2, 2, 2, 2]  # slots per stage
@@ -179,7 +180,7 @@ def replay(count, both):
 
 
 # %% [markdown]
-# **Vote:** with four batches, MASTER is (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast, since no work was saved.
+# **Vote:** with four batches, MASTER is (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast, since it saves no work.
 
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_replays
@@ -189,12 +190,12 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 39 slots instead of 48. Odd batches start at rank 3. The next batch's forward, except its last stage, hides behind a backward; backwards never overlap.
+# (b): 39 slots instead of 48. While a batch goes backward, three of the next one's four forwards run on free ranks. Backwards never overlap.
 #
 # </details>
 #
-# **And in the field?** GEMS's authors report for images of 1024²: Basic 7.25 hours, MAST 6.28, MASTER 4.21, on 4 GPUs; Hybrid 27 minutes (abstract: 28), on 128. **Vote:** scaled to Basic's hours, our
-# replay comes near (a) MAST and MASTER, (b) MAST alone, (c) neither.
+# **And in the field?** GEMS's authors report, for images of 1024² on 4 GPUs, 7.25 hours for Basic, 6.28 for MAST and 4.21 for MASTER. We scale our replay to
+# Basic's hours. **Vote:** it comes near (a) MAST and MASTER, (b) MAST alone, (c) neither.
 
 
 # %%
@@ -208,8 +209,8 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 6.34 beside 6.28, but 5.44 beside 4.21. Change `forward` and `backward`: what closes that gap? A first stage of 20 (backward 40) gives 4.94; a first
-# stage of 3 and backwards as short as forwards, 4.23, but MAST is off. A model bent until it fits explains nothing.
+# (b): 6.34 beside 6.28, but 5.44 beside 4.21. Change `forward` and `backward` until MASTER fits. `[3, 1, 1, 1]` for both gives it 4.23 hours, but then MAST has 5.74.
+# A model bent until it fits explains nothing.
 #
 # </details>
 
@@ -218,15 +219,15 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# Ways to cut can be combined ([their tree](../docs/ways-to-split.md)). Each of 18 such ways trains three steps, then again with a planted mistake: how far are the weights from
-# one process's? Here is one mistake:
+# Ways to cut can be combined ([their tree](../docs/ways-to-split.md)). A program trains 18 strategies, each without and with a mistake, and compares
+# the weights with one process's. First one strategy:
 
 # %%
 # !mpiexec -n 4 python -m course.lessons.l17_five_dimensions.strategies GEMS-MASTER
 
 # %% [markdown]
-# Now all. The last line is **Hy-Fi**, on eight ranks: tiles, stages, micro-batches, two directions, data. **Vote:** how many of the 18 mistakes stop with an
-# error? (a) most, (b) about half, (c) none.
+# Now all 18. The last is **Hy-Fi** on eight ranks: tiles, stages, micro-batches, two directions and data parallelism. **Vote:** how many of the mistakes stop with an
+# error? (a) Most. (b) About half. (c) None.
 
 # %%
 # !mpiexec -n 4 python -m course.lessons.l17_five_dimensions.strategies
@@ -235,7 +236,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Only the comparison finds them. "Equal" means something because the test can fail.
+# (c). Only the comparison finds them. "Equal" means something because the mistakes fail.
 #
 # </details>
 
@@ -244,24 +245,24 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | memory | tiles or GEMS where one image fills it; 1F1B where the model does |
-# | links | tiles inside a machine, data across machines |
-# | first run | eight ranks, float64, three steps, beside one process |
+# | memory | if one image fills a GPU: tiles or GEMS; if the model does: 1F1B |
+# | links | tiles inside a machine, data parallelism across machines |
+
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count memory on every rank: one can be full, others nearly empty.
-# - GEMS's fullest rank holds Basic's activations and twice the model states; forwards hide behind backwards.
-# - Compare speed with the same method on fewer GPUs, weights with one process; a mistake must fail.
+# - GEMS's fullest rank holds no more activations than Basic's, but model states exist twice.
+# - Compare speed with the same method on fewer GPUs, and weights with one process. A mistake must fail.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# One of your images needs 60 GB of activations, a GPU has 40. You get eight GPUs: (a) GEMS with eight stages, (b) eight tiles, (c) two tiles × four stages?
+# An image needs 60 GB of activations, a GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
 #
-# <details><summary>What to listen for</summary>What does the fullest GPU hold? In (a), the first stage may need most of the 60 GB. (b) needs about an eighth; all work at once. (c) pays when
-# tiles get too thin, but idles without micro-batches.</details>
+# <details><summary>What to listen for</summary>In (a), the first stage may need most of the 60 GB. In (b), each GPU needs about an eighth, and all work at once. (c) pays when
+# eight tiles are too thin, but idles without micro-batches.</details>
 
 # %% [markdown]
 # ## References
