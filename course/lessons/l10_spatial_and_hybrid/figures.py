@@ -17,13 +17,15 @@ def draw(pictures: Mapping[str, Sequence[NDArray[np.floating]]]) -> Picture:
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=1)
         axes.set_title(name, fontsize=FONT_SIZE)
         axes.axis("off")
-        words.append(f"{name}{dark_rows(pixels)}")
+        words.append(f"{name}{seams(pixels)}")
     return Picture(figure, f"{len(pictures)} grey pictures side by side: {'; '.join(words)}.")
 
 
-def dark_rows(pixels: NDArray[np.floating]) -> str:
-    """In words, which rows inside the picture are much darker than those around them."""
+def seams(pixels: NDArray[np.floating]) -> str:
+    """In words, where four or more rows in a row are much darker than those around them."""
     means = pixels.mean(axis=1)
     around = np.array([np.median(means[max(0, row - 5) : row + 6]) for row in range(len(means))])
-    found = [row for row in range(4, len(means) - 4) if means[row] < 0.9 * around[row]]
-    return f", with dark rows {', '.join(map(str, found))}" if found else ", without dark rows"
+    dark = np.flatnonzero(means[4:-4] < 0.9 * around[4:-4]) + 4
+    runs = np.split(dark, np.flatnonzero(np.diff(dark) > 1) + 1)
+    found = [f"{run[0]} to {run[-1]}" for run in runs if len(run) >= 4]
+    return f", dark across rows {', '.join(found)}" if found else ", without dark seams"

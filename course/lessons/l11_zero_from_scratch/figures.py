@@ -23,11 +23,12 @@ def draw_kept(ranks: int, activations: float = 0.0, stages: Sequence[int] = STAG
     figure, panels = new_panels("", rows=len(stages), width=8.0, height=1.5 * len(stages) + 0.3)
     words = []
     for stage, axes in zip(stages, panels, strict=True):
-        left, kept = 0.0, 0.0
+        left, kept, shards = 0.0, 0.0, []
         for kind, width in widths.items():
             cut = stage >= getattr(SHARDED_FROM, kind, len(STAGES))
             for rank in range(ranks):
                 part = width / ranks if cut else width
+            shards += [WORDS.get(kind, kind)] if cut else []
                 draw_box(axes, kind, (left, width), (left + rank * part if cut else left, part), rank)
             if stage == stages[0]:
                 axes.text(left + width / 2, -0.1, WORDS.get(kind, kind), ha="center", fontsize=FONT_SIZE)
@@ -40,10 +41,10 @@ def draw_kept(ranks: int, activations: float = 0.0, stages: Sequence[int] = STAG
             va="center",
             fontsize=FONT_SIZE,
         )
-        words.append(f"stage {stage}: {kept:.2f}")
+        words.append(f"stage {stage}: {kept:.2f}, sharded: {', '.join(shards) or 'nothing'}")
     if any(stages):
         panels[-1].set_xlabel("white: kept by another rank", fontsize=FONT_SIZE)
-    return Picture(figure, f"What {ranks} ranks keep, in numbers per parameter and rank, {', '.join(words)}.")
+    return Picture(figure, f"What {ranks} ranks keep, in numbers per parameter and rank. {'; '.join(words).capitalize()}.")
 
 
 def draw_box(axes: Axes, kind: str, whole: tuple[float, float], kept: tuple[float, float], rank: int) -> None:

@@ -54,7 +54,7 @@ _WEIGHTS = '''\
 def weights(comm, counts):
     """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
-    Factor times mean loss, added up over all ranks, is the mean loss over all tokens.
+    Factor times mean loss, added up over all micro-batches of all ranks, is the mean loss over all tokens.
     """
     everyone = comm.allreduce(sum(counts))
     return [count / everyone for count in counts]

@@ -178,7 +178,7 @@ settings["zero_optimization"] = {"stage": 2}
 
 def train(model, encode=encode):
     """Train four steps, each on the next `batch` articles; return the loss of each step."""
-    assert len(news) >= 4 * batch, "four steps need 4 * batch articles; else ranks hang or never update"
+    assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
     for step in range(4):
@@ -389,7 +389,7 @@ def cut(article, count):
 
 
 def oracle(article):
-    """Up to three sentences that share most words with the reference, tried all."""
+    """Up to three sentences that share most words with the reference, all choices tried."""
     parts = re.split(r"(?<=[.!?]) ", article["text"])
     choices = (" ".join(chosen) for n in (1, 2, 3) for chosen in combinations(parts, n))
     return max(choices, key=lambda text: rouge_1(text, article["summary"]))

@@ -172,7 +172,7 @@ def _panels(
     ]
     figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     rows = "; ".join(f"{name}, {row}" for name, found in drawn.items() for row in in_words(found))
-    kind = f"Grid of forwards and backwards, one row per rank, {len(drawn)} panels"
+    kind = "Grid of forwards and backwards, one row per rank" + f", {len(drawn)} panels" * (len(drawn) > 1)
     return Picture(figure, f"{kind}. {conclusion}. {rows}.")
 
 
