@@ -26,9 +26,9 @@ def draw_kept(ranks: int, activations: float = 0.0, stages: Sequence[int] = STAG
         left, kept, shards = 0.0, 0.0, []
         for kind, width in widths.items():
             cut = stage >= getattr(SHARDED_FROM, kind, len(STAGES))
+            shards += [WORDS.get(kind, kind)] if cut else []
             for rank in range(ranks):
                 part = width / ranks if cut else width
-            shards += [WORDS.get(kind, kind)] if cut else []
                 draw_box(axes, kind, (left, width), (left + rank * part if cut else left, part), rank)
             if stage == stages[0]:
                 axes.text(left + width / 2, -0.1, WORDS.get(kind, kind), ha="center", fontsize=FONT_SIZE)
@@ -44,7 +44,8 @@ def draw_kept(ranks: int, activations: float = 0.0, stages: Sequence[int] = STAG
         words.append(f"stage {stage}: {kept:.2f}, sharded: {', '.join(shards) or 'nothing'}")
     if any(stages):
         panels[-1].set_xlabel("white: kept by another rank", fontsize=FONT_SIZE)
-    return Picture(figure, f"What {ranks} ranks keep, in numbers per parameter and rank. {'; '.join(words).capitalize()}.")
+    said = "; ".join(words).capitalize()
+    return Picture(figure, f"What {ranks} ranks keep, in numbers per parameter and rank. {said}.")
 
 
 def draw_box(axes: Axes, kind: str, whole: tuple[float, float], kept: tuple[float, float], rank: int) -> None:
