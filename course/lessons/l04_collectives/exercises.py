@@ -109,9 +109,9 @@ CENTRED = Exercise(
     objectives=(5,),
     targets=("only-root-calls", "reduce-fills-every-rank"),
     title="Spot the bugs",
-    task="Every rank should return its own numbers minus the mean over all ranks, scaled as rank 0 says. The "
-    "program runs on four ranks without an error while arrays are small, and its result is right on rank 0. "
-    "Find what is wrong.",
+    task="Every rank should subtract the mean over all ranks from its own numbers, and multiply the result "
+    "by rank 0's `scale`. The program runs on four ranks without an error while arrays are small. Its result "
+    "is right on rank 0. Find what is wrong.",
     stub='''\
 def centred(comm, mine, scale):
     """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""
@@ -202,7 +202,8 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="Count for n = 4 in the film. Then write it for n = 2, 4, 8 …, in arrays: half of one is 0.5.",
+    task="Count in the film what one rank sends. Then write formulas for n = 2, 4, 8 … ranks. (Half an array "
+    "is 0.5.)",
     objectives=(2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
@@ -250,25 +251,25 @@ def counts(n):
 
 LOG_THE_LOSS = Question(
     id="04.q4",
-    question="In every step, four ranks call `comm.Allreduce` for the gradients. For the log, you add one "
-    "more, of the losses, every hundred steps, under `if comm.rank == 0:`. What is this call likely to do?",
+    question="Four ranks call `comm.Allreduce` on their gradients in every step. To log the loss, you add an "
+    "all-reduce of the losses under `if comm.rank == 0:`. What is this call likely to do?",
     options=(
         Option(
             "fetches the other ranks' losses, and adds them",
-            reply="Then MPI would have to read the losses of ranks 1 to 3 without being asked. They take "
-            "part in a collective only when they call it.",
+            reply="That would mean that MPI reads the losses of ranks 1 to 3 on its own. But a rank takes "
+            "part in a collective only when it calls it.",
             belief="only-root-calls",
         ),
         Option(
             "pairs with the next all-reduce of the others",
-            reply="The first call of one rank goes with the first of the others, whatever it was meant for. "
-            "Losses meet gradients: a hang, an error, or wrong numbers.",
+            reply="MPI pairs the ranks' calls by their order, whatever each call is meant for. Rank 0's "
+            "losses meet the others' gradients: a hang, an error, or wrong numbers.",
             right=True,
         ),
         Option(
             "returns the loss of rank 0, as if it were alone",
-            reply="That would mean a sum over those who have come. An all-reduce is over all ranks of the "
-            "communicator: it waits for them.",
+            reply="That would mean a sum over the ranks that called. But an all-reduce sums over all ranks "
+            "of the communicator, and waits for them.",
             belief="sum-of-those-who-call",
         ),
     ),
@@ -277,24 +278,25 @@ LOG_THE_LOSS = Question(
 
 AFTER_REDUCE = Question(
     id="04.q5",
-    question="On Gloo or NCCL, eight ranks call `dist.reduce(loss, dst=0)`. What may a script that runs on "
-    "both expect in `loss` on ranks 1 to 7?",
+    question="A script should run on Gloo and on NCCL. Its eight ranks call `dist.reduce(loss, dst=0)`. What "
+    "may the script expect in `loss` on ranks 1 to 7?",
     options=(
         Option(
             "the sum over all eight",
-            reply="That is what `all_reduce` leaves. `reduce` promises the sum on rank 0 only.",
+            reply="That is what `all_reduce` leaves. `reduce` leaves the sum on rank 0 only.",
             belief="reduce-fills-every-rank",
         ),
         Option(
             "nothing that it can rely on",
-            reply="PyTorch promises nothing for them: perhaps partial sums, perhaps their own. If each "
-            "rank decides by it whether to stop, some stop, and others wait for them.",
+            reply="PyTorch guarantees nothing there: `loss` may hold a partial sum, or the rank's own loss. "
+            "If each rank uses `loss` to decide whether to stop, some may stop, and the others wait for "
+            "them.",
             right=True,
         ),
         Option(
             "the loss that each had before",
-            reply="That is what you saw on two ranks. On four, Gloo used the tensors of other ranks for "
-            "partial products.",
+            reply="That is what you saw on two ranks. But on four ranks, Gloo put partial products into the "
+            "tensors of ranks 1 and 2.",
             belief="others-stay-as-they-were",
         ),
     ),

@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks have an array each, and each needs the sum of all four: an **all-reduce**. Training does it in every step. MPI's `Allreduce` is a
-# **collective**, a call that all ranks make together. We build two of our own.
+# Each of four ranks has an array, and needs the sum of all four arrays: an **all-reduce**. Training on many ranks needs one in every step. MPI's
+# `Allreduce` is a **collective**, a call that all ranks make together. We build it in two ways.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -39,20 +39,20 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop it sends chunks to the right, and adds those from the
-# left to its own. The second loop passes complete chunks on:
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop, it sends a chunk to the
+# right, and adds the chunk from the left to its own. The second loop passes complete chunks on:
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, partners 1, 2, 4 … ranks away exchange full arrays, and both add:
+# In **recursive doubling**, each rank exchanges its full array with partners 1, 2, 4 … ranks away, and adds theirs:
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# We film each rank's array. Rank 0 starts with 1, 2, 3, 4, rank 1 with tens, rank 2 with hundreds, rank 3 with thousands.
+# A film shows each rank's array. Rank 0 starts with 1, 2, 3, 4, the next ranks with tens, hundreds and thousands.
 # **Predict** for each way: how many exchanges until every rank has all four sums?
 
 
@@ -84,7 +84,7 @@ film(
 # <details><summary>Open after you have run the cell</summary>
 #
 # The ring needs six. Follow its last column: 4000 leaves rank 3 and collects 4, 40, 400. After three exchanges each rank has one complete chunk: a
-# **reduce-scatter**. Three more copy the chunks to all: an **all-gather**. Doubling needs two.
+# **reduce-scatter**. Three more exchanges copy the complete chunks to all ranks: an **all-gather**. Doubling needs two.
 #
 # </details>
 
@@ -97,9 +97,8 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# There is no network between your ranks, so we *delay messages on purpose*. Each takes 10 ms, its **latency** α: half the time of an empty message there and back, a
-# **ping-pong**. Each byte adds β; the **bandwidth** 1/β is 5 MB/s (0.04 Gbit/s). In the **alpha-beta model**, an all-reduce takes
-# α · messages + β · bytes, counted on one rank.
+# There is no network here, so we *delay messages on purpose*. Even an empty message takes 10 ms, the **latency** α. Each byte adds β
+# seconds; the **bandwidth** 1/β is 5 MB/s. In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank.
 
 # %%
 # %%px
@@ -136,13 +135,13 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). At 1 KiB messages decide: six or two, 10 ms each. At 4 MiB bytes decide: 1.5 arrays or 2, 0.84 s each. At 400,000 bytes the model says a tie, 180 ms: four extra
-# messages cost 40 ms, and half an array saves 40. (Measured times are longer where ranks share cores.)
+# (c). At 1 KiB, messages decide: the ring sends six, doubling two, at 10 ms each. At 4 MiB, bytes decide: the ring sends 1.5 arrays, doubling 2, at 0.84 s
+# each. At 400,000 bytes, the model predicts a tie, 180 ms: the ring's four extra messages cost 40 ms, and half an array less saves 40 ms.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The saved cells are a program. On eight ranks, with the same delay, **predict** both times at 1 KiB:
+# Now eight ranks run the saved cells, with the same delay. **Predict** both times at 1 KiB:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -150,14 +149,15 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The model says 14 · 10 = 140 ms, and 3 · 10 = 30 ms.
+# The model says 14 · 10 = 140 ms for the ring, and 3 · 10 = 30 ms for doubling.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048
 #
-# On our link, 10 ms of latency are worth 50,000 bytes; so are 2 µs on a cluster's link with 25 GB/s. Its ties are at the same sizes. **Vote:** where do 2,048 ranks tie? (a) 0.4 MB, like four, (b) 20 MB, (c) 200 MB
+# During one latency, our link carries 10 ms · 5 MB/s = 50,000 bytes. A cluster's link with 2 µs and 25 GB/s carries as many, so its ties are at the same sizes.
+# **Vote:** where do the ring and doubling tie on 2,048 ranks? (a) 0.4 MB, like four, (b) 20 MB, (c) 200 MB
 
 # %%
 # %%px --save 04_allreduce.py
@@ -170,15 +170,15 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Of these two, take the ring for 14 GB of gradients in one call, doubling for
-# the loss, one number: 22 µs instead of 8 ms. Near the tie, a third way pays: see "On a cluster".
+# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Of these two ways, take the ring for 14 GB of gradients in
+# one call. Take doubling for the loss, one number: it takes 22 µs, the ring 8 ms.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · On your machine
 #
-# Now without delay, on two ranks with a core each, beside MPI's own `Allreduce`. Here both our ways send one array: the ring in two messages, doubling in one.
+# Now without delay, on two ranks with a core each. MPI's own `Allreduce` races, too. Both our ways send one array: the ring in two messages, doubling in one.
 # **Vote:** which of our two is faster at 4 MiB?
 
 
@@ -195,8 +195,8 @@ if comm.rank < 2:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Doubling, says the model, by one α. Measured, the ring often keeps up or wins. The model forgets that each rank *adds*: half an array in the ring, a whole one by doubling (on four
-# ranks 0.75 and 2). Without a network, additions and cache decide. GPUs add fast: between nodes, the network decides.
+# The model says doubling, by one α. Measured, the ring often keeps up or wins. The model forgets that each rank *adds*: half an array in the ring, a full
+# array by doubling. GPUs add fast, so between nodes the network decides.
 #
 # </details>
 
@@ -205,9 +205,9 @@ if comm.rank < 2:
 #
 # | | what changes |
 # |---|---|
-# | algorithm | chosen per call: rings, trees; in MPI, also *halving and doubling* (2·log₂ n messages, the ring's bytes) |
-# | latency | 2 µs with RDMA, often 10 from GPUs, tens over TCP: ties grow with it |
-# | several GPUs per node | often: sum inside nodes, then between (More) |
+# | algorithm | The library chooses per call. MPI libraries have a third way, *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
+# | latency | 2 µs with RDMA, often 10 µs from GPUs, tens of µs over TCP |
+# | several GPUs per node | Often they sum inside each node first (More). |
 
 # %% tags=["exercise: 04.q4", "subslide"]
 
@@ -215,7 +215,7 @@ if comm.rank < 2:
 # ## Key points
 #
 # - All ranks of a communicator make the same collective calls, in the same order.
-# - Each rank of a ring sends 2(n−1)/n arrays in 2(n−1) messages; by doubling, log₂ n arrays in log₂ n messages.
+# - In a ring, each rank sends 2(n−1)/n arrays in 2(n−1) messages. By doubling, log₂ n arrays in log₂ n messages (n = 2, 4, 8 …).
 # - Few messages win for small arrays, few bytes for large ones. The tie moves with n, α and β.
 
 # %% [markdown] tags=["slide"]
@@ -223,8 +223,8 @@ if comm.rank < 2:
 #
 # A new network has twice the bandwidth, the same latency. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c): at a tie, the extra messages take as long as the saved bytes. Each byte
-# takes half the time now, so twice as many must be saved.</details>
+# <details><summary>What to listen for</summary>(c). At a tie, the extra messages take as long as the saved bytes. Each byte now
+# takes half the time, so twice as many must be saved.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -234,9 +234,9 @@ if comm.rank < 2:
 #
 # ### Several nodes
 #
-# On a cluster several ranks share a node, and a message between nodes costs far more than one inside. Does it matter which ranks are
-# neighbours? We pretend: ranks 0 and 1 are one node, ranks 2 and 3 another. All four sum 600 kB in a ring, so two of its four connections lead from node to
-# node.
+# On a cluster, several ranks share a node. A message between nodes costs far more than a message inside a node. Does it matter which ranks are
+# neighbours in a ring? We pretend that ranks 0 and 1 are on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four
+# connections lead from node to node.
 
 # %%
 predict("How many kB does the ring send between the two nodes, all ranks together?", None)
@@ -274,21 +274,26 @@ for name, kilobytes in total.items():
     print(f"{name:36} {kilobytes:5.0f} kB")
 
 # %% [markdown]
-# In the ring, two of the four ranks send all their 900 kB to the other node. If neighbours are on different nodes, all four do. By doubling, all four send 600 kB, in the second
-# exchange. A launcher that fills one node after the other places a ring well.
+# <details><summary>Open after you have run the cell</summary>
 #
-# Can we do with less? A **hierarchical all-reduce** first sums inside each node. Then one **leader** per node sums with the other leaders, and sends the result
-# to the ranks of its node.
+# In a ring of four, each rank sends 900 kB. Two ranks send theirs to the other node, which makes 1,800 kB. If neighbours are on different nodes, all four
+# ranks send theirs to the other node: 3,600 kB. By doubling, all four ranks send 600 kB to the other node, in the second exchange. So a launcher that fills one node after the other places a
+# ring well.
 #
-# Inside a node, sum and result both travel along a **tree**. In a **broadcast** (`Bcast`) every rank that has the array sends it on: after one round two ranks have it, then
-# four, then eight; ten rounds reach 1,024. A **reduce** (`Reduce`) is the same tree backwards, and leaves the sum on one rank. The course's library has
-# both, and our ring as `ring_allreduce`.
+# </details>
+#
+# Can fewer bytes cross? A **hierarchical all-reduce** first sums inside each node. Then one **leader** per node sums with the other leaders. Last, each leader
+# sends the result to the ranks of its node.
+#
+# Inside a node, arrays travel along a **tree**. A **broadcast** (`Bcast`) copies an array from one rank to all. Every rank that has the array sends it on: after one
+# round two ranks have it, then four, then eight. Ten rounds reach 1,024 ranks. A **reduce** (`Reduce`) runs the same tree backwards, and leaves the sum on
+# one rank. The course's library has both, as `tree_broadcast` and `tree_reduce`. It also has our ring, as `ring_allreduce`.
 
 # %% tags=["source: course_lib.comm.collectives:hierarchical_allreduce"]
 # %%px
 
 # %% [markdown]
-# **Predict** the kB that cross between two nodes now, both leaders together.
+# **Predict:** how many kB do both leaders together send between the two nodes?
 
 # %%
 # %%px
@@ -304,10 +309,13 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1,200: a ring of two leaders, 600 kB each. That is a third less than the well-placed ring. With 64 nodes of 8 ranks the bytes between nodes hardly differ (126 arrays
-# against 128), but the steps do. A ring of 512 ranks takes 1,022 steps, one after the other; about 128 of a chunk's steps cross to another node. If sends wait for their
-# receiver (rendezvous, lesson 01), all 1,022 take as long as those. The leaders take 126, but each sends two arrays through one network card. Libraries therefore let every
-# rank of a node send its part of the array, so that all cards work.
+# They send 1,200 kB: two leaders form a ring, and each of them sends 600 kB. That is a third less than the well-placed ring sends.
+#
+# On 64 nodes of 8 ranks, the bytes between nodes hardly differ: the leaders send 126 arrays, a ring of all ranks sends 128. But the number of steps differs.
+# A ring of 512 ranks takes 1,022 steps, one after the other. If sends wait for their receiver (rendezvous, lesson 01), each step takes as long as a message between
+# nodes. The ring of 64 leaders takes only 126 steps.
+#
+# Leaders have a drawback: each sends two arrays through one network card. So libraries let every rank of a node send a part of the array, and all network cards work.
 #
 # </details>
 
@@ -316,7 +324,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# A training script never calls a ring. It calls a framework, the framework calls a **communication runtime**, and the runtime uses the network that it finds:
+# A training script never calls a ring. It calls a framework. The framework calls a **communication runtime**, and the runtime uses the network:
 #
 # ```
 # application      your training script
@@ -326,15 +334,15 @@ if comm.rank == 0:
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, though MPI can start its ranks. A **CUDA-aware MPI** takes arrays in a GPU's memory; any
-# other needs a copy in main memory. NCCL's all-reduce has one argument more than MPI's, a **stream**: a queue of work for the GPU. The call returns when
-# the sum is *queued*, not when it is done.
+# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. A **CUDA-aware MPI** takes arrays in a GPU's memory. Any
+# other MPI needs a copy in main memory. NCCL's all-reduce has one argument more than MPI's: a **stream**, which is a queue of work for the GPU. The call returns
+# when the sum is *queued*, not when the sum is done.
 #
-# PyTorch calls the runtime of a group of ranks its **backend**. Gloo knows nothing of our MPI ranks, so they have to find each other. Rank 0
-# opens a **store**: a table in which every rank writes its address, and reads those of the others. That is Gloo's **rendezvous** (not the one of
+# In PyTorch, the runtime of a group of ranks is called the group's **backend**. Gloo knows nothing of our MPI ranks, so the ranks have to find each other again. Rank 0
+# opens a **store**, which is a table. Every rank writes its own address into the table, and reads the addresses of the others. This is Gloo's **rendezvous** (not the one of
 # lesson 01).
 #
-# Here MPI broadcasts the store's port to the ranks, and is not needed after that.
+# In the next cell, MPI broadcasts the store's port to all ranks. After that, Gloo does not need MPI.
 
 # %%
 # %%px
@@ -362,11 +370,11 @@ def meet(ranks):
 meet(comm)
 
 # %% [markdown]
-# You meet the store under other names, too: `tcp://host:port`, `file://path`, or `env://`, which reads the address from environment variables.
+# A script may also name the place where ranks meet: `tcp://host:port`, `file://path`, or `env://`, which reads host and port from environment variables.
 #
-# The collectives have MPI's names. A guide (Kolly 2022, see References) prints the example below: a `reduce` to rank 0, on two ranks. It says that rank 1's tensor
-# "shouldn't be changed"; its output shows `[2, 110]` on rank 0 and `[2, 11]` on rank 1. We run it on two ranks, then on all four. **Predict** what rank 1
-# holds the second time.
+# The collectives have MPI's names. A guide (Kolly 2022, see References) prints the example below: a `reduce` to rank 0, on two ranks. The guide says that rank 1's tensor
+# "shouldn't be changed". Its output shows `[2, 110]` on rank 0 and `[2, 11]` on rank 1. We run the example on two ranks, then on all four. **Predict** what rank 1
+# holds after the run on four.
 
 # %%
 # %%px
@@ -386,9 +394,9 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# On two ranks rank 1 kept its two numbers; with longer tensors it need not (PyTorch issue 76527). On four, ranks 1 and 2
-# hold partial products: Gloo uses their tensors as work space. PyTorch's documentation promises
-# nothing for ranks other than `dst`. A small run showed what a backend happened to do, and the guide took it for the rule.
+# On two ranks, rank 1 kept its two numbers. A longer tensor may change (PyTorch issue 76527). On four ranks, ranks 1 and 2
+# hold partial products, because Gloo uses their tensors as work space. PyTorch's documentation guarantees
+# nothing for ranks other than `dst`. The guide's small run showed what one backend happened to do, and the guide took this for the rule.
 #
 # </details>
 
@@ -397,9 +405,11 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% tags=["exercise: 04.3"]
 
 # %% [markdown]
-# Tables of what works on which backend grow old: the guide's, and PyTorch's own at that time, had no `reduce_scatter` and no `all_to_all` on Gloo. (In an **all-to-all**
-# every rank has a part for every other rank. **Scatter** distributes the root's parts, **gather** collects parts on the root.) So we try, and look at
-# each result. This course's backend `torch_mpi4py` calls MPI (in the output: mpi4py). PyTorch's own `mpi` needs a PyTorch that was compiled with MPI.
+# Tables of what works on which backend grow old. The guide's table, and PyTorch's own at that time, had no `reduce_scatter` and no `all_to_all` on Gloo. (In an **all-to-all**,
+# every rank sends a part to every other rank. **Scatter** distributes the root's parts. **Gather** collects parts on the root.)
+#
+# So we call each function ourselves, and check its result. We compare two backends: Gloo, and `torch_mpi4py`, which belongs to this course and calls MPI. (PyTorch's own
+# backend `mpi` needs a PyTorch that was compiled with MPI.)
 
 # %%
 # %%px
@@ -425,7 +435,7 @@ def tried(call, expected):
 
 
 # %% [markdown]
-# First on Gloo, then on `torch_mpi4py`:
+# First we call them on Gloo, then on `torch_mpi4py` (in the output: mpi4py):
 
 # %%
 # %%px
@@ -442,11 +452,12 @@ for name in by_rank[0]["gloo"]:
     print(f"{name:18} gloo: {said[0]:12} mpi4py: {said[1]}")
 
 # %% [markdown]
-# `reduce_scatter` and `all_to_all` leave what they should on both backends. `monitored_barrier` exists for Gloo alone: PyTorch refuses it elsewhere.
+# `reduce_scatter` and `all_to_all` leave the right numbers on both backends. `monitored_barrier` exists only for Gloo: PyTorch refuses it on other backends.
 
 # %% [markdown]
-# **Which all-reduce for which size?** Section 4 once more, from 4 bytes to 64 MiB, with Gloo and a ping-pong added: half the ping-pong's time at the left end is this
-# machine's α. A point is the median of five runs, its bar goes from the fastest to the slowest. **Predict** which of our two wins at 64 MiB.
+# **Which all-reduce for which size?** We repeat section 4 from 4 bytes to 64 MiB, and add Gloo. We also add a **ping-pong**, which is a message there and back: half of its
+# time for 4 bytes is about this machine's α. Each point is the median of five runs, and its bar goes from the fastest to the slowest run. **Predict** which of our
+# two ways wins at 64 MiB.
 
 # %%
 # %%px --timeout 100
@@ -485,18 +496,18 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring, on most machines: at 64 MiB copies and additions decide. Where the bars overlap, the run does not decide it.
+# The ring wins on most machines: at 64 MiB, copies and additions decide. Where the bars of two ways overlap, one run cannot say which is faster.
 #
 # </details>
 #
-# Look at two more things. At the left end: how many ping-pongs does each all-reduce cost? In between: which line bends where? There the bytes begin to outweigh α, or a library changes
-# its way, as `Allreduce` may.
+# Look at two more things. At the left end: how many ping-pongs does each all-reduce take? In the middle: at which size does each line bend? At a bend, the bytes begin to
+# outweigh α, or a library changes its algorithm, as `Allreduce` may.
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages, one after the other. So the model says one ping-pong for the ring, half of one for doubling. The rest is Python's part, such as cutting chunks. Gloo
-# sends through the operating system's network, and wakes a thread for every message. An α of many µs inside one machine often comes from ranks that share cores. On GPUs, measure NCCL and
-# a CUDA-aware MPI in the same way, by size.
+# A ping-pong is two messages, one after the other. So the model predicts one ping-pong for the ring, and half a ping-pong for doubling. Our two ways also take time in Python, for
+# example to cut chunks. Gloo sends through the operating system's network, and wakes a thread for every message. An α of many µs inside one machine often comes from
+# ranks that share cores. On GPUs, measure NCCL and a CUDA-aware MPI in the same way, at each size.
 #
 # </details>
 
