@@ -114,8 +114,8 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
 FROM_ROOT = Exercise(
     id="03.2",
     title="Put in order: one rank knows how many",
-    task="Put the lines in order. Two of the lines have the same purpose, but one of those two fails. Leave it "
-    "out.",
+    task="Put the lines in order. Two of the lines have the same purpose, but one of those two fails. Leave "
+    "it out.",
     objectives=(3,),
     stub='order("")\n',
     opening='''\
@@ -251,14 +251,14 @@ SIXTEEN_GPUS = Question(
     options=(
         Option(
             "10 ms",
-            reply="That would mean that all of the 20 ms is computing. But computing takes an eighth of 80 ms, "
-            "which is 10 ms. The other 10 ms are a, and a stays.",
+            reply="That would mean that all of the 20 ms is computing. But computing takes an eighth of 80 "
+            "ms, which is 10 ms. The other 10 ms are a, and a stays.",
             belief="n-ranks-n-times",
         ),
         Option(
             "20 ms",
-            reply="That would mean that computing no longer shrinks. But each of 8 GPUs computes for 10 ms, and "
-            "each of 16 GPUs for 5 ms. Only the time of adding up stays.",
+            reply="That would mean that computing no longer shrinks. But each of 8 GPUs computes for 10 ms, "
+            "and each of 16 GPUs for 5 ms. Only the time of adding up stays.",
             belief="efficiency-is-a-wall",
         ),
         Option(
@@ -278,8 +278,9 @@ LAST_DIGITS = Question(
     options=(
         Option(
             "a bug, because correct sums agree in every digit",
-            reply="That would make the four sums above wrong. They are right, although they differ from about "
-            "the 15th digit on. A bug is likely for another reason: the 4th digit is far from the last ones.",
+            reply="That would make the four sums above wrong. They are right, although they differ from "
+            "about the 15th digit on. A bug is likely for another reason: the 4th digit is far from the last "
+            "ones.",
             belief="other-digits-are-a-bug",
         ),
         Option(
