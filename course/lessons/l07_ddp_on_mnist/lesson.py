@@ -1,13 +1,13 @@
 # ---
 # title: DDP on MNIST
-# goal: Train one network on four ranks with PyTorch's DDP, and find out what DDP leaves to you.
+# goal: Train one network on four ranks with PyTorch's DDP.
 # able:
-#   - turn the loop of one process into a DDP loop that mpiexec or torchrun starts
+#   - turn the loop of one process into a DDP loop
 #   - say what DDP does and what it leaves to you
 #   - find out why training is less accurate on more ranks
 # more:
-#   - read measured and published accuracies and speed-ups side by side
-#   - find out what a step sends, and what it waits for
+#   - read measured and published results side by side
+#   - find out what a step sends, and waits for
 # before: >-
 #   {06}
 # minutes: {core: 20, more: 20}
@@ -27,8 +27,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**, a communicator. The launcher `torchrun`
-# sets rank, number of ranks and rank 0's address in the environment; under `mpiexec`, we do. The **backend**, here Gloo, moves the bytes.
+# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**, PyTorch's communicator. Its **backend**, here Gloo,
+# moves the bytes.
+#
+# The launcher `torchrun` starts the ranks and sets the environment variables that the group needs. Under `mpiexec`, the second cell sets them.
 
 # %%
 # %%px --save 07_ddp.py
@@ -74,7 +76,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
 #
-# A model of one weight: each rank draws it, then wraps the model in DDP.
+# Each rank draws a model of one weight, then wraps the model in DDP.
 
 # %%
 # %%px
@@ -85,8 +87,8 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. As output is weight times
-# input, each rank's own gradient is its input. Which gradient is on rank 2 after `backward`?
+# Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight
+# times input, so each rank's own gradient is its input:
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -101,13 +103,13 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` all-reduces, and DDP **averages**: with equal shards, this is the gradient of the global batch's mean loss.
+# So `backward` all-reduces, and DDP **averages**. If the shards are equally large, this average is the gradient of the global batch's mean loss.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP never looks at the images. A **DistributedSampler** lists each rank's shard. Four ranks share ten images.
-# **Vote:** they get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out.
+# DDP never looks at the images. A **DistributedSampler** lists each rank's shard. **Vote:** four ranks that share ten images get
+# (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out.
 
 # %%
 # %%px
@@ -119,15 +121,16 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Ranks 2 and 3 end with images of ranks 0 and 1: a rank with one more step would wait forever.
-# All ranks shuffle with one seed plus the epoch. Without `set_epoch`, the order never changes.
+# (b), by default. Ranks 2 and 3 repeat images of ranks 0 and 1. So all ranks take equally many steps, as every all-reduce needs all ranks.
+#
+# All ranks shuffle with one seed. `set_epoch` adds the epoch to this seed; without it, the order never changes.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# Digits and network are lesson 06's. A **DataLoader** batches the images its sampler lists.
+# Digits and network come from lesson 06. A **DataLoader** puts its sampler's images into batches.
 
 # %%
 # %%px --save 07_ddp.py
@@ -151,7 +154,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 tests and saves. It calls `model`: `replica` may wait for the others.
+# All ranks end with the same weights, so rank 0 tests and saves. It calls `model`: `replica` may wait for the other ranks.
 
 
 # %%
@@ -175,7 +178,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# **Batch norm** rescales inputs by the batch's mean and spread. For tests, it keeps running means in **buffers**: no gradient.
+# **Batch norm** rescales each pixel by its mean and spread in the batch. For tests, it keeps running means in **buffers**, which get no gradient.
 # **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
@@ -187,16 +190,17 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): one weight, four running means. Before each forward pass, DDP copies rank 0's buffers to all; then each rank updates its own, from its shard. Rank 0 saves
-# means of a quarter of the images. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
+# (b): one weight, four running means. Before each forward pass, DDP copies rank 0's buffers to all ranks. Then each rank updates its copy from its own shard.
+# So rank 0 saves means of a quarter of the images. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Do ranks cost accuracy?
 #
-# Jakovac and Pichler (2025) trained a CNN on MNIST: 99.1 % right on one rank, 98.7 % on eight.
-# Ranks cost accuracy, they conclude. Our program takes 120 images per step, all ranks together. **Vote:** on more ranks, is its loss (a) higher, (b) lower, (c) the same?
+# Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight got 98.7 %. They conclude that ranks cost accuracy.
+#
+# Our ranks together take 120 images per step. **Vote:** on more ranks, is our loss (a) higher, (b) lower, (c) the same?
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -206,18 +210,18 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): same images, same averages (but for batch norm).
+# (c). Together the ranks take the same 120 images, in equal shards, so the average gradient is the same.
 #
 # </details>
 #
-# Perhaps each of *their* ranks took a full batch; they do not say. Let each of ours take 120.
+# Perhaps each of *their* ranks took a full batch. The slides do not say. Let each of ours take 120:
 
 # %%
 # %%px
 main(batch_size=120 * size)
 
 # %% [markdown]
-# Now we lose accuracy, too. Who is guilty: four ranks, or 480 images? Here is that run again. **Change one number** to find out.
+# Now we lose accuracy, too. Who is guilty: four ranks, or 480 images? The next cell repeats this run. **Change one number** to find out.
 
 # %%
 RANKS, IMAGES = 4, 480
@@ -226,8 +230,7 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `RANKS = 1`: the loss is 1.714463 again, on one rank. The ranks are innocent. Five epochs of 1,500 images are
-# 65 steps of at most 120, but 20 of 480: too few.
+# With `RANKS = 1`, the loss is 1.714463 again: the ranks are innocent. In five epochs, batches of 120 make 65 steps, batches of 480 only 20: too few at this rate.
 #
 # </details>
 
@@ -238,23 +241,22 @@ RANKS, IMAGES = 4, 480
 # |---|---|
 # | start | `torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE`, on each machine |
 # | backend | `"nccl"`; first `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, all tensors on that GPU |
-# | batch | 120 per GPU make 7,680: up to a limit, raise the rate, with warm-up |
 
 # %% tags=["exercise: 07.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - DDP broadcasts weights when it wraps, and averages gradients in `backward`.
+# - DDP broadcasts weights when it wraps a model, and averages gradients in `backward`.
 # - Your job: shards, `set_epoch`, rate, batch norm, testing, saving.
-# - To compare rank counts, fix the global batch.
+# - To compare numbers of ranks, fix the global batch.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Eight GPUs for one night: (a) the old batch, epochs twice as fast; (b) eight times the batch, epochs seven times as fast?
+# Eight GPUs for one night. (a) One GPU's batch: epochs are twice as fast. (b) Eight times this batch: epochs are seven times as fast. Which do you choose?
 #
-# <details><summary>What to listen for</summary>Time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs. An hour each gives a hint.</details>
+# <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -262,7 +264,7 @@ RANKS, IMAGES = 4, 480
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Three exercises on section 3, where mistakes raise no error. Then two stories: *What does a step send?* and *What did the study measure?*
+# First two questions and an exercise on section 3, where mistakes raise no error. Then two stories: *What does a step send?* and *What did the study measure?*
 
 # %% tags=["exercise: 07.q1"]
 
@@ -273,11 +275,12 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # ### What does a step send?
 #
-# If a batch is too large for memory, each rank adds up the gradients of, say, four micro-batches per step. Inside `with replica.no_sync()`, DDP sends
-# nothing. **Vote:** `no_sync` belongs around (a) all four, (b) all but the last, (c) all but the first. And without `no_sync`, how many
-# bytes does each rank hand to all-reduces, if one set of gradients has 76,880?
+# If a batch is too large for memory, each rank adds up the gradients of several micro-batches per step, here of four. Inside `with replica.no_sync()`, DDP sends
+# nothing. **Vote:** which micro-batches belong inside `no_sync`: (a) all four, (b) all but the last, (c) all but the first?
 #
-# A **communication hook** counts them. DDP calls it instead of its own all-reduce, once per **bucket** (gradients that are sent together).
+# **Predict:** the gradients of one micro-batch take 76,880 bytes. Without `no_sync`, how many bytes does each rank pass to all-reduces per step?
+#
+# A **communication hook** counts these bytes. DDP calls the hook in place of its own all-reduce, once per **bucket** (gradients that are sent together).
 
 # %%
 # %%px
@@ -317,12 +320,13 @@ for name, silent in SILENT.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# `none` sends 4 × 76,880: every `backward` all-reduces. (b) sends a quarter, with the same gradient. In (a) and (c) ranks hold different
-# gradients: the replicas drift apart, and nothing raises an error.
+# (b). The line `none` is the run without `no_sync`. It sends 4 × 76,880 = 307,520 bytes, because every `backward` all-reduces. (b) sends a quarter of that, and its gradient is
+# the same. In (a) and (c) the ranks hold different gradients. So the replicas drift apart, and nothing raises an error.
 #
 # </details>
 #
-# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when forward, backward's computing and the all-reduces (`sum`) run. **Predict:** in which of rank 0's three lines do the 200 ms appear?
+# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when three things run: forward, the computing of backward, and the
+# all-reduces (`sum`). **Predict:** in which of rank 0's three lines do the 200 ms appear?
 
 # %%
 # %%px
@@ -358,7 +362,8 @@ if rank == 0:
     print(report)
 
 # %% [markdown]
-# A colleague sees these lines, and orders faster links. **Vote:** what shortens the step most: (a) these links, (b) fewer bytes, (c) a punctual rank 1? Then look at rank 1:
+# A colleague sees these lines, and orders faster links. **Vote:** what would shorten the step most: (a) faster links, (b) fewer bytes, (c) a punctual rank 1?
+# Then look at the lines of rank 1:
 
 # %% tags=["nbval-ignore-output"]
 print(cluster["report"][1])
@@ -366,11 +371,11 @@ print(cluster["report"][1])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Rank 0's sums take some 200 ms; those of rank 1, which arrives last, take far less. Rank 0's rest is **waiting**, and nothing in its trace says so.
-# (Each trace has its own 0; rank 1's is after its sleep: compare durations, not moments.)
+# (c). On rank 0 the sums take some 200 ms. Rank 1 arrives last, and there the sums take far less. The difference is **waiting**, and nothing in the trace of rank 0 says so.
+# (The trace of rank 1 has its 0 after the sleep. So compare durations, not moments.)
 #
-# The surprise is when the sums *begin*: before backward ends. The first bucket leaves while backward still computes the next gradients. `profiler.export_chrome_trace("trace.json")` draws it all, for
-# [Perfetto](https://ui.perfetto.dev).
+# Look also at when the sums *begin*: before backward ends. DDP sends the first bucket while backward still computes the next gradients.
+# `profiler.export_chrome_trace("trace.json")` saves the trace, and [Perfetto](https://ui.perfetto.dev) draws it.
 #
 # </details>
 
@@ -379,11 +384,12 @@ print(cluster["report"][1])
 # %% [markdown]
 # ### What did the study measure?
 #
-# Jakovac and Pichler compared one process, their own loop over MPI, and DDP over Gloo, on a laptop with eight cores. We repeated the
-# study: real MNIST, models as large as theirs, a global batch of 128, five epochs, three seeds, two cores.
+# Jakovac and Pichler compared three programs on a laptop with eight cores: one process, their own loop over MPI, and DDP over Gloo. We repeated the study on two cores, with
+# real MNIST, models as large as theirs, a global batch of 128, five epochs and three seeds.
 #
-# **Does accuracy fall with the ranks?** Here is the CNN, with the same global batch on up to four ranks, and with 128 images per rank on up to eight.
-# The figure shows *errors*: the mean of three seeds, with the best and the worst. **Predict:** which of our two lines is flat, and do the published points follow it?
+# **Does accuracy fall with the ranks?** We trained the CNN by two rules, both at one rate. The first rule keeps the global batch of 128, on up to four ranks. The second gives
+# each rank 128 images, on up to eight ranks. The figure shows *errors*: the mean of three seeds, with the best and the worst. **Predict:** which of our two lines is flat?
+# Do the published points follow the flat line?
 
 # %%
 from statistics import fmean
@@ -415,13 +421,13 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With the same global batch, four ranks err as often as one. With 128 images per rank, errors rise; the published points rise too, though less at eight ranks. A larger global batch would explain that;
-# messages do not.
+# With the same global batch, four ranks make as many errors as one. With 128 images per rank, the errors rise. The published points rise too, though less at eight ranks.
+# A larger global batch would explain this. The number of ranks alone does not: it leaves our first line flat.
 #
 # </details>
 #
-# **Do ranks beat threads?** On the authors' eight cores, yes: eight threads had a speed-up of 2.2, eight ranks 3.4 (over MPI) and 3.9 (DDP over Gloo). **Vote:** on our two cores,
-# are two ranks (a) faster than two threads, (b) as fast, (c) slower?
+# **Do ranks beat threads?** On the authors' eight cores they did. Eight threads had a speed-up of 2.2, eight ranks over MPI 3.4, and eight ranks of DDP over Gloo 3.9.
+# **Vote:** on our two cores, are two ranks (a) faster than two threads, (b) as fast, (c) slower?
 
 # %% tags=["nbval-ignore-output"]
 WAYS = {"sequential": "threads", "mpi": "ranks, by hand", "ddp-gloo": "DDP over Gloo"}
@@ -435,9 +441,10 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): two *threads* win. "Ranks beat threads" is no law. Threads split each operator: two share the work well, but 128 images may be too little
-# work for eight. Ranks split the batch and must communicate. The site's page *The study* has all models, learning curves, and what eight ranks would do; `.venv/bin/course study --quick`
-# measures a small study on *your* machine.
+# (c): here two *threads* are faster. So "ranks beat threads" is no law. Threads split each operation. Two threads share the work of 128 images well, but it may be too
+# little for eight. Ranks split the batch, and must communicate.
+#
+# The site's page *The study* has all models, learning curves, and what eight ranks would do. `.venv/bin/course study --quick` measures a small study on *your* machine.
 #
 # </details>
 
@@ -446,7 +453,7 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # ### Where to go from here
 #
-# `code/train_mnist_ddp.py` is the long form of your program: real MNIST, checkpoints that survive a failure, GPUs, `spawn`. Lesson 14 starts it on several machines.
+# `code/train_mnist_ddp.py` is the long form of your program, with real MNIST, checkpoints that survive a failure, GPUs and `spawn`. Lesson 14 starts it on several machines.
 # [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what is not in this lesson: four ways for processes to meet, messages and groups, other
 # backends, `DataParallel`, the synthetic benchmark, and mistakes that we found in published scripts.
 #
