@@ -162,8 +162,8 @@ CLIPPING = Question(
         ),
         Option(
             "about 44 ms, because 14 messages become 2,046",
-            reply="0.3 ms · 2,046 / 14 = 44 ms. For one number, libraries use a tree or doubling. Then the time "
-            "grows only with log₂ n.",
+            reply="0.3 ms · 2,046 / 14 = 44 ms. For one number, libraries use a tree or doubling. Then the "
+            "time grows only with log₂ n.",
             right=True,
         ),
     ),
@@ -177,13 +177,14 @@ GATHERED = Question(
     options=(
         Option(
             "from no number of ranks",
-            reply="That would hold if it only sent: its own picks stay 0.2 % of the bytes. But it *receives* the "
-            "picks of all n − 1 others.",
+            reply="That would hold if it only sent: its own picks stay 0.2 % of the bytes. But it *receives* "
+            "the picks of all n − 1 others.",
             belief="a-remedy-keeps-its-factor",
         ),
         Option(
             "from about 1,000 ranks",
-            reply="Top-k receives (n−1) · 0.002 arrays, the ring 2(n−1)/n. Both are almost two arrays at n = 1,000.",
+            reply="Top-k receives (n−1) · 0.002 arrays, the ring 2(n−1)/n. Both are almost two arrays at n "
+            "= 1,000.",
             right=True,
         ),
         Option(
