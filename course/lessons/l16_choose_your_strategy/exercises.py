@@ -104,13 +104,13 @@ def _exposed(line: str) -> str:
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="A friend adds up a step. Data ranks' messages hide behind at most `cover` seconds of computing; "
-    "the rest is **exposed**. Tensor ranks need each sum before they go on. Correct one line.",
+    task="A friend adds up the seconds of a step. Data ranks' messages hide behind at most `cover` seconds "
+    "of computing. The rest is **exposed**. Tensor ranks need each sum before they go on. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
     hints=(
-        "Messages of 9 s, side by side with a backward pass of 6 s: how much longer is it? And of 3 s?",
+        "Messages of 9 s run beside a backward pass of 6 s. How much longer is the step? And with 3 s?",
         "backward ██████\nmessages █████████   3 left\n\nbackward ██████\nmessages ███         0 left",
         "exposed = max(…, data_messages - …)",
     ),
@@ -144,22 +144,23 @@ TWO_NODES = Question(
     "exchanges 235 GB/s inside its node and 3 GB/s with the other node. What do you try first?",
     options=(
         Option(
-            "ZeRO-3 in each node, and gradient sums between the nodes",
-            reply="That is hybrid sharding (HSDP): 14 GB of states per GPU. Weights travel over the fast "
-            "link and hide. Over the slow one, each GPU sums an eighth of the gradients, once per step: "
-            "0.6 s, which can hide.",
+            "ZeRO-3 inside nodes, data between them",
+            reply="That is hybrid sharding (HSDP), with 14 GB of states per GPU. Weights travel over the "
+            "fast link and hide. Over the slow link, each GPU sums an eighth of the gradients once per step. "
+            "That takes 0.6 s, which can hide.",
             right=True,
         ),
         Option(
-            "tensor in each node, and gradient sums between the nodes",
-            reply="It fits, and its groups stay on the fast link. But of 8.8 s per step, 2 s are sums inside "
-            "blocks, and on our page nothing hides those.",
+            "tensor inside nodes, data between them",
+            reply="It fits, and its groups stay on the fast link. But a step takes 8.8 s. Sums inside blocks "
+            "are 2 s of that, and on our page nothing hides those.",
             belief="messages-hide-or-not",
         ),
         Option(
-            "ZeRO-3 over all 16",
-            reply="It keeps 7 GB of states instead of 14, which nobody needs. And all weights pass the slow "
-            "link: 13 s per micro-batch in one ring, 1.6 s in eight. A whole step computes for 6.7 s.",
+            "ZeRO-3 over all GPUs of both nodes",
+            reply="It saves 7 GB of states per GPU, which nobody needs. But all weights pass the slow link: "
+            "for 13 s per micro-batch in one ring, for 1.6 s in eight rings. A whole step computes for 6.7 "
+            "s.",
             belief="most-saving-is-best",
         ),
     ),
@@ -168,23 +169,23 @@ TWO_NODES = Question(
 
 INSIDE_A_NODE = Question(
     id="16.q4",
-    question="Inside one node, many micro-batches: Megatron-LM's users found a pipeline of 8 faster than 8 "
-    "tensor ranks, against the rule. What does that say?",
+    question="Megatron-LM's users trained inside one node, with many micro-batches. A pipeline of 8 was "
+    "faster than 8 tensor ranks. What does that say about section 3's rule?",
     options=(
         Option(
-            "pipelines are faster inside a node",
+            "it is wrong: pipelines are faster inside a node",
             reply="With few micro-batches, or one long sequence, the pipeline idles and loses. One job was "
             "measured, not all.",
             belief="one-plan-for-every-machine",
         ),
         Option(
-            "the rule says where tensor ranks may go, not that they win",
-            reply="Tensor groups need the fast link, so they get it first. Whether you need them at all, "
-            "memory and batch decide.",
+            "it holds: it says where tensor ranks may go, not that they win",
+            reply="Tensor groups need the fast link, so they get it first. Memory and batch decide whether "
+            "you need them at all.",
             right=True,
         ),
         Option(
-            "their link is broken, or tensor ranks would have won",
+            "it holds: their link is broken, or tensor ranks would win",
             reply="For our Transformer at 235 GB/s, the sums take a quarter of the step, and nothing hides "
             "them.",
             belief="messages-hide-or-not",

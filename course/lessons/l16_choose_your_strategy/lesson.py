@@ -3,19 +3,19 @@
 # goal: Decide which plan runs on which machine, with one page of arithmetic.
 # able:
 #   - compute what a plan needs on each GPU
-#   - say which messages hide behind computing, and which cannot
-#   - choose a plan for a machine and a job, and defend it
+#   - say which messages can hide behind computing
+#   - choose and defend a plan for a machine and a job
 # more:
-#   - say what a laptop can and cannot show about a cluster
-#   - hold a prediction against what others published
+#   - say what a laptop cannot show about a cluster
+#   - compare a prediction with published runs
 # before: >-
 #   {08}, {09} and {11}, the cores. Helpful: {06}
 # minutes: {core: 20, more: 8}
 # ranks: 4
 # warm-up:
-#   - ask: Adam trains in 16 bits. How many bytes of model states does a parameter have?
+#   - ask: Adam trains in 16 bits. How many bytes of model states does each parameter need?
 #     answer: 2 for the weight, 2 for the gradient, 12 for the optimizer, in all 16.
-#   - ask: A pipeline has 4 equal stages and 8 micro-batches. How long is a stage idle, if it computes for 8 seconds?
+#   - ask: A pipeline has 4 equal stages and 8 micro-batches. A stage computes for 8 seconds. How long is it idle?
 #     answer: 3 seconds, 8 · (4 − 1) / 8. The formula is computing · (p − 1) / m.
 #   - ask: How many all-reduces does a Transformer block need in tensor parallelism, forward and backward together?
 #     answer: Four, two forward and two backward. Each sums the activations of all tokens.
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You want to train a Transformer of 7 billion parameters on eight GPUs. Which **plan** do you choose? *Data* parallelism splits the batch, *ZeRO-3* also shards the model states. A *pipeline* splits the list of blocks, *tensor* parallelism splits every block.
+# You want to train a Transformer of 7 billion parameters on one node of eight GPUs. A **plan** says how they share the work. *Data* parallelism splits the batch, and *ZeRO-3* also shards the model states. A *pipeline* splits the list of blocks. *Tensor* parallelism splits every block.
 
 # %%
 # %%px --save 16_plan.py
@@ -39,7 +39,7 @@ plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# A GPU keeps model states, 16 bytes per parameter. Until backward it also keeps activations: about 16 · width numbers per token and block, with FlashAttention and without recomputing. Plain tensor parallelism (lesson 09) splits 12 of these 16.
+# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: per token and block about 16 · width numbers of 2 bytes (with FlashAttention, without recomputing). Lesson 09's tensor parallelism splits only 12 · width of them.
 
 
 # %%
@@ -58,7 +58,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# **Vote:** how many of the four plans fit into 72 GB? (a) one, (b) three, (c) none.
+# **Vote:** each GPU computes its sequences all at once. How many of the four plans fit into 72 GB? (a) One, (b) three, (c) none.
 
 
 # %%
@@ -76,11 +76,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Three plans divide the model states by eight, but the activations remain. Tensor ranks keep most: each computes all 64 sequences and splits only 12 of 16 numbers.
+# (c). Three plans divide the model states by eight, to 13.8 GB. But each GPU keeps at least 68.7 GB of activations. Tensor ranks keep most: each computes all 64 sequences and splits only 12 of 16 numbers.
 #
 # </details>
 #
-# Gradient accumulation helps: we cut each GPU's sequences into eight micro-batches. **Vote:** which plan besides *data* still does not fit?
+# Now each GPU splits its sequences into eight micro-batches. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
 
 # %%
 # %%px
@@ -90,22 +90,24 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The pipeline. Its first stage starts all eight micro-batches before the first gradient comes back, and keeps the activations of all. With 64 smaller micro-batches it still keeps eight, and fits.
+# (b). The pipeline's first stage starts eight micro-batches before the first gradient comes back, and keeps the activations of all eight. Of 64 smaller micro-batches it also keeps eight. Those fit.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Which plan is fastest? All compute equally much, but their messages differ. (A pipeline's are so small that we leave them out.) Data ranks send one layer's gradients while they compute the next layer's: such messages **hide** behind computing (they **overlap** with it). So can the weights that ZeRO-3 gathers ahead.
+# Which plan is fastest? All compute equally much, but their messages differ. (A pipeline's are small: we leave them out.)
+#
+# Data ranks send one layer's gradients while they compute the next layer's. Such messages **hide** behind computing. So do ZeRO-3's messages, if it gathers the next layer's weights while it computes.
 
 # %% tags=["exercise: 16.7"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes up to here, six for the exercise. Whoever hides `tensor_messages`, too: ask which product could run before the sum of the one before it is there.
+# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# Each plan computes for 3.35 s. ZeRO-3 sends for 1.23 s, tensor for 1.02 s. The pipeline of 64 micro-batches idles for 0.37 s. **Predict** the order, fastest first.
+# Each plan computes for 3.35 s. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline of 64 micro-batches idles for 0.37 s. **Predict** the order, fastest first.
 
 # %%
 # %%px --save 16_plan.py
@@ -117,16 +119,16 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# ZeRO-3 sends longest and still wins, because on this link all of it hides. Tensor ranks wait for each sum, and an idle stage has nothing to compute.
+# ZeRO-3 sends longest and still wins: on this link, all its messages hide. Tensor ranks wait for each sum, and an idle stage has nothing to compute.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out nodes. Three customers order 10,000 steps each: `chat` is our job, `cards` the same on cheap GPUs without NVLink, `genome` one long sequence per step. A plan that does not fit costs 100 hours.
+# You rent out nodes. Three customers order 10,000 steps each. `chat` is our job. `cards` is the same job on cheap GPUs, without the fast NVLink. `genome` has one long sequence per step. A plan that does not fit costs 100 hours.
 #
-# Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** which customer it serves worst. Run both cells, then change `bets` until the bill is below 32 hours.
+# Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** which customer the rule serves worst. Run both cells. Then change `bets` until the bill is below 32 hours.
 
 # %%
 # %%px
@@ -158,25 +160,16 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# The best bill is 31.0 hours. `chat`: ZeRO, whose messages hide on NVLink. `cards`: a pipeline of 64 micro-batches, which sends least. `genome`: tensor; one sequence is one micro-batch, so a pipeline would idle.
+# The best bill is 31.0 hours. `chat` takes ZeRO, whose messages hide on NVLink. `cards` takes a pipeline of 64 micro-batches, which sends least. `genome` takes tensor: a pipeline would idle, as one sequence is one micro-batch.
 #
 # </details>
 #
-# Who wins `genome` on the cheap GPUs? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
-#
-# Here are all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s, 28.8 GB. Click a number to see the line of `16_plan.py` behind it.
+# Now look at all ways to divide eight GPUs. Choose a customer's numbers. A click on a total shows the lines of `16_plan.py` behind it.
 
 # %% tags=["skip"]
 from course.lessons.l16_choose_your_strategy.figures import explore
 
 explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
-
-# %% [markdown]
-# <details><summary>Open after you have voted and looked</summary>
-#
-# (c), on this page. Eight tensor ranks do not fit. A pipeline of eight idles most of the time. Pipeline 4 × tensor 2 fits and idles less. (With **sequence parallelism**, tensor ranks split all 16 numbers: eight then fit, and win.)
-#
-# </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -184,22 +177,22 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # | | published lists say | the page says |
 # |---|---|---|
 # | NVLink | all three are [mostly on par](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | tensor takes 31 % longer than ZeRO-3 |
-# | no NVLink | [a pipeline is faster](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | yes, unless the batch is one sequence |
-# | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes: 2,048 data ranks need 2,048 sequences, and each computes for less time, so less hides |
+# | no NVLink | [a pipeline is faster](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | yes, with many micro-batches |
+# | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes: each data rank needs its own sequence |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations, too. Micro-batches help, but a pipeline's first stage keeps several.
-# - Data ranks' messages hide while each rank computes long enough; on this page, tensor messages never hide.
+# - Count activations, too. Micro-batches shrink them, but a pipeline's first stage keeps several.
+# - Data ranks' messages hide while each rank computes long enough. On this page, tensor messages never hide.
 # - No plan wins everywhere: compute, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model, with its model states, fits on one GPU. You get 16 GPUs, in two nodes. (a) ZeRO-3, (b) tensor in each node and a pipeline between them, (c) data parallelism. What would change your mind?
+# Your model fits on one GPU, with model states and activations. You get 16 GPUs, in two nodes. (a) ZeRO-3, (b) tensor in each node and a pipeline between them, (c) data parallelism. What would change your mind?
 #
 # <details><summary>What to listen for</summary>(c): the others save memory that you have. Try (b) if the batch is too small for 16 data ranks, or if gradient sums outlast backward.</details>
 
@@ -209,9 +202,23 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown] tags=["more"]
 # ## More
 #
+# ### One sequence, cheap GPUs
+#
+# Which plan wins `genome` on the cheap GPUs? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
+#
+# Then look it up in section 3: choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB.
+#
+# <details><summary>Open after you have voted and looked</summary>
+#
+# (c), on this page. Eight tensor ranks keep too many activations: they do not fit. A pipeline of eight fits, but idles most of the time. Pipeline 4 × tensor 2 fits, and idles less.
+#
+# With sequence parallelism (lesson 09), tensor ranks split all 16 · width numbers. Then eight tensor ranks fit, and win.
+#
+# </details>
+#
 # ### Would this laptop choose the same plan?
 #
-# Take a pipeline of four stages and a single micro-batch. One stage computes, three wait. With a device for each stage, the page says that it takes four times as long as data parallelism. We train
+# A pipeline has four stages and a single micro-batch. So one stage computes while three wait. With one device per stage, our page says that a step takes four times as long as with data parallelism. We train
 # a small Transformer both ways on the four ranks here.
 
 # %%
@@ -244,19 +251,20 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Four data ranks share two cores, so each computes at half speed. The pipeline's only busy stage has a core to itself. That alone halves the factor from four to two. The data
-# ranks also wait for their all-reduce, which the pipeline does not need: it can even win. On more cores you measure more, up to four.
+# In the run shown, four data ranks share two cores, so each computes at half speed. In the pipeline only one stage computes at a time, and it has a core to itself. That alone halves the factor, from four to two.
+# Besides, the data ranks wait for their all-reduce, which the pipeline does not need. So the pipeline can even win. With one core per rank, you measure more, up to four.
 #
-# Where ranks share cores, an idle rank lends its core to the others. So step times from a laptop say little about plans; bytes sent and losses are the same on a cluster.
+# Where ranks share cores, an idle rank leaves its core to the others. So step times on a laptop say little about plans on a cluster. Bytes sent are the same there, and so are losses, up to rounding.
 #
 # </details>
 #
-# ### Who has measured it?
+# ### Do published runs agree?
 #
-# Our **planner** (`course/lessons/l16_choose_your_strategy/planner`) does this page's arithmetic layer by layer. Three published sources compare plans on eight A100s. We chose them before the planner knew
-# that messages can hide, so none is picked to fit.
+# Our **planner** (`course/lessons/l16_choose_your_strategy/planner`) does this page's arithmetic layer by layer. Three published sources compare plans on eight A100s. We chose these sources before the planner knew
+# that messages can hide. So we could not pick those that fit.
 #
-# DLRover trained Llama 2 with 7 billion parameters by four plans. **Predict:** when does the planner rank them as DLRover measured? (a) only if messages hide, (b) only if nothing hides, (c) in both cases.
+# DLRover trained Llama 2 with 7 billion parameters by four plans. The planner ranks these plans twice. Once, all messages that can hide behind computing do so (they **overlap** with it). Once, none do.
+# **Predict:** when does the planner's order agree with DLRover's? (a) only if messages hide, (b) only if nothing hides, (c) in both cases.
 
 # %%
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, rows, same_order
@@ -269,10 +277,12 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). DLRover's order is right only if messages hide. Megatron's is right both ways: it has no data ranks, so nothing can hide. FlagPerf's last two plans are 2 % apart, and the planner swaps them.
+# (a). For DLRover, the planner's order is right only if messages hide. For Megatron-LM it is right both ways: neither plan has data ranks, so nothing can hide. For FlagPerf it is wrong both ways: the last two plans are 2 % apart, and the planner swaps them.
 #
-# Now look at the sizes. DLRover measured that tensor 2 × data 4 has 22 % less throughput than ZeRO-3; the planner says 4 %. It does not know that smaller matrix products run at a lower rate, or that a sum waits for the
-# slowest GPU. Its memory is 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off: their pipeline recomputes block by block, ours a stage at once, and we had to guess their sequence length.
+# Now look at the sizes. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3. The planner says 4 % less. It does not know that smaller matrix products run at a lower rate. Nor does it know that a sum waits for the
+# slowest GPU.
+#
+# The planner's memory is 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off. Their pipeline recomputes block by block, but ours recomputes a whole stage at once. We also had to guess their sequence length.
 #
 # </details>
 #
