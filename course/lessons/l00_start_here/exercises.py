@@ -48,9 +48,9 @@ def right_neighbour(comm):
 RIGHT_NEIGHBOUR = Exercise(
     id="00.1",
     title="A ring of ranks",
-    task="The rank that follows in the ring is the **right neighbour**: to the right of rank 0 is rank 1, "
-    "and to the right of the last rank is rank 0. Return the number of the right neighbour, for "
-    "any number of ranks.",
+    task="The rank that follows in the ring is the **right neighbour**. To the right of rank 0 is rank 1; "
+    "to the right of the last rank is rank 0. Return the number of the right neighbour, for any number of "
+    "ranks.",
     objectives=(5,),
     stub='''\
 def right_neighbour(comm):
@@ -103,7 +103,7 @@ SHOULD_DOWNLOAD = Exercise(
     title="Spot the bug: who downloads?",
     task="A training script needs a data file on the disk of every node. On each node, exactly one rank "
     "should download it. `comm` holds all ranks; `node` holds the ranks on the same node. Many scripts "
-    "contain the line below: right if all nodes share one disk, wrong here. Correct it.",
+    "contain the line below. It is right if all nodes share one disk, but wrong here. Correct it.",
     objectives=(4,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\
@@ -195,15 +195,15 @@ _FLOOR = f"{_REST}[: len(items) // comm.size]"
 PART = Exercise(
     id="00.3",
     title="My part",
-    task="Return this rank's part of `items`. Each item is in one part; all parts are as equal as possible. "
+    task="Return this rank's part of `items`. Each item is in one part. All parts are as equal as possible. "
     "(`items[2::5]` is every fifth item, from number 2 on.)",
     objectives=(3,),
     stub=changed(_PART, (_MINE, "items")),
     hints=(
-        "Four ranks, twelve items: which could be rank 0's, and which rank 1's? What in your line tells the "
-        "two apart?",
+        "Twelve items on four ranks: which items could rank 0 have, and which rank 1? What in your line "
+        "differs between the two ranks?",
         "items    0 1 2 3 4 5 6 7 8 9\n"
-        "rank     0 1 2 3 0 1 2 3 0 1    like cards: every fourth item, from a different one on",
+        "rank     0 1 2 3 0 1 2 3 0 1    every rank has every fourth item, but each begins at another one",
         "return items[comm.… :: comm.…]",
     ),
     solution=_PART,
@@ -232,18 +232,18 @@ PART = Exercise(
 KERNEL_OR_RANKS = Question(
     id="00.q1",
     question='You run `cluster["rate"] = 0.1`, and the ranks train with `rate`. Then you run `rate = 0.5` '
-    "in a cell without `%%px`, and train again. Which rate do the ranks use?",
+    "in a cell without `%%px`, and the ranks train again. Which rate do they use?",
     options=(
         Option(
             "0.5 on all of them",
-            reply="That would mean the ranks look into the kernel's memory. They cannot: they have the value "
-            "that was sent, until another one is.",
+            reply="That would mean the ranks look into the kernel's memory. They cannot. They keep the value "
+            "that was sent, until a message brings another one.",
             belief="kernel-on-ranks",
         ),
         Option(
             "0.5 on rank 0, and 0.1 on the others",
-            reply="That would mean the kernel is rank 0. It is a fifth process: rank 0 did not know the "
-            "kernel's `base` either.",
+            reply="That would mean the kernel is rank 0. The kernel is a fifth process: rank 0 did not know "
+            "the kernel's `base` either.",
             belief="kernel-is-rank-0",
         ),
         Option(
@@ -262,8 +262,8 @@ WHICH_GPU = Question(
     options=(
         Option(
             "on node 3, GPU 1",
-            reply="13 // 4 is 3, its node; 13 % 4 is 1, its local rank. (`cuda.set_device(rank)` would "
-            "fail: no node has a GPU 13.)",
+            reply="13 // 4 is 3, and this is its node. 13 % 4 is 1, and this is its local rank. "
+            "(`cuda.set_device(rank)` would fail: no node has a GPU 13.)",
             right=True,
         ),
         Option(
@@ -275,7 +275,7 @@ WHICH_GPU = Question(
         Option(
             "on node 1, GPU 1",
             reply="That would be right if a node held eight ranks, as 13 // 8 is 1. Eight is the number of "
-            "nodes; each holds four.",
+            "nodes; each node holds four ranks.",
             belief="nodes-divide-ranks",
         ),
     ),

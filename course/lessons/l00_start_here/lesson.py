@@ -27,7 +27,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Hello
 #
-# A cell that begins with `%%px` runs in all four at once. (`--setup`: again after every restart of the ranks; `--save` also adds it to a program.)
+# A cell that begins with `%%px` runs in all four processes at once. (`--save` adds the cell to a program. `--setup` runs it again
+# after a restart.)
 
 # %%
 # %%px --setup --save 00_hello.py
@@ -43,8 +44,9 @@ rank, size = comm.rank, comm.size
 print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
-# The same line ran four times. Each process has a number, its **rank**, and is called a rank, too. `comm` is a **communicator**, a group of processes
-# that can send each other messages. **MPI** is the standard for messages, **Open MPI** a library that implements it; **mpi4py** calls it from Python.
+# The same line ran four times. Each process has a number, its **rank**. We call the process a rank, too. `comm` is a **communicator**, a
+# group of processes that can send each other messages. **MPI** is the standard for messages. **Open MPI** is a library that implements
+# MPI, and **mpi4py** calls it from Python.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
@@ -55,7 +57,7 @@ print(f"hello from rank {rank} of {size}")
 base = 42
 
 # %% [markdown]
-# **Vote:** what do the ranks print? (a) 42, four times, (b) 42, on rank 0 only, (c) an error message.
+# **Vote:** what do the ranks print? (a) 42 on every rank, (b) 42 on rank 0 only, (c) an error message
 
 # %% tags=["raises-exception"]
 # %%px
@@ -64,7 +66,7 @@ print(base)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No rank has a `base`. Kernel and ranks each have their own memory:
+# No rank has a `base`. The kernel and the ranks each have their own memory:
 #
 # ```
 #             ┌ rank 0
@@ -73,11 +75,11 @@ print(base)
 #             └ rank 3
 # ```
 #
-# What one knows, another learns from a message.
+# Values move between processes only in messages.
 #
 # </details>
 #
-# This line sends every rank a copy:
+# This line sends every rank a copy of `base`:
 
 # %%
 cluster["base"] = base
@@ -87,7 +89,7 @@ cluster["base"] = base
 mine = base + rank
 
 # %% [markdown]
-# And this one collects `mine` from all ranks:
+# This line collects `mine` from all ranks:
 
 # %%
 cluster["mine"]
@@ -101,8 +103,8 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# A small language model has seven billion parameters (weights), 14 GB at 2 bytes each. How much memory does *training* take? First write your
-# guess in place of `None`.
+# A small language model has seven billion parameters (weights). At 2 bytes each, they take 14 GB. How much memory does *training* take?
+# Write your guess in place of `None`.
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -114,19 +116,19 @@ outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In **mixed precision**, layers compute with 16 bits. Per parameter,
+# In **mixed precision**, layers compute with 16 bits. With the optimizer Adam, each parameter takes
 #
-# - the weight and its gradient take 2 + 2 bytes;
-# - the **optimizer state** takes 4 + 4 + 4: the weight in 32 bits, and two averages that the optimizer Adam keeps.
+# - 2 + 2 bytes for the weight and its gradient;
+# - 4 + 4 + 4 bytes for the **optimizer state**: the weight in 32 bits, and two averages that Adam keeps.
 #
-# **Activations**, which layers compute from the data, come on top. A GPU of 80 GB is too small; several divide the model.
+# **Activations**, which layers compute from the data, come on top. A GPU of 80 GB is too small, so several GPUs divide the model.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# Our own model is tiny; we divide the *data*, 1,500 handwritten digits. First, every rank reads them all, and draws one.
+# Our own model is tiny, so we divide the *data*: 1,500 handwritten digits. First, every rank reads all digits and draws one.
 
 # %%
 # %%px --save 00_hello.py
@@ -150,15 +152,15 @@ def draw(image):
 draw(images[rank])
 
 # %% [markdown] tags=["subslide"]
-# Now each rank needs its part. It knows its number, `comm.rank`, and how many there are, `comm.size`. (Your function is checked on 1 to 4 ranks, then sent
-# to ours. Stuck? Run `hint()`.)
+# Each rank knows its number, `comm.rank`, and the number of ranks, `comm.size`. (Your function is checked on 1 to 4 ranks, then sent to
+# ours. Stuck? Run `hint()`.)
 
 # %% tags=["exercise: 00.3"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Train
 #
-# Each rank computes the gradient over its part. `allreduce` gives every rank the sum: all take the same step.
+# Each rank computes the gradient over its part. `allreduce` gives every rank the sum of all gradients, so all take the same step.
 
 
 # %%
@@ -176,7 +178,7 @@ def train(comm, steps=200):
 
 
 # %% [markdown]
-# Now a contest, with digits that are not among the 1,500. Write down what *you* read:
+# A contest, with new digits. Write down what *you* read:
 
 # %%
 # %%px --save 00_hello.py
@@ -193,7 +195,7 @@ reads = (new_images[70 + rank] @ train(comm)).argmax()
 print(f"rank {rank} reads {reads}, the label says {new_labels[70 + rank]}")
 
 # %% [markdown]
-# Who won? (We chose hard ones.) And on all new digits?
+# Who won? (We chose hard ones.) Now all new digits:
 
 # %%
 # %%px --save 00_hello.py
@@ -204,7 +206,7 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # The `--save` cells are now a program, `code/00_hello.py`. `mpiexec` starts it in new processes.
-# **Predict:** does one rank that trains on all images read better than four, worse, or equally well?
+# **Predict:** does one rank that trains on all images read better than four ranks, worse, or equally well?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/00_hello.py
@@ -213,24 +215,25 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Equally well. The gradient over all images is the *sum* over the parts: four ranks take the steps of one, up to rounding. (The hellos come in any order.)
+# Equally well. The loss is a sum over images. So the gradient over all images is the *sum* of the four gradients, and four ranks take
+# the same steps as one, up to rounding.
 #
 # </details>
 #
-# Change the 4 to 3, or to 7. The program is yours.
+# Change the 4 to 3, or to 7.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | |
 # |---|---|
-# | **cluster** | many machines; here, one. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses those in the file `hosts` |
-# | **core** | the part of a CPU that runs a process. With more ranks than cores, a machine is **oversubscribed**. On a cluster, a rank usually has its own cores, often a GPU |
+# | **cluster** | many machines. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses the machines in the file `hosts` |
+# | **core** | the part of a CPU that runs a process. A machine with more ranks than cores is **oversubscribed**. On a cluster, a rank usually has its own cores, often a GPU |
 
 # %% [markdown]
 # ## 6 · The course
 #
-# Lessons, keys, help: [one page](../docs/using.md).
+# [All lessons](../docs/using.md)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -242,10 +245,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A colleague has a GPU with 24 GB. How large a model can it train with Adam? Vote: (a) 12 billion parameters, (b) 1.5 billion, (c) fewer. What do you ask her?
+# A colleague has a GPU with 24 GB. How large a model can she train with Adam? Vote: (a) 12 billion parameters, (b) 1.5 billion,
+# (c) fewer. What do you ask her?
 #
-# <details><summary>What to listen for</summary>(a) counts only weights; (b) leaves no room for activations; (c) is right; how many depends on batch and text length. And must
-# she train all weights?</details>
+# <details><summary>What to listen for</summary>(a) counts only the weights. (b) leaves no room for activations. (c) is right. The
+# number depends on batch and text length.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -255,8 +259,8 @@ if __name__ == "__main__":
 #
 # ### Who downloads the data?
 #
-# A **node** is one machine of a cluster. Its ranks share its memory and its disk, if it has one, but no variables. `Split_type` makes, for each node, a
-# communicator of the ranks on it; a rank's number there is its **local rank**.
+# A **node** is one machine of a cluster. Often a node has a disk, which all its ranks can read. But its ranks share no variables.
+# `Split_type` makes one communicator per node, with the ranks on that node. A rank's number in this communicator is its **local rank**.
 
 # %%
 # %%px
@@ -265,15 +269,16 @@ print(f"rank {rank} of {size}, local rank {node.rank} of {node.size} on its node
 node.Free()  # the communicator is no longer needed
 
 # %% [markdown]
-# We have one node, so the two numbers are equal. On three nodes with two ranks each they are not:
+# We have one node, so the two numbers are equal. On three nodes with two ranks each, they differ. Here the launcher filled one node after
+# the other:
 #
 # | node | A | A | B | B | C | C |
 # |---|---|---|---|---|---|---|
 # | rank | 0 | 1 | 2 | 3 | 4 | 5 |
 # | local rank | 0 | 1 | 0 | 1 | 0 | 1 |
 #
-# The **world size**, the number of all ranks, is 6. A rank usually takes the GPU with the number of its local rank. A rank that sends to all others, or collects from
-# them, is called the **root**; it is often rank 0, but any rank can be.
+# The **world size**, the number of all ranks, is 6. A rank usually takes the GPU with the number of its local rank. A rank that sends to
+# all others, or collects from them, is called the **root**. It is often rank 0, but any rank can be the root.
 
 # %% tags=["exercise: 00.q3"]
 
@@ -282,7 +287,7 @@ node.Free()  # the communicator is no longer needed
 # %% [markdown]
 # ### Whom do they wait for?
 #
-# We are going to make each rank late, by as many seconds as its neighbour's number. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
+# We are going to make some ranks late, and see who waits. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
 
 # %% tags=["exercise: 00.1"]
 
@@ -295,14 +300,17 @@ neighbour = right_neighbour(comm)
 print(f"to the right of rank {rank} is rank {neighbour}")
 
 # %% [markdown]
-# What do the ranks do while a cell runs? The **dashboard** shows it live: one lane per rank, the newest moment at the right. Come back to it after the next cell. (A *collective*, lesson 04, is a call that all ranks make together.)
+# Soon, each rank will sleep for one second, plus as many seconds as its *right neighbour's* number. Then all ranks call `Barrier`. No rank
+# leaves `Barrier` before all ranks have called it. **Predict:** for which rank do the others wait?
+#
+# The **dashboard** shows live what each rank does: one lane per rank, the newest moment at the right. Run it, then the cell below it, and
+# come back. (A *collective*, lesson 04, is a call that all ranks make together.)
 
 # %% tags=["nbval-ignore-output"]
 cluster.dashboard()
 
 # %% [markdown]
-# In the next cell each rank sleeps for one second, plus its *right neighbour's* number in seconds. Then all call `Barrier`, which no rank leaves before all have
-# called it. **Predict:** for which rank do the others wait?
+# Now the ranks sleep, and meet at the `Barrier`:
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -314,7 +322,8 @@ comm.Barrier()
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Rank 2: its right neighbour has the largest number. On the dashboard, its lane is the only one without dots. A rank counts as *computing* when it is in no MPI call, even if it sleeps.
+# Rank 2. Its right neighbour, rank 3, has the largest number, so rank 2 sleeps longest. On the dashboard, the lane of rank 2 is the only
+# one without dots: rank 2 never waits. (A rank counts as *computing* when it is in no MPI call, even if it sleeps.)
 #
 # </details>
 
