@@ -46,10 +46,9 @@ def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0, first: int | None 
 
 
 def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
-    """Sum `array` over 1, 2, 4, 8 … ranks, in place; with another number, MPI refuses a partner beyond n.
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place; with any other number, MPI refuses a partner.
 
-    Leave `near` at 1. A call with `near` sums a segment over the ranks that are equal modulo `near`; ranks
-    `near` apart are partners.
+    `near` is the distance to the partner. Leave it at 1: the function calls itself with 2, 4, 8 …
     """
     if near >= comm.size:
         return

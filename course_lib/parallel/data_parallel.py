@@ -55,7 +55,7 @@ Labels = NDArray[np.integer]
 
 
 def numbers(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a dense tensor as a flat array for MPI: no copy."""
+    """The memory of a dense CPU tensor as a flat array for MPI: no copy."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 

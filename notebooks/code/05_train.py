@@ -39,7 +39,7 @@ def network(norm=nn.Identity):
 
 # %%
 def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
-    """Train for 8 epochs; how many new images are right after each."""
+    """Train for 8 epochs; return how many new images are right after each epoch."""
     model, right = network(norm), []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)

@@ -31,7 +31,7 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %%
 def numbers(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a dense tensor as a flat array for MPI: no copy."""
+    """The memory of a dense CPU tensor as a flat array for MPI: no copy."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 

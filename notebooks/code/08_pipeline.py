@@ -46,7 +46,7 @@ def received(comm: MPI.Comm, source: int, tag: int, *shape: int) -> torch.Tensor
 
 # %%
 def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: Any, width: int) -> float:
-    """Run a rank's schedule, such as [("F", 0), ("B", 0)]; gradients add up in .grad. Returns its loss.
+    """Run a schedule, [("F", 0), …]; add up gradients in .grad; return the loss (0 before the last rank).
 
     `parts` are micro-batches (inputs, targets); `width` numbers per sample travel between stages.
     """

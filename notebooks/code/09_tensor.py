@@ -37,7 +37,7 @@ def network(comm, weights, pixels):
 
 
 def gradients(comm, weights, pixels, targets):
-    """Backward: the gradients of half an image's squared error, the mean over the images."""
+    """Backward: the gradients of the loss, half the squared error per image, averaged over the images."""
     _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
     d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))

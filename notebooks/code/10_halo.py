@@ -40,7 +40,7 @@ def strip(comm, page):
 def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Send `up` to the rank above and `down` to the rank below; return what came from above, from below.
 
-    Both have one shape. Nothing comes from beyond the first and the last rank: there the result is zeros.
+    Both have the same shape. The first rank gets zeros from above, and the last from below.
     """
     above, below = (r if 0 <= r < comm.size else MPI.PROC_NULL for r in (comm.rank - 1, comm.rank + 1))
     from_above, from_below = up.new_zeros(up.shape), up.new_zeros(up.shape)

@@ -74,7 +74,7 @@ def write(model, article):
 def weights(comm, counts):
     """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
-    Factor times mean loss, added up over all ranks, is the mean loss over all tokens.
+    Factor times mean loss, added up over all micro-batches of all ranks, is the mean loss over all tokens.
     """
     everyone = comm.allreduce(sum(counts))
     return [count / everyone for count in counts]
@@ -97,7 +97,7 @@ settings["zero_optimization"] = {"stage": 2}
 
 def train(model, encode=encode):
     """Train four steps, each on the next `batch` articles; return the loss of each step."""
-    assert len(news) >= 4 * batch, "four steps need 4 * batch articles; else ranks hang or never update"
+    assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
     for step in range(4):

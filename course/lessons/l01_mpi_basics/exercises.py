@@ -293,7 +293,8 @@ ROWS_UP = Question(
         ),
         Option(
             "It ends, as MPI buffers all of the rows",
-            reply="Then the ring of 1 MB would have ended, too. Above MPI's limit, a Send waits for its Recv.",
+            reply="Then the ring of 1 MB would have ended, too. Above MPI's limit, a Send waits for its "
+            "Recv.",
             belief="mpi-keeps-copies",
         ),
         Option(
@@ -353,8 +354,8 @@ CERTAIN = Question(
         ),
         Option(
             "Rank 1 printed after rank 0 set `x`",
-            reply="Rank 0 set x before it sent the message. Rank 1 printed after it had received the message. "
-            "So a message puts events of two ranks in order.",
+            reply="Rank 0 set x before it sent the message. Rank 1 printed after it had received the "
+            "message. So a message puts events of two ranks in order.",
             right=True,
         ),
     ),

@@ -65,9 +65,9 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a generator. Its numbers are the same in every run, and different for every pair of rank and "
-    "seed. `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds; `default_rng` takes one "
-    "of them.",
+    task="Return a generator. Its numbers are the same in every run, and different for every pair of rank "
+    "and seed. `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds; `default_rng` "
+    "takes one of them.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),
     hints=(
@@ -198,8 +198,8 @@ SAME_BATCH = Question(
 
 WHAT_GAINED = Question(
     id="02.q4",
-    question="A team moves its training from one GPU in float32 to eight GPUs in bfloat16. The training is 13 "
-    "times as fast. Which further run tells what the eight GPUs gained?",
+    question="A team moves its training from one GPU in float32 to eight GPUs in bfloat16. The training "
+    "is 13 times as fast. Which further run tells what the eight GPUs gained?",
     options=(
         Option(
             "eight GPUs in bfloat16, once more",

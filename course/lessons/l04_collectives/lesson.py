@@ -84,7 +84,7 @@ film(
 # <details><summary>Open after you have run the cell</summary>
 #
 # The ring needs six. Follow its last column: 4000 leaves rank 3 and collects 4, 40, 400. After three exchanges each rank has one complete chunk: a
-# **reduce-scatter**. Three more exchanges copy the complete chunks to all ranks: an **all-gather**. Doubling needs two.
+# **reduce-scatter**. Three more copy these chunks to all ranks: an **all-gather**. Doubling needs two.
 #
 # </details>
 
@@ -97,8 +97,7 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# There is no network here, so we *delay messages on purpose*. Even an empty message takes 10 ms, the **latency** α. Each byte adds β
-# seconds; the **bandwidth** 1/β is 5 MB/s. In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank.
+# There is no network here, so we *delay messages on purpose*. An empty message takes 10 ms, the **latency** α. Each byte adds β; the **bandwidth** 1/β is 5 MB/s. In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank.
 
 # %%
 # %%px
@@ -178,7 +177,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 4 · On your machine
 #
-# Now without delay, on two ranks with a core each. MPI's own `Allreduce` races, too. Both our ways send one array: the ring in two messages, doubling in one.
+# Now without delay, on two ranks with a core each, beside MPI's own `Allreduce`. Both our ways send one array: the ring in two messages, doubling in one.
 # **Vote:** which of our two is faster at 4 MiB?
 
 
@@ -196,7 +195,7 @@ if comm.rank < 2:
 # <details><summary>Open after you have run the cell</summary>
 #
 # The model says doubling, by one α. Measured, the ring often keeps up or wins. The model forgets that each rank *adds*: half an array in the ring, a full
-# array by doubling. GPUs add fast, so between nodes the network decides.
+# array by doubling (on four ranks 0.75 and 2). Without a network, additions and cache decide. GPUs add fast: between nodes, the network decides.
 #
 # </details>
 
@@ -205,8 +204,8 @@ if comm.rank < 2:
 #
 # | | what changes |
 # |---|---|
-# | algorithm | The library chooses per call. MPI libraries have a third way, *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
-# | latency | 2 µs with RDMA, often 10 µs from GPUs, tens of µs over TCP |
+# | algorithm | The library chooses per call. MPI libraries also know *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
+# | latency | 2 µs with RDMA, often 10 µs from GPUs, more over TCP |
 # | several GPUs per node | Often they sum inside each node first (More). |
 
 # %% tags=["exercise: 04.q4", "subslide"]

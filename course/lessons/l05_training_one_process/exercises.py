@@ -106,8 +106,8 @@ def _with(loss: str) -> str:
 ACCUMULATE = Exercise(
     id="05.1",
     title="Spot the bug",
-    task="Leave the gradient of the whole batch's mean loss in `.grad`, for pieces of *any* sizes, such as 100 "
-    "and 28.",
+    task="Leave the gradient of the whole batch's mean loss in `.grad`, for pieces of *any* sizes, such "
+    "as 100 and 28.",
     objectives=(1,),
     targets=("mean-of-means",),
     stub=_with("F.cross_entropy(model(x), y) / len(pieces)"),
@@ -153,8 +153,8 @@ ACCUMULATE = Exercise(
 
 WHOLE_BATCH_ONLY = Question(
     id="05.q4",
-    question="The repaired `accumulate` cuts batches of 512 images into four pieces. With which of these does "
-    "the cutting change what is learned?",
+    question="The repaired `accumulate` cuts batches of 512 images into four pieces. With which of these "
+    "does the cutting change what is learned?",
     options=(
         Option(
             "a loss that compares each image with all others of its batch",
@@ -165,7 +165,8 @@ WHOLE_BATCH_ONLY = Question(
         Option(
             "gradient clipping, a limit on the norm of the batch's gradient",
             reply="Before the step, the gradients of all pieces have been added. So clipping sees the whole "
-            "batch's gradient, as without cuts. (Clipping each *piece's* gradient would change the training.)",
+            "batch's gradient, as without cuts. (Clipping each *piece's* gradient would change the "
+            "training.)",
             belief="every-norm-looks-around",
         ),
         Option(
@@ -180,20 +181,20 @@ WHOLE_BATCH_ONLY = Question(
 
 NOT_A_NUMBER = Question(
     id="05.q5",
-    question="On one GPU, a network trained well with batches of 256 and a rate of 0.1. Now 32 GPUs train it, "
-    "with 256 images each and a rate of 3.2. The loss is nan after 40 steps. What do you try first?",
+    question="On one GPU, a network trained well with batches of 256 and a rate of 0.1. Now 32 GPUs train "
+    "it, with 256 images each and a rate of 3.2. The loss is nan after 40 steps. What do you try first?",
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
-            reply="8,192 images are a sample, so their gradient is not exact. And even an exact gradient holds "
-            "only at the present weights. There are 32 times fewer steps now: at the old rate, the network "
-            "gets less far, as in section 4.",
+            reply="8,192 images are a sample, so their gradient is not exact. And even an exact gradient "
+            "holds only at the present weights. There are 32 times fewer steps now: at the old rate, the "
+            "network gets less far, as in section 4.",
             belief="exact-gradient-better-training",
         ),
         Option(
             "a rate that grows from 0.1 to 3.2 in the first epochs, as the first steps carry the risk",
-            reply="A large rate is most dangerous in the first steps of a new network. If training fails with "
-            "the warm-up as well, try a smaller rate or a smaller batch.",
+            reply="A large rate is most dangerous in the first steps of a new network. If training fails "
+            "with the warm-up as well, try a smaller rate or a smaller batch.",
             right=True,
         ),
         Option(
@@ -213,9 +214,9 @@ FALLING_LOSS = Question(
     options=(
         Option(
             "not at all, since wrong ones would not lower the loss",
-            reply="Wrong gradients often do lower the loss. A small step in any direction within 90 degrees of "
-            "the right one leads downhill. Half of every gradient would lower the loss, and so would a network "
-            "with one layer that does not learn at all.",
+            reply="Wrong gradients often do lower the loss. A small step in any direction within 90 "
+            "degrees of the right one leads downhill. Half of every gradient would lower the loss, and so "
+            "would a network with one layer that does not learn at all.",
             belief="falling-loss-right-gradient",
         ),
         Option(
@@ -239,7 +240,7 @@ EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
 PREDICTIONS = (
     Prediction(
         id="05.p7",
-        question="Right of 297 at 16 times the rate, no warm-up?",
+        question="How many of 297 are right at 16 times the rate without warm-up?",
         objectives=(3,),
         targets=("longer-steps-get-further",),
     ),

@@ -74,7 +74,7 @@ def network(norm=nn.Identity):
 # %%
 # %%px --save 05_train.py
 def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
-    """Train for 8 epochs; how many new images are right after each."""
+    """Train for 8 epochs; return how many new images are right after each epoch."""
     model, right = network(norm), []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
@@ -173,7 +173,7 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # starts small and grows to its full value.
 
 # %%
-predict("Right of 297 at 16 times the rate, no warm-up?", None)
+predict("How many of 297 are right at 16 times the rate without warm-up?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -190,7 +190,11 @@ right = train(*settings)
 from course.lessons.l05_training_one_process.figures import draw_right
 
 right = dict(zip(cluster["name"], cluster["right"], strict=True))
-outcome("Right of 297 at 16 times the rate, no warm-up?", right["256, 16 × the rate"][-1], word="counted")
+outcome(
+    "How many of 297 are right at 16 times the rate without warm-up?",
+    right["256, 16 × the rate"][-1],
+    word="counted",
+)
 draw_right(right, of=297)
 
 # %% [markdown]

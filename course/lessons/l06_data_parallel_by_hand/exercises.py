@@ -74,7 +74,7 @@ SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
     task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards "
-    "may differ in size; one may be empty.",
+    "may differ in size; one may be empty. (`cross_entropy` takes `reduction=`.)",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
@@ -161,7 +161,7 @@ def _check_update(answer: SimpleNamespace, comm: Any, case: None) -> None:
 
 _UPDATE = '''\
 def update(comm, weights, gradients, rate):
-    """Sum every gradient over all ranks, in place, and move the weights along the sums."""
+    """Sum every gradient over all ranks, in place, and move the weights against the sums."""
     requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
     for i, weight in enumerate(weights):
         requests[i].Wait()
@@ -170,7 +170,7 @@ def update(comm, weights, gradients, rate):
 
 _STUB = '''\
 def update(comm, weights, gradients, rate):
-    """Sum every gradient over all ranks, in place, and move the weights along the sums."""
+    """Sum every gradient over all ranks, in place, and move the weights against the sums."""
     requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
     for i, weight in enumerate(weights):
         weight -= rate * gradients[i]
@@ -220,8 +220,8 @@ WHICH_GPU = Question(
     options=(
         Option(
             "the network of the first three machines",
-            reply="If it were slow, GPUs 6 and 7 would wait for the sum as well. They do not: when they "
-            "come, all others are there.",
+            reply="A slow network would make all eight times long: GPUs 6 and 7 would wait for the sum as "
+            "well. They do not: when they come, all others are there.",
             belief="short-wait-is-good",
         ),
         Option(

@@ -3,7 +3,7 @@
 # goal: Find out whether four ranks learn what one would, and whom they wait for.
 # able:
 #   - write a training loop for any number of ranks
-#   - make it train exactly as one process would
+#   - make it train as one process would
 #   - find the rank that the others wait for
 # more:
 #   - let a network's own messages travel during backward
@@ -33,7 +33,7 @@
 #                └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Do four ranks learn what one would? We try it on handwritten digits. The cells become a program, `code/06_by_hand.py`; `__file__` is its path.
+# Do four ranks learn what one would? Cells with `--save` become a program, `code/06_by_hand.py`; `__file__` is its path.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -60,7 +60,7 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# Two functions send weights and gradients. `numbers` gives MPI a tensor's memory, and `MPI.IN_PLACE` overwrites it with the sum.
+# `numbers` gives MPI a tensor's memory. Two functions send it; `MPI.IN_PLACE` overwrites it with the sum.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -72,7 +72,7 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# This is your training loop, with five numbered lines for MPI. `team` holds its ranks.
+# This is your training loop, with five numbered lines for many ranks. `team` is their communicator.
 
 
 # %%
@@ -99,8 +99,8 @@ def train(team, rate=0.4):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. First each rank trains alone (`MPI.COMM_SELF`), then four
-# together. **Vote:** of 297 new images, the network of the four reads (a) fewer correctly, (b) as many, (c) more.
+# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. First each rank trains alone on all 128 (`MPI.COMM_SELF`),
+# then four together. **Vote:** of 297 new images, the network of the four reads (a) fewer correctly, (b) as many, (c) more.
 
 
 # %%
@@ -118,9 +118,9 @@ four = train(comm, rate=0.1)
 # (c). Four ranks beat one. Ship it?
 #
 # Look at the *first* loss. Weights and images are the same, yet 9.32 is four times 2.33. Each rank takes the *mean* over its shard; line 5 *adds* four means.
-# Line 4 adds their gradients, so SGD takes steps four times as large. (With Adam, only the loss would show it.)
+# Line 4 adds their gradients, so SGD takes steps four times as large.
 #
-# So *one* rank at a rate of 0.4 takes the same steps. Predict its last loss, which lacks the factor. (Write 0.123456 as 123456.)
+# So *one* rank at a rate of 0.4 takes the same steps. Predict its last loss. (Write 0.123456 as 123456.)
 #
 # </details>
 
@@ -137,7 +137,7 @@ outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cl
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 ranks, 0.1 would become 6.4.
+# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 ranks, SGD would use 6.4.
 #
 # </details>
 
@@ -157,7 +157,7 @@ team = comm
 four = train(team)
 
 # %% [markdown] tags=["subslide"]
-# 0.400933, as on one rank. Ship it? Now ranks 0 to 2 train without rank 3, with 43, 43 and 42 images. **Vote:** how many of the six decimals stay?
+# 0.400933, as on one rank at 0.4. Now ranks 0 to 2 train with 43, 43 and 42 images. **Vote:** how many of the six decimals stay?
 # (a) None, (b) some, (c) all.
 
 # %%
@@ -168,7 +168,7 @@ three = train(team)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). An image among 42 weighs 1 / (3 · 42), one among 43 only 1 / (3 · 43). Equal shards hide that.
+# (b), two. An image among 42 weighs 1 / (3 · 42), one among 43 only 1 / (3 · 43). Equal shards hide that.
 #
 # </details>
 
@@ -194,7 +194,7 @@ if __name__ == "__main__":
 #
 # All six: the same training, up to rounding.
 #
-# Two kinds of layers break this. **Batch norm** normalises over the images at hand: 42 or 43, not 128. **Dropout** drops random units, and each rank
+# Two common layers break this. **Batch norm** normalises over the images at hand: 42 or 43, not 128. **Dropout** drops random units, and each rank
 # draws its own.
 #
 # </details>
@@ -202,8 +202,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce. The rank that comes last is the **straggler**: all others
-# wait for its part of the sum. Each rank measures its time in `allreduce`:
+# A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce. The last is the **straggler**: all others wait
+# for it. Each rank measures its time in `allreduce`:
 
 # %%
 # %%px
@@ -240,7 +240,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # The rank with the *shortest* bar: when the straggler comes, all others are there.
 #
-# Say a step takes 200 ms, and one of 64 GPUs comes 20 ms late in each. Ten days of training become eleven, for all.
+# Say a step takes 200 ms, and one of 64 GPUs comes 20 ms late to each. Ten days of training become eleven, for all.
 #
 # </details>
 
@@ -280,9 +280,9 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# About 400: three layers and one message. Two messages travelled while a layer computed: **overlap**. Nothing is left to hide the last.
+# About 400: three layers and one message. Two messages travelled while layers computed: **overlap**. No layer is left to hide the last.
 #
-# The link has to work by itself. Ours is a timer, NCCL uses some of the GPU's cores, plain MPI often works only inside its calls.
+# The link has to work by itself. NCCL uses some of the GPU's cores. Plain MPI often works only inside its calls.
 #
 # </details>
 
@@ -291,27 +291,28 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: multiply your share by the number of ranks |
-# | batch | 64 · 32 = 2,048 images usually need a larger rate; 65,536 can be too many to help (lesson 05) |
-# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` takes those of all |
-# | who is late | NCCL's all-reduce returns early: read its time in a profiler |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: multiply `share_of_loss` by the number of replicas |
+# | batch | 64 · 32 = 2,048 images usually need a larger rate; 2,048 GPUs' 65,536 can be too many (lesson 05) |
+# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` normalises over all |
+# | language models | a batch counts tokens: sum their number over all ranks first (lesson 13) |
+# | who is late | NCCL's call returns before the sum is there: profile its kernels |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Divide a shard's *summed* losses by the size of the *whole* batch, then add gradients: any number of ranks does the same training,
-#   but for batch norm and dropout.
-# - In an all-reduce, the rank that comes last waits least.
-# - A message that travels while a rank computes costs no time.
+# - From equal weights, divide a shard's *summed* losses by the size of the *whole* batch, then add gradients: any number of ranks does the
+#   same training, up to rounding, but for layers such as batch norm and dropout.
+# - In a step's first all-reduce, the last rank waits least.
+# - A message costs little time if it travels while ranks compute.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
+# On eight ranks, a network is 3 percentage points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
 # <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the <b>global batch</b> grew eightfold. (a) changes only
-# time.</details>
+# time. (c) comes next.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -327,10 +328,10 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # %%px
 
 # %% [markdown]
-# We take a deeper network and a slow link (`course_lib/effects.py` says how). A step has 12 messages, for
-# 6 layers with a weight and a bias each. Together they take about 2/3 of the time of forward and backward.
+# We take a deeper network and a slow link (`course_lib/effects.py` says how). A step sends 12 gradients: a weight and
+# a bias for each of 6 layers. Together they take about 2/3 of the time of forward and backward.
 #
-# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. Both take the same images: we look only at the time.
+# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator (ranks 2 and 3 do not call it, as `Split` would need). Both take the same images: we look only at the time.
 
 # %%
 # %%px --targets 0:2
@@ -378,11 +379,13 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #
 # </details>
 #
-# **How many messages should a step send?** `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a larger gradient fills a bucket alone).
+# #### How many messages should a step send?
+#
+# `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a gradient above it gets a bucket of its own).
 # A bucket's sum starts when its last gradient is complete.
 #
-# Let forward and backward take 1 again. On the next link, each message costs 1/10, however short it is, and all bytes of a step together cost 1 more. Messages travel one after the other.
-# **Predict** the fastest: 12, 4 or 1 messages per step?
+# Let forward and backward take 1 again. On the next link, each message costs 1/10, and a step's bytes together cost 1. Messages travel one after the other.
+# **Predict** the slowest: 12, 4 or 1 messages per step?
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -417,8 +420,10 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #
 # </details>
 #
-# The library **Horovod** made hooks and fusion popular, over MPI and NCCL. It broadcasts the weights and also the *optimizer's state*. Why? Say that after a restart only rank 0 reads the checkpoint, with the momentum.
-# **Predict:** are the two replicas equal one step later if only the weights are broadcast? And if the state is, too?
+# #### What else must be equal?
+#
+# The library **Horovod** made hooks and fusion popular, over MPI and NCCL. Say that rank 1 restarts with the right weights, but without the momentum.
+# **Predict:** are the two replicas equal one step later?
 
 # %%
 # %%px --targets 0:2
@@ -448,7 +453,7 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Momentum is state, too. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. Again, there is no error message.
+# No. Momentum is **optimizer state**. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. No error message says so. So Horovod's users broadcast the optimizer's state, too.
 #
 # </details>
 #
@@ -461,7 +466,7 @@ if pair.rank == 0:
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# In Google's DistBelief of 2012, a **parameter server** kept the weights. (In truth many processes shared that work.) The other ranks were its
+# In Google's DistBelief of 2012, a **parameter server**, in truth many processes, kept the weights. The other ranks were its
 # **workers**:
 #
 # ```
@@ -473,11 +478,11 @@ if pair.rank == 0:
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker, then updates once. The weights are those of an all-reduce (up to rounding), but with n workers a single server
+# A *synchronous* server waits for one gradient from every worker, then updates once. With the same shares of the loss, it trains as an all-reduce does (up to rounding), but with n workers a single server
 # receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, for any n (lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: after a worker
-# fetched the weights, those of others change them before its gradient arrives. A gradient's **staleness** is the number of those updates.
+# fetched the weights, other workers' gradients change them before its own arrives. A gradient's **staleness** is the number of those updates.
 #
 # Three equal workers train: each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
 # one update by each of the others, (b) 5 to 10, (c) 11 or more.

@@ -336,19 +336,20 @@ NO_SAMPLER = Question(
 
 FASTER_NETWORK = Question(
     id="07.q2",
-    question="Two ranks take a step of 30 ms. Computing and communication do not overlap. Rank 0 spends 12 ms of "
-    "the step in the all-reduce, rank 1 only 2 ms. How long is the step if the transfer takes half as long?",
+    question="Two ranks take a step of 30 ms. Computing and communication do not overlap. Rank 0 spends "
+    "12 ms of the step in the all-reduce, rank 1 only 2 ms. How long is the step if the transfer takes "
+    "half as long?",
     options=(
         Option(
             "24 ms, because 12 ms become 6",
-            reply="That would mean rank 0 transfers for 12 ms. The transfer takes only 2 ms, as rank 1 shows. For "
-            "the other 10 ms, rank 0 waits for rank 1, and no network shortens this wait.",
+            reply="That would mean rank 0 transfers for 12 ms. The transfer takes only 2 ms, as rank 1 "
+            "shows. For the other 10 ms, rank 0 waits for rank 1, and no network shortens this wait.",
             belief="waiting-is-transfer",
         ),
         Option(
             "29 ms, because 2 ms become 1",
-            reply="Rank 1 arrives last, so its 2 ms are pure transfer. Rank 0 still waits 10 ms, until rank 1 has "
-            "computed.",
+            reply="Rank 1 arrives last, so its 2 ms are pure transfer. Rank 0 still waits 10 ms, until "
+            "rank 1 has computed.",
             right=True,
         ),
         Option(
@@ -368,20 +369,20 @@ WHICH_CONTROL = Question(
     options=(
         Option(
             "64 GPUs that average in float64",
-            reply="If rounding cost 2.8 points, three ranks would not have ended with the same loss as one in "
-            "section 6. And batch norm would still use means over 4 images.",
+            reply="If rounding cost 2.8 points, three ranks would not have ended with the same loss as "
+            "one in section 6. And batch norm would still use means over 4 images.",
             belief="communication-costs-accuracy",
         ),
         Option(
             "64 GPUs at 64 times the rate",
-            reply="The rate depends on the global batch, which is 256 both times. And batch norm would still use "
-            "means over 4 images instead of 256.",
+            reply="The rate depends on the global batch, which is 256 both times. And batch norm would "
+            "still use means over 4 images instead of 256.",
             belief="ranks-want-a-larger-rate",
         ),
         Option(
             "64 GPUs with SyncBatchNorm",
-            reply="The global batch is 256 both times, so it is innocent here. But batch norm saw 256 images on "
-            "one GPU, and sees only 4 on each of 64 GPUs. SyncBatchNorm sees all 256.",
+            reply="The global batch is 256 both times, so it is innocent here. But batch norm saw 256 "
+            "images on one GPU, and sees only 4 on each of 64 GPUs. SyncBatchNorm sees all 256.",
             right=True,
         ),
     ),
@@ -390,8 +391,9 @@ WHICH_CONTROL = Question(
 
 TEST_SHARDS = Question(
     id="07.q4",
-    question="Eight GPUs test a network on 1,003 images. Each GPU takes its shard from a DistributedSampler and "
-    "counts the images that it reads correctly. The counts are added and divided by 1,003. What is the score?",
+    question="Eight GPUs test a network on 1,003 images. Each GPU takes its shard from a "
+    "DistributedSampler and counts the images that it reads correctly. The counts are added and divided "
+    "by 1,003. What is the score?",
     options=(
         Option(
             "right, as each image is tested by one GPU",
@@ -406,8 +408,9 @@ TEST_SHARDS = Question(
         ),
         Option(
             "up to five images too high",
-            reply="By default, the sampler repeats five images. Those that are read correctly count twice, but "
-            "1,003 counts each image once. Without a sampler, `images[rank::size]` tests each image once.",
+            reply="By default, the sampler repeats five images. Those that are read correctly count "
+            "twice, but 1,003 counts each image once. Without a sampler, `images[rank::size]` tests each "
+            "image once.",
             right=True,
         ),
     ),
@@ -416,19 +419,20 @@ TEST_SHARDS = Question(
 
 OTHER_MACHINE = Question(
     id="07.q5",
-    question="From steps that we measured one by one on our machine, we calculate an epoch of the CNN on eight "
-    "ranks, by hand over MPI: 5 s. The published study measured 19 s. What follows?",
+    question="From steps that we measured one by one on our machine, we calculate an epoch of the CNN on "
+    "eight ranks, by hand over MPI: 5 s. The published study measured 19 s. What follows?",
     options=(
         Option(
             "our program is almost four times as fast",
-            reply="Even one process takes 22 s per epoch here, and took 65 s there. So most of the difference is "
-            "there before any rank is added.",
+            reply="Even one process takes 22 s per epoch here, and took 65 s there. So most of the "
+            "difference is there before any rank is added.",
             belief="seconds-travel",
         ),
         Option(
             "nothing about which program is faster",
-            reply="One process takes 22 s here, and took 65 s there. And a calculation leaves out that eight busy "
-            "cores share one memory. Our calculated speed-up of 4.4 and the published one of 3.4 fit together.",
+            reply="One process takes 22 s here, and took 65 s there. And a calculation leaves out that "
+            "eight busy cores share one memory. Our calculated speed-up of 4.4 and the published one of "
+            "3.4 fit together.",
             right=True,
         ),
         Option(

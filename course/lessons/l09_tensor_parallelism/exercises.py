@@ -185,14 +185,15 @@ WHOSE_BYTES = Question(
         ),
         Option(
             "data parallelism, since 32,768 exceeds 12,288",
-            reply="Tensor parallelism adds up 2 · 4,096 numbers for each of 32,768 tokens, data parallelism for "
-            "each of 12,288 hidden numbers. The first is 2.7 times as much, and harder to hide.",
+            reply="Tensor parallelism adds up 2 · 4,096 numbers for each of 32,768 tokens, data "
+            "parallelism for each of 12,288 hidden numbers. The first is 2.7 times as much, and harder to "
+            "hide.",
             right=True,
         ),
         Option(
             "neither, since both counts contain 4,096",
-            reply="Both counts contain 2 · 4,096, which cancels. What is left: 32,768 tokens in one count and "
-            "12,288 hidden numbers in the other.",
+            reply="Both counts contain 2 · 4,096, which cancels. What is left: 32,768 tokens in one count "
+            "and 12,288 hidden numbers in the other.",
             belief="width-decides-the-bytes",
         ),
     ),

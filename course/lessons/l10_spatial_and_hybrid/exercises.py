@@ -73,8 +73,8 @@ _FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, heig
 RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
-    task="`gradient` has the shape (pages, maps, rows, columns). Its first and last `width` rows are gradients "
-    "of ghosts. Send them to the owners with `swap`. Add what arrives.",
+    task="`gradient` has the shape (pages, maps, rows, columns). Its first and last `width` rows are "
+    "gradients of ghosts. Send them to the owners with `swap`. Add what arrives.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
@@ -174,7 +174,8 @@ SMOOTH_TWICE = Exercise(
     id="10.2",
     title="Spot the bug: two layers, one exchange",
     task="A signal takes the place of an image, and each rank has a part of the signal. Two convolutions "
-    "follow one exchange. The result differs from that of one process. Find out where, and repair the function.",
+    "follow one exchange. The result differs from that of one process. Find out where, and repair the "
+    "function.",
     objectives=(4,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),
@@ -209,14 +210,14 @@ STRIDE = Question(
     options=(
         Option(
             "rows 7 and 16",
-            reply="Output row 7 reads rows 13, 14 and 15, and the rank owns all three. With this stride, the two "
-            "sides differ.",
+            reply="Output row 7 reads rows 13, 14 and 15, and the rank owns all three. With this stride, "
+            "the two sides differ.",
             belief="halo-is-symmetric",
         ),
         Option(
             "row 7",
-            reply="Output row 4 reads rows 7, 8 and 9. Output row 7 reads rows 13, 14 and 15. If tiles begin at "
-            "multiples of the stride, a rank needs from above the padding, 1 row, and from below "
+            reply="Output row 4 reads rows 7, 8 and 9. Output row 7 reads rows 13, 14 and 15. If tiles "
+            "begin at multiples of the stride, a rank needs from above the padding, 1 row, and from below "
             "kernel − stride − padding = 0 rows.",
             right=True,
         ),
@@ -232,7 +233,8 @@ STRIDE = Question(
 WHICH_SUM = Question(
     id="10.q3",
     question="Eight ranks are 2 replicas of 4 tiles. Each replica has half of the batch. Each rank sums the "
-    "loss over its tiles, and divides by all pixels of its replica's half. What is the gradient for the update?",
+    "loss over its tiles, and divides by all pixels of its replica's half. What is the gradient for the "
+    "update?",
     options=(
         Option(
             "the sum over the 4 tiles of one image",
@@ -248,8 +250,8 @@ WHICH_SUM = Question(
         ),
         Option(
             "the mean over all 8 ranks",
-            reply="The mean is right for the 2 replicas. But the 4 tiles are parts of one sum, so the mean over "
-            "8 ranks is a quarter of the gradient.",
+            reply="The mean is right for the 2 replicas. But the 4 tiles are parts of one sum, so the "
+            "mean over 8 ranks is a quarter of the gradient.",
             belief="average-over-tiles",
         ),
         Option(
@@ -269,8 +271,8 @@ LOST_GRADIENTS = Question(
     options=(
         Option(
             "the gradients of the weights of all layers",
-            reply="The last layer reads correct pixels, and the gradients of its outputs come from the loss. No "
-            "ghost is involved. Which gradients does this layer pass back?",
+            reply="The last layer reads correct pixels, and the gradients of its outputs come from the "
+            "loss. No ghost is involved. Which gradients does this layer pass back?",
             belief="tiles-train-alone",
         ),
         Option(

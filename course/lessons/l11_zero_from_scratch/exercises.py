@@ -135,7 +135,8 @@ WHICH_STAGE = Question(
         ),
         Option(
             "stage 3: it cuts the activations, too",
-            reply="That would mean 3 GB in all. But no stage cuts activations, so 60 GB stay. Add up stage 2.",
+            reply="That would mean 3 GB in all. But no stage cuts activations, so 60 GB stay. Add up "
+            "stage 2.",
             belief="zero-shards-activations",
         ),
     ),

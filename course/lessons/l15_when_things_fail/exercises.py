@@ -398,8 +398,8 @@ WHO_CAME_LATE = Question(
         ),
         Option(
             "the network of the sum",
-            reply="That would mean all 64 ranks had begun the sum. Rank 0 has not, so the other 63 would wait "
-            "on any network.",
+            reply="That would mean all 64 ranks had begun the sum. Rank 0 has not, so the other 63 would "
+            "wait on any network.",
             belief="a-timeout-is-the-network",
         ),
         Option(
@@ -446,8 +446,9 @@ MORE_NODES = Question(
     options=(
         Option(
             "to a sixteenth of what it was",
-            reply="That would keep the work that failures cost per day as it was, but you would save 16 times "
-            "as often. The sum of both costs is smallest when the interval shrinks with the square root.",
+            reply="That would keep the work that failures cost per day as it was, but you would save 16 "
+            "times as often. The sum of both costs is smallest when the interval shrinks with the square "
+            "root.",
             belief="interval-follows-failures",
         ),
         Option(

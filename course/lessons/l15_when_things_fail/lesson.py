@@ -198,6 +198,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 # `train` is lesson 06's loop. Before it, all ranks get the checkpoint. After each step, they agree whether to stop, and rank 0 may save. The step's number seeds the
 # batch.
 
+
 # %%
 # %%px --save 15_resume.py
 def train(path, steps=60, every=20):
