@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Each of four ranks has an array, and needs the sum of all four arrays: an **all-reduce**. Training on many ranks needs one in every step. MPI's
+# Each of four ranks has an array, and needs the sum of all four arrays: an **all-reduce**. Training on many ranks usually needs one per step. MPI's
 # `Allreduce` is a **collective**, a call that all ranks make together. We build it in two ways.
 
 # %%
@@ -39,8 +39,8 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop, it sends a chunk to the
-# right, and adds the chunk from the left to its own. The second loop passes complete chunks on:
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop, it sends one chunk per
+# step to the right, and adds the arriving chunk to its own copy. The second loop passes complete chunks on:
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -97,7 +97,7 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# There is no network here, so we *delay messages on purpose*. An empty message takes 10 ms, the **latency** α. Each byte adds β; the **bandwidth** 1/β is 5 MB/s. In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank.
+# There is no network here, so we *delay messages on purpose*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs: the **bandwidth** 1/β is 5 MB/s (0.04 Gbit/s). In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank.
 
 # %%
 # %%px
@@ -124,7 +124,7 @@ def race(comm, *ways):
 
 
 # %% [markdown] tags=["subslide"]
-# **Vote** for the winners at 1 KiB and 4 MiB: (a) ring, ring, (b) ring, doubling, (c) doubling, ring, (d) doubling, doubling.
+# **Vote** for the winners at 1 KiB and 4 MiB: (a) ring/ring, (b) ring/doubling, (c) doubling/ring, (d) doubling/doubling.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 04_allreduce.py
@@ -155,8 +155,8 @@ race(comm, *ways)
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048
 #
-# During one latency, our link carries 10 ms · 5 MB/s = 50,000 bytes. A cluster's link with 2 µs and 25 GB/s carries as many, so its ties are at the same sizes.
-# **Vote:** where do the ring and doubling tie on 2,048 ranks? (a) 0.4 MB, like four, (b) 20 MB, (c) 200 MB
+# A tie depends on α/β, the bytes that a link carries during one latency. Ours carries 10 ms · 5 MB/s = 50,000 bytes. So does a cluster's link with 2 µs and 25 GB/s.
+# **Vote:** where do the ring and doubling tie on 2,048 ranks? (a) 0.4 MB, (b) 20 MB, (c) 200 MB
 
 # %%
 # %%px --save 04_allreduce.py
@@ -169,7 +169,7 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Of these two ways, take the ring for 14 GB of gradients in
+# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Of these two ways, take the ring for gigabytes of gradients in
 # one call. Take doubling for the loss, one number: it takes 22 µs, the ring 8 ms.
 #
 # </details>
@@ -177,7 +177,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 4 · On your machine
 #
-# Now without delay, on two ranks with a core each, beside MPI's own `Allreduce`. Both our ways send one array: the ring in two messages, doubling in one.
+# Now two ranks, with a core each, run both ways and MPI's own `Allreduce`, without delay. Both ways send one array: the ring in two messages, doubling in one.
 # **Vote:** which of our two is faster at 4 MiB?
 
 
@@ -312,7 +312,7 @@ if comm.rank == 0:
 #
 # On 64 nodes of 8 ranks, the bytes between nodes hardly differ: the leaders send 126 arrays, a ring of all ranks sends 128. But the number of steps differs.
 # A ring of 512 ranks takes 1,022 steps, one after the other. If sends wait for their receiver (rendezvous, lesson 01), each step takes as long as a message between
-# nodes. The ring of 64 leaders takes only 126 steps.
+# nodes. The ring of 64 leaders takes only 126 steps, plus six rounds of the trees inside each node.
 #
 # Leaders have a drawback: each sends two arrays through one network card. So libraries let every rank of a node send a part of the array, and all network cards work.
 #
@@ -393,7 +393,7 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# On two ranks, rank 1 kept its two numbers. A longer tensor may change (PyTorch issue 76527). On four ranks, ranks 1 and 2
+# On two ranks, rank 1 kept its two numbers. But a longer tensor may change even on two ranks (PyTorch issue 76527). On four ranks, ranks 1 and 2
 # hold partial products, because Gloo uses their tensors as work space. PyTorch's documentation guarantees
 # nothing for ranks other than `dst`. The guide's small run showed what one backend happened to do, and the guide took this for the rule.
 #
