@@ -159,8 +159,8 @@ TWO_NODES = Question(
         Option(
             "ZeRO-3 over all GPUs of both nodes",
             reply="It saves 7 GB of states per GPU, which nobody needs. But all weights pass the slow link: "
-            "for 13 s per micro-batch in one ring, for 1.6 s in eight rings. A whole step computes for 6.7 "
-            "s.",
+            "for 13 s per micro-batch if one GPU per node sends, for 1.6 s if all eight share the work. A "
+            "whole step computes for 6.7 s.",
             belief="most-saving-is-best",
         ),
     ),

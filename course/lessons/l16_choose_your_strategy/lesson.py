@@ -39,7 +39,7 @@ plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: per token and block about 16 · width numbers of 2 bytes (with FlashAttention, without recomputing). Lesson 09's tensor parallelism splits only 12 · width of them.
+# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: about 16 · width numbers of 2 bytes per token and block (with FlashAttention, without recomputing). Lesson 09's tensor parallelism splits only 12 · width of them.
 
 
 # %%
@@ -90,7 +90,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The pipeline's first stage starts eight micro-batches before the first gradient comes back, and keeps the activations of all eight. Of 64 smaller micro-batches it also keeps eight. Those fit.
+# (b). The pipeline's first stage starts eight micro-batches before the first gradient comes back, and keeps the activations of all eight. With 64 micro-batches, it keeps eight smaller ones, which fit.
 #
 # </details>
 
@@ -99,7 +99,7 @@ if rank == 0:
 #
 # Which plan is fastest? All compute equally much, but their messages differ. (A pipeline's are small: we leave them out.)
 #
-# Data ranks send one layer's gradients while they compute the next layer's. Such messages **hide** behind computing. So do ZeRO-3's messages, if it gathers the next layer's weights while it computes.
+# Data ranks send one layer's gradients while they compute the next layer's. Such messages **hide** behind computing. So do ZeRO-3's, if ranks gather the next layer's weights while they compute.
 
 # %% tags=["exercise: 16.7"]
 
@@ -119,14 +119,14 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# ZeRO-3 sends longest and still wins: on this link, all its messages hide. Tensor ranks wait for each sum, and an idle stage has nothing to compute.
+# ZeRO-3 sends longest and still wins: on this link, our page hides all its messages. Tensor ranks wait for each sum, and an idle stage has nothing to compute.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out nodes. Three customers order 10,000 steps each. `chat` is our job. `cards` is the same job on cheap GPUs, without the fast NVLink. `genome` has one long sequence per step. A plan that does not fit costs 100 hours.
+# You rent out nodes. Three customers order 10,000 steps each. `chat` is our job. `cards` is the same job on cheap GPUs, without our node's fast NVLink. `genome` has one long sequence per step. A plan that does not fit costs 100 hours.
 #
 # Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** which customer the rule serves worst. Run both cells. Then change `bets` until the bill is below 32 hours.
 
@@ -174,11 +174,11 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | published lists say | the page says |
+# | | published lists say | our page says |
 # |---|---|---|
-# | NVLink | all three are [mostly on par](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | tensor takes 31 % longer than ZeRO-3 |
+# | NVLink | ZeRO, pipeline and tensor are [mostly on par](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | tensor takes 31 % longer than ZeRO-3 |
 # | no NVLink | [a pipeline is faster](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | yes, with many micro-batches |
-# | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes: each data rank needs its own sequence |
+# | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes: 64 sequences feed only 64 data ranks |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
@@ -192,7 +192,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model fits on one GPU, with model states and activations. You get 16 GPUs, in two nodes. (a) ZeRO-3, (b) tensor in each node and a pipeline between them, (c) data parallelism. What would change your mind?
+# Your training fits on one GPU. You get 16 GPUs, in two nodes. (a) ZeRO-3, (b) tensor in each node and a pipeline between them, (c) data parallelism. What would change your mind?
 #
 # <details><summary>What to listen for</summary>(c): the others save memory that you have. Try (b) if the batch is too small for 16 data ranks, or if gradient sums outlast backward.</details>
 
@@ -263,7 +263,7 @@ show(rows, x="way", y="time of a step")
 # Our **planner** (`course/lessons/l16_choose_your_strategy/planner`) does this page's arithmetic layer by layer. Three published sources compare plans on eight A100s. We chose these sources before the planner knew
 # that messages can hide. So we could not pick those that fit.
 #
-# DLRover trained Llama 2 with 7 billion parameters by four plans. The planner ranks these plans twice. Once, all messages that can hide behind computing do so (they **overlap** with it). Once, none do.
+# DLRover trained Llama 2 with 7 billion parameters by four plans. The planner ranks these plans twice. The first time, every message that can hide does (messages **overlap** with computing). The second time, none hides.
 # **Predict:** when does the planner's order agree with DLRover's? (a) only if messages hide, (b) only if nothing hides, (c) in both cases.
 
 # %%
@@ -282,7 +282,7 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # Now look at the sizes. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3. The planner says 4 % less. It does not know that smaller matrix products run at a lower rate. Nor does it know that a sum waits for the
 # slowest GPU.
 #
-# The planner's memory is 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off. Their pipeline recomputes block by block, but ours recomputes a whole stage at once. We also had to guess their sequence length.
+# The planner's memory is 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off. DLRover's pipeline recomputes block by block, but ours recomputes a whole stage at once. We also had to guess DLRover's sequence length.
 #
 # </details>
 #
