@@ -28,7 +28,7 @@
 # ## 1 · A stage per rank
 #
 # Some networks are too large for one GPU. In **pipeline parallelism** each rank keeps a few consecutive layers, its **pipeline stage**.
-# Our network has eight linear layers, each behind a ReLU.
+# Our network has eight linear layers, with a ReLU before each.
 
 # %%
 # %%px --save 08_pipeline.py
@@ -64,8 +64,8 @@ def cut(team):
 
 
 # %% [markdown] tags=["subslide"]
-# A batch is cut into **micro-batches** (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it backward.
-# What layers compute are **activations**. A forward sends the last layer's to the next rank, and keeps all for the backward. A backward sends a gradient to the previous rank.
+# A batch is cut into **micro-batches** (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
+# What layers compute are **activations**. A forward keeps them for the backward, and sends its stage's output to the next rank. A backward sends the gradient of its stage's input to the previous rank.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -153,7 +153,7 @@ outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["sp
 #
 # </details>
 #
-# Do more micro-batches of the same size help? We draw four equal stages. A forward takes 1 slot of time, a backward takes 2, and messages take none.
+# Do more micro-batches of the same size help? We draw four equal stages. A forward takes 1 slot of time, a backward 2, a message none.
 
 # %%
 from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
@@ -161,7 +161,7 @@ from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# The white slots are the **bubble**: from the first slot to the last, each rank is idle for 9 of 21.
+# The white slots are the **bubble**: each rank is idle for 9 of 21 slots.
 # **Vote:** with 16 micro-batches, each rank is idle for (a) fewer slots, (b) 9 slots, (c) more slots.
 
 # %%
@@ -170,8 +170,8 @@ draw_schedules(16, cluster[0]["gpipe"])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). With p ranks and m micro-batches, rank 0 waits while the last one passes through the p − 1 other ranks and back. That takes 3(p − 1) slots, whatever m is. Rank 0 works for 3m slots.
-# So a step takes 3(m + p − 1) slots. One rank alone takes 3pm. The speed-up is **p · m / (m + p − 1)**.
+# (b). With p ranks and m micro-batches, rank 0 works for 3m slots. It waits while the last micro-batch passes through the p − 1 other ranks and back: 3(p − 1) slots, whatever m is.
+# So a step takes 3(m + p − 1) slots. One rank alone has p times rank 0's work: 3pm. The speed-up is **p · m / (m + p − 1)**.
 #
 # </details>
 #
@@ -183,14 +183,14 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The dashed line is the formula. It leaves out messages and other programs, so you measure less.
+# The formula (dashed) leaves out messages and other programs, so you measure less.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So take many micro-batches! But on each of two ranks, a micro-batch leaves about 2 MiB of activations. We let each rank allocate 64 MiB.
+# So take many micro-batches! But each of two ranks keeps about 2 MiB of activations per forward. We let each rank allocate 64 MiB.
 # **Vote:** with 32 micro-batches, the ranks (a) train, (b) run out of memory.
 
 # %%
@@ -202,7 +202,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Before its first backward, GPipe keeps the activations of all 32 micro-batches: about 32 · 2 MiB, and 64 MiB is the limit.
+# (b). Before its first backward, GPipe keeps the activations of all 32 micro-batches. They alone fill the 64 MiB.
 #
 # </details>
 #
@@ -225,7 +225,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It trains, and takes 33 slots, too: 1F1B saves memory, not time. Stage s of p, counted from 0, begins with at most p − s forwards. Then each backward
+# It trains, and takes 33 slots, too: 1F1B saves memory, not time. Stage s of p, counted from 0, runs at most p − s forwards before its first backward. Then each backward
 # frees a micro-batch before the next forward. So activations no longer limit m.
 #
 # </details>
@@ -235,8 +235,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | is limited: 8 pipelines of 8 stages share one global batch, and small micro-batches use a GPU badly |
-# | messages | are few, and only between neighbours: a pipeline often spans machines |
+# | m | is limited: each of 8 pipelines gets an eighth of the global batch, and small micro-batches use a GPU badly |
+# | messages | are few, and only between neighbours, so a pipeline often spans machines |
 # | batch norm | takes its statistics from one micro-batch |
 
 # %% tags=["exercise: 08.q4", "subslide"]
@@ -253,7 +253,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # Your GPipe has 8 stages and 8 micro-batches. Which change gives most images per second: (a) 1F1B, (b) 32
 # micro-batches of the same size, (c) links with twice the bandwidth?
 #
-# <details><summary>What to listen for</summary>(b), if training bears a batch four times as large: ranks are idle for 7/39 of the time, not 7/15.
+# <details><summary>What to listen for</summary>(b), if training bears a batch four times as large: ranks are idle for (p − 1)/(m + p − 1) = 7/39 of the time, not 7/15.
 # (a) saves the memory that (b) may need. (c) helps little unless messages take long.</details>
 
 # %% [markdown]
@@ -302,8 +302,8 @@ for name in cluster[0]["kept"]:
 # </details>
 #
 # **Can the bubble shrink without more micro-batches?** Cut the network into eight equal stages, and give two of them to each rank: rank r gets stages r and r + 4. These are its **chunks**, and this is **interleaving**.
-# A chunk is half as long as a stage was, so the first micro-batch reaches the last rank sooner. With v chunks per rank, m a multiple of p, and free messages, a rank is idle for
-# (p − 1) / (v · m + p − 1) of the time. **Predict:** does rank 0 keep more activations than with 1F1B, or fewer?
+# A chunk is half as long as a stage was, so the first micro-batch reaches the last rank sooner, and the bubble shrinks.
+# But what about memory? **Predict:** does rank 0 keep more activations than with 1F1B, or fewer?
 
 # %%
 from course_lib.theory.schedules import (
@@ -323,7 +323,10 @@ for m in (4, 8, 32):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# More, from m = 8 on. Rank 0 keeps the activations of up to 11 forwards through a chunk. A chunk is half of a rank's layers, so these take as much memory as 5.5 micro-batches. With 1F1B it keeps 4. (With m = 4 there are only 4.)
+# More, from m = 8 on. Rank 0 runs 11 forwards before its first backward, each through one chunk. A chunk is half of a rank's layers, so the 11 take as much memory as 5.5 micro-batches. With 1F1B, rank 0 keeps 4.
+# (With m = 4, the whole batch has only 4 micro-batches.)
+#
+# The bubble is half as long: 4.5 slots instead of 9. With v chunks per rank, it is 1/v as long, if m is a multiple of p and messages take no time.
 #
 # Messages have a price, too: activations cross seven boundaries between ranks instead of three. On slow links, that can cost more time than the smaller bubble saves.
 #
@@ -344,7 +347,7 @@ schedule_grids(both)
 # **And without any bubble?** PipeDream, which introduced 1F1B, never lets the pipeline run empty: a stage updates its weights after each backward. So the weights change while a micro-batch is between its forward and
 # its backward. PipeDream keeps the old weights for that backward, which takes memory. The gradient belongs to the old weights but changes the new ones: it is **stale**. One process would train differently.
 #
-# Our 1F1B has a **flush**: the pipeline runs empty before the weights change. It came later, with PipeDream-Flush and Megatron-LM.
+# Our 1F1B has a **flush**: the pipeline runs empty before the weights change. 1F1B with a flush came later, with PipeDream-Flush and Megatron-LM.
 #
 # ### Which stage sets the pace?
 
@@ -399,7 +402,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # 95 %. One linear layer has nearly all weights and fills the second stage, so the first stage gets all convolutions. But a convolution uses its few weights at every pixel, and this linear layer uses each weight once per image.
 # Cut by operations, the first stage has 48 %.
 #
-# In a language model, linear layers use their weights at every token. There, equal blocks are equal work.
+# In a language model, linear layers use their weights at every token. There, equal blocks are equal work. But the last stage also computes a score for every token of the vocabulary, so it may need fewer blocks.
 #
 # </details>
 
