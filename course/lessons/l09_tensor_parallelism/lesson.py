@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# A hidden number needs only its own column of `up`, so each rank's hidden numbers are complete. But its rows of `down` give only a *part of a sum*: `mlp_forward` adds up all ranks' parts.
+# A hidden number needs only its own column of `up`, so each rank's hidden numbers are complete. But a rank's rows of `down` give only a *part of a sum*: `mlp_forward` adds up all ranks' parts.
 
 # %%
 # %%px --save 09_tensor.py
@@ -184,13 +184,13 @@ if comm.rank == 0:
 #
 # Data parallelism (lesson 06) all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
 #
-# Tensor parallelism all-reduces two arrays. How many numbers are both together, for B images? Find the B that makes this 16,384, and write it in place of `None`.
+# Tensor parallelism all-reduces two arrays, `y` and `d_x`. How many numbers do both have for B images? Find the B for which that is 16,384, and write it in place of `None`.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# We double the batch from 32 to 1,024 and count the bytes that tensor parallelism all-reduces.
+# We count the bytes that tensor parallelism all-reduces, for batches from 32 to 1,024.
 
 
 # %%
@@ -222,7 +222,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Tensor parallelism all-reduces `y`, with 10 numbers per image, and `d_x`, with 54: together 64 · B numbers. And 16,384 / 64 = 256.
+# `y` has 10 numbers per image, and `d_x` has 54: together 64 · B numbers. And 16,384 / 64 = 256.
 #
 # </details>
 
@@ -231,8 +231,8 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # | | with 64 GPUs or 2,048 |
 # |---|---|
-# | batch | in a language model, B counts *tokens* (pieces of words), and only those of the group of GPUs that shares one cut model |
-# | overlap | data parallelism sends during backward (lesson 06); tensor parallelism usually waits for the sum of `y` |
+# | batch | in a language model, B counts *tokens* (pieces of words). GPUs that share one cut model are a group; B counts one group's tokens |
+# | overlap | data parallelism sends during backward; tensor parallelism usually waits for the sum of `y` |
 # | links | so the group needs the fastest links: it is often two to eight GPUs of one machine, or a rack joined by NVLink |
 
 # %% tags=["exercise: 09.q4", "subslide"]
@@ -340,7 +340,7 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair, too, and each pair has one all-reduce forward and one backward. (If backward recomputes activations, the sum of forward often runs again.) Real models choose a number of heads that the ranks can share equally.
+# Attention is a pair, too, and each pair has one all-reduce forward and one backward. (If backward recomputes activations, the sum of forward often runs again.) Here, six heads on four ranks are 2, 2, 1 and 1. Real models choose a number of heads that the ranks can share equally.
 #
 # Weights are not all that fills memory. Forward also keeps **activations**, the numbers between layers, for backward. One process keeps all of them. Now four ranks share the model.
 # **Vote:** the rank that keeps most keeps (a) a quarter of the activations, (b) about half, (c) all.
@@ -372,7 +372,7 @@ for way, kept in most.items():
 # (b), in this model. Inside a pair, each rank keeps only its part of the activations. Between the pairs, at norms and additions, every rank keeps all of them.
 #
 # The third line of the output is Megatron-LM's **sequence parallelism**: between the pairs, each rank keeps only some *positions* of the text. An all-gather leads into each pair, and a reduce-scatter leads out of it.
-# These are the two halves of an all-reduce (lesson 04), so forward sends as many bytes as before. Here a rank then keeps 27 % instead of 49 %. But backward gathers `x` once more.
+# These are the two halves of an all-reduce (lesson 04), so forward sends as many bytes as before. Here a rank then keeps 27 % instead of 49 %. But each rank has kept only its positions of `x`, so backward gathers `x` once more.
 #
 # </details>
 
