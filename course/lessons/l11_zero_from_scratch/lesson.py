@@ -29,7 +29,7 @@
 # ## 1 · Four copies
 #
 # Adam keeps two averages per weight: its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In data
-# parallelism (lesson 06), every rank keeps all model states:
+# parallelism (lesson 06), every rank keeps all model states. This is stage 0:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -44,7 +44,6 @@ draw_kept(ranks=4, stages=[0])
 # - Stage 3 also shards the weights.
 #
 # Each rank is the **owner** of one slice of every tensor. Only the owner updates that slice.
-# Our file begins with the data:
 
 # %%
 # %%px --save 11_zero.py
@@ -71,7 +70,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum:
+# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum. (In stage 1, both `if`s below hold.)
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -134,7 +133,7 @@ train(comm, stage=1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): 1.10, and no rank reports an error. Why? Which weights does a rank update? Which weights does its next forward use?
+# (c): 1.10, and no rank reports an error. Which weights does a rank update? Which weights does its next forward use?
 #
 # </details>
 
@@ -157,17 +156,17 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# **Stage 2.** Stage 1 keeps all full gradients until backward ends. A **hook** is a function of ours that PyTorch calls at a given moment, here when a
+# **Stage 2.** Stage 1 keeps all full gradients until backward ends. A **hook** is a function that PyTorch calls at a given moment, here when a
 # gradient is complete. Our hook runs the reduce-scatter at once and drops the full gradient:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3.** A layer needs its full weights only while the layer runs. Hooks gather the weights just before, in forward and again in backward. Hooks
-# free the weights right after. We import these hooks; More shows them.
+# **Stage 3.** A layer needs its full weights only while it runs. Hooks gather them just before, in forward and again in backward, and
+# free them right after. We import these hooks; More shows them.
 #
-# **Vote:** which stages end at 0.001087 on four ranks? (a) Neither, (b) only stage 2, (c) both.
+# **Vote:** which of the two ends at 0.001087 on four ranks? (a) Neither, (b) only stage 2, (c) both.
 
 # %%
 # %%px
@@ -179,15 +178,15 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding may differ, far behind six decimals.
+# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding may differ: in float64, far behind six decimals.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Stage 0, without ZeRO, keeps 4 numbers per parameter. Forward also keeps **activations** for backward: here 0.67 per parameter, as the cell computes.
-# **Vote:** what part of these 4.67 numbers does a rank keep in stage 3? About (a) a quarter, (b) a third, (c) half.
+# Stage 0 keeps 4 numbers per parameter. Forward also keeps **activations** for backward: here 0.67 per parameter.
+# **Vote:** what part of these 4.67 does a rank keep in stage 3? About (a) a quarter, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
@@ -225,7 +224,7 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # - stage 2: 64 + (64 + 128)/2 = 160
 # - stage 3: (64 + 64 + 128)/2 = 128
 #
-# For 120 MiB, two ranks are too few. Why not always stage 3? Stage 3 gathers the weights in every forward and again in every backward, stages 1
+# For 120 MiB, two ranks are too few. Why not always stage 3? It gathers the weights in every forward and every backward, stages 1
 # and 2 once per step.
 #
 # </details>
@@ -235,8 +234,8 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12. Per parameter, a GPU keeps 4.2 bytes in stage 1, 2.2 in stage 2, 0.25 in stage 3. |
-# | slow network between machines | HSDP (in More) gathers weights only inside a machine. Its GPUs together must have room for all model states. |
+# | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12 (with a 32-bit copy). Per parameter, a GPU keeps 4.2 bytes in stage 1, 2.2 in stage 2, 0.25 in stage 3. |
+# | slow network between machines | HSDP (in More) gathers weights only inside a machine, whose GPUs together must have room for all model states. |
 
 # %% tags=["exercise: 11.q4", "subslide"]
 
@@ -402,7 +401,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # ### What does everybody use?
 #
 # **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one function, `fully_shard`. We call `fully_shard` for
-# every layer, then for the model. It cuts each parameter by rows.
+# every layer, then for the model. FSDP2 cuts each parameter by rows.
 #
 # By default, FSDP2 divides the summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1.
 
