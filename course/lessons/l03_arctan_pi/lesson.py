@@ -5,7 +5,7 @@
 #   - fit a line to a program's times, and predict from it when more ranks pay
 #   - tell strong scaling from weak scaling
 # more:
-#   - start workers from a running program, and debug big jobs
+#   - start workers from a running program, and find bugs of big jobs
 #   - say which digits of a parallel result to compare, and when
 # before: >-
 #   {01}, {02}
@@ -44,7 +44,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `Allreduce` adds up arrays of the ranks in `team`, as `allreduce` adds up numbers:
+# `Allreduce` adds up arrays, as `allreduce` adds up numbers. `team` is a communicator:
 
 
 # %%
@@ -67,7 +67,7 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Two digits! How long do more strips take? First rank 0 does each job alone (`COMM_SELF`). Then ranks 0 and 1 (`pair`) share it.
+# Two digits! How long do larger jobs take? First rank 0 does each job alone (`COMM_SELF`). Then ranks 0 and 1 (`pair`) share it.
 # Other programs only add time, so we keep the fastest run.
 
 
@@ -128,7 +128,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# One rank and two have a line each. With a core per rank, b is the same:
+# With a core per rank, one rank and two have about the same b:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -139,13 +139,13 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The lines of one rank and of two cross where a₁ + b · N = a₂ + b · N / 2. **Predict:**
+# The two lines cross where a₁ + b · N = a₂ + b · N / 2. **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure eight jobs around the crossing. The dashed lines are yours.
+# We measure eight jobs around the crossing. Your lines are dashed.
 
 # %%
 # %%px
@@ -171,7 +171,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Run the saved cells as a program:
+# Run the saved cells as a program; a varies between runs:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -190,8 +190,8 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Above 1: each rank still has 100,000 strips, but a₂ is larger than a₁. In **weak scaling** the job grows with p. Then t grows only as a grows, if each
-# rank has a core.
+# Above 1: each rank still has 100,000 strips, but a₂ is larger than a₁, and b may be. In **weak scaling** the job grows with p. Then t grows only
+# as a grows, if b stays the same.
 #
 # </details>
 #
@@ -217,7 +217,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 in a row. |
+# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 messages in a row. |
 # | training (lesson 06) | Without overlap, a is mostly adding up gradients. |
 
 # %% tags=["exercise: 03.q3", "subslide"]
@@ -234,7 +234,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A larger batch keeps GPUs busy. Your job stays the same, on at least 480 GPUs: a may dominate.</details>
+# <details><summary>What to listen for</summary>(b). A job that grows keeps GPUs busy. Yours stays the same, on at least 480 GPUs: a may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -308,7 +308,7 @@ team.Disconnect()
 print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
 
 # %% [markdown]
-# The loop is pure Python, so b is 100 to 300 ns. **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
+# The loop is pure Python, so b is a few hundred ns. **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
@@ -322,14 +322,14 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # With twenty million strips, two workers are up to twice as fast, if each has a core and the parent has a third. The parent needs a core because it
 # polls while it waits. On two cores, two workers gain less, or nothing.
 #
-# On a cluster, ask for slots for the workers, too. Some sites forbid `Spawn`.
+# On a cluster, ask the batch system for the workers' cores, too. Some sites forbid `Spawn`.
 #
 # The two programs come from an article (see References), and are repaired here. In the article, six workers took 9.79 s for 10⁸ strips. The article compares this time
 # with 59.8 s for darts, which are a different algorithm. Our program compares a loop with the same loop.
 #
 # </details>
 #
-# A rank need not run Python, either. MPI sees only arrays, whatever language made them. A program in C and one in R add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
+# A rank need not even run Python. MPI sees only arrays, whatever language made them. A program in C and one in R add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
 # In the first run, each rank adds one term. In the second run, the ranks share a million terms.
 #
 # After N terms, the sum is off by about 1/N. **Guess:** how many ranks with one term each does an error of 10⁻⁶ take?
@@ -357,7 +357,7 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# With one term each, it takes a million ranks. So each rank adds many terms. Here is one more function for the series:
+# With one term each, an error of 10⁻⁶ takes a million ranks. So each rank adds many terms. Here is one more function for the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -387,7 +387,7 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # <details><summary>Open after you have run the cell</summary>
 #
 # A computer rounds after every addition. A different number of ranks adds the same strips in a different order, so the rounding differs. All four sums are
-# right. They share 14 digits, and the midpoint rule itself is further from π than they are from each other. To compare the results of different numbers of ranks, use
+# right. They share 14 digits. The midpoint rule's own error is larger than their differences. To compare the results of different numbers of ranks, use
 # a tolerance, not `==`.
 #
 # </details>
@@ -439,7 +439,7 @@ for dtype in (torch.float32, torch.float64):
 # <details><summary>Open after you have run the cell</summary>
 #
 # In step 1, the float32 losses agree in all, or nearly all, of their seven digits. Every later step starts from weights that differ a little, and training can make
-# these differences *grow*. In step 300, hardly one digit may agree. Nothing is wrong: both networks learn. In float64, about ten digits still agree.
+# these differences *grow*. In step 300, they agree in one digit, or in none. Nothing is wrong: both networks learn. In float64, about ten digits still agree.
 #
 # So in float32, a different loss in step 300 proves nothing. To check a parallel program against one process, compare the losses of the first ten steps in float64.
 # Both programs need the same samples per step, and the parallel one splits them into equal parts. Use a small model without dropout and without batch norm. Then
