@@ -29,7 +29,7 @@
 # ## 1 · The disk
 #
 # You are the detective. Four ranks each read a batch, then pass arrays round a ring, as a ring all-reduce does. One rank's `disk` or network
-# `card` is broken. A rank that spends four seconds in the ring ends the job: its **timeout**.
+# `card` is broken. Every rank has a **timeout**: after four seconds in the ring, it ends the job.
 
 # %%
 program = """
@@ -91,8 +91,8 @@ print(*(line for line in log if "File" in line), sep="\n")
 # %% [markdown] tags=["slide"]
 # ## 2 · Three cards
 #
-# A broken network card neither sends nor receives. All four ranks wait in `pass_round`, so their stacks accuse nobody. But every rank sends to the next one, rank 3 to
-# rank 0: first its own array, then each array that it receives. We break three cards, and count what ranks 0 to 3 receive:
+# A broken network card neither sends nor receives. All ranks wait in `pass_round`, so their stacks accuse nobody. But every rank sends to the next one, rank 3 to
+# rank 0: first its own array, then each array that it receives. Three jobs have one broken card each. We count what ranks 0 to 3 receive:
 
 # %% tags=["nbval-ignore-output"]
 cases = sample(range(4), 3)
@@ -101,7 +101,7 @@ for broken in cases:
     print([log.count(f"[{rank}]<stdout>: received") for rank in range(4)])
 
 # %% [markdown]
-# First name the broken card of each line. One right is luck, two make you a sergeant, three an inspector.
+# Name each line's broken card first. One right is luck, two make you a sergeant, three an inspector.
 
 # %%
 predict("Whose card is broken in the first line?", None)
@@ -133,8 +133,8 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# We kill this function before it opens the file, before it writes, and before it closes the file. **Vote:** how many of these three kills lose both the old
-# bytes and the new? (a) None. (b) One. (c) Two.
+# We kill this function three times: before it opens, writes or closes the file. **Vote:** how many of the three kills lose both old
+# bytes and new? (a) None. (b) One. (c) Two.
 
 # %%
 from course_lib.training.saving import kill_before_each_line
@@ -148,7 +148,7 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 #
 # </details>
 #
-# An **atomic save** writes a second file, then `os.replace` gives it the old one's name in one instant. Against a power
+# An **atomic save** writes a second file. Then `os.replace` gives this file the old name in one instant. Against a power
 # cut, `os.fsync` waits until the bytes are on the disk. Our program begins (its `sbatch` lines are for a cluster):
 
 # %%
@@ -195,7 +195,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# `train` is lesson 06's loop. Before it, all ranks get the checkpoint. After each step, they agree whether to stop, and rank 0 may save. The step's number seeds the
+# `train` is lesson 06's loop. Before it, all ranks get the checkpoint. After each step, they agree whether to stop. Rank 0 saves every 20 steps, and when they stop. The step's number seeds the
 # batch.
 
 
@@ -235,7 +235,7 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# After step 50 of 60, rank 1 alone gets SIGKILL (dead at once), or SIGUSR1. A new job of *two* ranks goes on. **Vote** for each signal:
+# After step 50, rank 1 alone gets SIGKILL (dead at once), or SIGUSR1. A new job of *two* ranks goes on. **Vote** for each signal:
 # which is the new job's first step? (a) 1. (b) 41. (c) 51.
 
 # %%
@@ -273,7 +273,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # | stacks | Python runs ahead of the GPU: compare the ranks' last collectives (PyTorch's **flight recorder**) |
 # | card | not every sum is a ring: look for *link down* in the nodes' logs |
 # | time limit | agree every tenth step, as GPUs wait each time |
-# | saving | ZeRO, dropout: see More. Batch norm: keep the number of ranks |
+# | saving | ZeRO, dropout: see More. Batch norm sees one rank's samples: keep the number of ranks |
 
 # %% tags=["exercise: 15.q7", "subslide"]
 
@@ -287,7 +287,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Every second night, a different one of your 64 ranks times out. What do you do first? (a) Double the timeout. (b) Record stacks and
+# Every second night, a different rank of 64 times out. What do you do first? (a) Double the timeout. (b) Record stacks and
 # messages. (c) Replace that rank's node.
 #
 # <details><summary>What to listen for</summary>(b). (c) most likely replaces a good node. (a) helps only if ranks are late.</details>
@@ -303,6 +303,13 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% tags=["exercise: 15.q2"]
 
 # %% tags=["exercise: 15.3"]
+
+# %% [markdown]
+# <details><summary>Open after you have solved 15.3</summary>
+#
+# Each rank has random states of its own, so each rank saves its own. On a GPU, it also saves `torch.cuda.get_rng_state()`.
+#
+# </details>
 
 # %% [markdown]
 # ### Who is late, and who is dead?
@@ -402,7 +409,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 #
 # </details>
 #
-# The `@60` in section 4's `sbatch` lines is such a choice, too. These 60 seconds must cover one save, and ten steps if the ranks agree every tenth step. (Slurm may
+# The `@60` in section 3's `sbatch` lines is such a choice, too. These 60 seconds must cover one save, and ten steps if the ranks agree every tenth step. (Slurm may
 # send the signal up to a minute *earlier*.) Open MPI's `mpiexec` passes SIGUSR1 on to the ranks. At SIGTERM it ends them.
 
 # %% [markdown] tags=["slide"]
@@ -497,7 +504,7 @@ print(*sorted(said.splitlines()), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): by default, `async_save` returns only when it has its copy. Do not start a save before the last one is written.
+# (a): by default, `async_save` returns only when it has its copy. Do not start a save before the previous one is written.
 #
 # </details>
 #
