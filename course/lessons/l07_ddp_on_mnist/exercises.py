@@ -369,8 +369,8 @@ WHICH_CONTROL = Question(
     options=(
         Option(
             "64 GPUs that average in float64",
-            reply="If rounding cost 2.8 points, three ranks would not have ended with the same loss as "
-            "one in section 6. And batch norm would still use means over 4 images.",
+            reply="Averaging in float64 changes only the last digits of a float32 gradient. Batch norm would "
+            "still use means over 4 images.",
             belief="communication-costs-accuracy",
         ),
         Option(
@@ -419,8 +419,8 @@ TEST_SHARDS = Question(
 
 OTHER_MACHINE = Question(
     id="07.q5",
-    question="From steps that we measured one by one on our machine, we calculate an epoch of the CNN on "
-    "eight ranks, by hand over MPI: 5 s. The published study measured 19 s. What follows?",
+    question="We measured steps of the CNN one by one on our machine. From them we calculate an epoch on "
+    "eight ranks, with our own loop over MPI: 5 s. The published study measured 19 s. What follows?",
     options=(
         Option(
             "our program is almost four times as fast",

@@ -30,7 +30,7 @@
 # PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**, PyTorch's communicator. Its **backend**, here Gloo,
 # moves the bytes.
 #
-# The launcher `torchrun` starts the ranks and sets the environment variables that the group needs. Under `mpiexec`, the second cell sets them.
+# The launcher `torchrun` starts the ranks and sets the environment variables that the group needs. Under `mpiexec`, our second cell sets them.
 
 # %%
 # %%px --save 07_ddp.py
@@ -103,7 +103,7 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` all-reduces, and DDP **averages**. If the shards are equally large, this average is the gradient of the global batch's mean loss.
+# So `backward` all-reduces, and DDP **averages**. If each loss is a mean over equally many images, this average is the gradient of the global batch's mean loss.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
@@ -121,9 +121,9 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), by default. Ranks 2 and 3 repeat images of ranks 0 and 1. So all ranks take equally many steps, as every all-reduce needs all ranks.
+# (b), by default. Ranks 2 and 3 repeat images of ranks 0 and 1. So all ranks take equally many steps. They must: every all-reduce needs all ranks.
 #
-# All ranks shuffle with one seed. `set_epoch` adds the epoch to this seed; without it, the order never changes.
+# All ranks shuffle with one seed. `set_epoch` adds the epoch to this seed. Without this call, the order never changes.
 #
 # </details>
 
@@ -154,7 +154,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 tests and saves. It calls `model`: `replica` may wait for the other ranks.
+# All ranks end with the same weights, so rank 0 tests and saves. It calls `model`, as `replica` may wait for other ranks.
 
 
 # %%
@@ -178,7 +178,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# **Batch norm** rescales each pixel by its mean and spread in the batch. For tests, it keeps running means in **buffers**, which get no gradient.
+# **Batch norm** rescales each pixel by its mean and spread in the batch. For tests, it keeps running means. These **buffers** get no gradient.
 # **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
@@ -214,14 +214,14 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 #
 # </details>
 #
-# Perhaps each of *their* ranks took a full batch. The slides do not say. Let each of ours take 120:
+# Perhaps each of *their* ranks took a full batch. Let each of ours take 120:
 
 # %%
 # %%px
 main(batch_size=120 * size)
 
 # %% [markdown]
-# Now we lose accuracy, too. Who is guilty: four ranks, or 480 images? The next cell repeats this run. **Change one number** to find out.
+# Now we lose accuracy, too. Who is guilty: four ranks, or 480 images? **Change one number** to find out.
 
 # %%
 RANKS, IMAGES = 4, 480
@@ -230,7 +230,7 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With `RANKS = 1`, the loss is 1.714463 again: the ranks are innocent. In five epochs, batches of 120 make 65 steps, batches of 480 only 20: too few at this rate.
+# With `RANKS = 1`, the loss is 1.714463 again: the ranks are innocent. Five epochs are 65 steps of 120 images, but only 20 steps of 480: too few at this learning rate.
 #
 # </details>
 
@@ -248,13 +248,13 @@ RANKS, IMAGES = 4, 480
 # ## Key points
 #
 # - DDP broadcasts weights when it wraps a model, and averages gradients in `backward`.
-# - Your job: shards, `set_epoch`, rate, batch norm, testing, saving.
-# - To compare numbers of ranks, fix the global batch.
+# - Your job: shards, `set_epoch`, learning rate, batch norm, testing, saving.
+# - When you compare numbers of ranks, keep the global batch.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Eight GPUs for one night. (a) One GPU's batch: epochs are twice as fast. (b) Eight times this batch: epochs are seven times as fast. Which do you choose?
+# Eight GPUs for one night. (a) They share one GPU's batch: epochs are twice as fast. (b) Each takes such a batch: epochs are seven times as fast. Which do you choose?
 #
 # <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs.</details>
 
@@ -275,8 +275,8 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # ### What does a step send?
 #
-# If a batch is too large for memory, each rank adds up the gradients of several micro-batches per step, here of four. Inside `with replica.no_sync()`, DDP sends
-# nothing. **Vote:** which micro-batches belong inside `no_sync`: (a) all four, (b) all but the last, (c) all but the first?
+# If a batch is too large for memory, each rank adds up the gradients of several micro-batches per step, here of four. Inside `with replica.no_sync()`, backward adds
+# to the rank's own gradients, and DDP sends nothing. **Vote:** which micro-batches belong inside `no_sync`: (a) all four, (b) all but the last, (c) all but the first?
 #
 # **Predict:** the gradients of one micro-batch take 76,880 bytes. Without `no_sync`, how many bytes does each rank pass to all-reduces per step?
 #
@@ -321,7 +321,9 @@ for name, silent in SILENT.items():
 # <details><summary>Open after you have run the cell</summary>
 #
 # (b). The line `none` is the run without `no_sync`. It sends 4 × 76,880 = 307,520 bytes, because every `backward` all-reduces. (b) sends a quarter of that, and its gradient is
-# the same. In (a) and (c) the ranks hold different gradients. So the replicas drift apart, and nothing raises an error.
+# the same: the last `backward` all-reduces what all four have added up.
+#
+# In (a) nothing is averaged, and in (c) only the first micro-batch. So the ranks hold different gradients, and the replicas drift apart. Nothing raises an error.
 #
 # </details>
 #
@@ -362,8 +364,8 @@ if rank == 0:
     print(report)
 
 # %% [markdown]
-# A colleague sees these lines, and orders faster links. **Vote:** what would shorten the step most: (a) faster links, (b) fewer bytes, (c) a punctual rank 1?
-# Then look at the lines of rank 1:
+# A colleague sees these lines, and orders faster links. Would they help? **Vote:** on rank 1, the sums take (a) longer than on rank 0, (b) as long,
+# (c) far less.
 
 # %% tags=["nbval-ignore-output"]
 print(cluster["report"][1])
@@ -371,7 +373,8 @@ print(cluster["report"][1])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). On rank 0 the sums take some 200 ms. Rank 1 arrives last, and there the sums take far less. The difference is **waiting**, and nothing in the trace of rank 0 says so.
+# (c). On rank 0 the sums take some 200 ms, because they cannot end before rank 1 joins. Rank 1 arrives last, and waits for nobody. The difference is **waiting**: faster links
+# would not shorten it, but a punctual rank 1 would. Nothing in the trace of rank 0 says so.
 # (The trace of rank 1 has its 0 after the sleep. So compare durations, not moments.)
 #
 # Look also at when the sums *begin*: before backward ends. DDP sends the first bucket while backward still computes the next gradients.
@@ -387,7 +390,7 @@ print(cluster["report"][1])
 # Jakovac and Pichler compared three programs on a laptop with eight cores: one process, their own loop over MPI, and DDP over Gloo. We repeated the study on two cores, with
 # real MNIST, models as large as theirs, a global batch of 128, five epochs and three seeds.
 #
-# **Does accuracy fall with the ranks?** We trained the CNN by two rules, both at one rate. The first rule keeps the global batch of 128, on up to four ranks. The second gives
+# **Does accuracy fall with the ranks?** We trained the CNN by two rules, both at the same learning rate. The first rule keeps the global batch of 128, on up to four ranks. The second gives
 # each rank 128 images, on up to eight ranks. The figure shows *errors*: the mean of three seeds, with the best and the worst. **Predict:** which of our two lines is flat?
 # Do the published points follow the flat line?
 
@@ -421,8 +424,8 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With the same global batch, four ranks make as many errors as one. With 128 images per rank, the errors rise. The published points rise too, though less at eight ranks.
-# A larger global batch would explain this. The number of ranks alone does not: it leaves our first line flat.
+# With the same global batch, four ranks make as many errors as one. With 128 images per rank, the errors rise. The published points rise, too. At eight ranks, they have risen less than ours.
+# A larger global batch would explain the rise. The number of ranks alone does not: it leaves our first line flat.
 #
 # </details>
 #
@@ -441,8 +444,8 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): here two *threads* are faster. So "ranks beat threads" is no law. Threads split each operation. Two threads share the work of 128 images well, but it may be too
-# little for eight. Ranks split the batch, and must communicate.
+# (c): here two *threads* are faster. So "ranks beat threads" is no law. Threads split each operation. 128 images are enough work for two threads, but may be
+# too little for eight. Ranks split the batch, and must communicate.
 #
 # The site's page *The study* has all models, learning curves, and what eight ranks would do. `.venv/bin/course study --quick` measures a small study on *your* machine.
 #
