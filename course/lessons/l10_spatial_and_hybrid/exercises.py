@@ -216,9 +216,9 @@ STRIDE = Question(
         ),
         Option(
             "row 7",
-            reply="Output row 4 reads rows 7, 8 and 9. Output row 7 reads rows 13, 14 and 15. If tiles "
-            "begin at multiples of the stride, a rank needs from above the padding, 1 row, and from below "
-            "kernel − stride − padding = 0 rows.",
+            reply="Output row 4 reads rows 7, 8 and 9. Output row 7 reads rows 13, 14 and 15. So the "
+            "rank lacks only row 7. (If tiles begin at multiples of the stride, the rows missing above are "
+            "the padding, here 1; below, kernel − stride − padding, here 0.)",
             right=True,
         ),
         Option(
@@ -233,7 +233,7 @@ STRIDE = Question(
 WHICH_SUM = Question(
     id="10.q3",
     question="Eight ranks are 2 replicas of 4 tiles. Each replica has half of the batch. Each rank sums the "
-    "loss over its tiles, and divides by all pixels of its replica's half. What is the gradient for the "
+    "loss over its own pixels, and divides by all pixels of its replica's half. What is the gradient for the "
     "update?",
     options=(
         Option(

@@ -232,7 +232,7 @@ if __name__ == "__main__":
     noisy, cleaned = train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
 
 # %% [markdown]
-# Halos travel within a `team`. Gradients are added over *all* ranks. **Vote:** one rank trains, then two replicas of two tiles. Their last losses are (a) equal in
+# Halos travel within a `team`. Gradients are added over *all* ranks. **Vote:** one rank trains, then two replicas of two tiles. The two last losses are (a) equal in
 # every digit shown, (b) a few per cent apart, (c) far apart, since no rank sees a whole page.
 
 # %%
@@ -240,7 +240,7 @@ if __name__ == "__main__":
 # !mpiexec -n 4 python code/10_halo.py 2
 
 # %% [markdown] tags=["subslide"]
-# Our first try dropped the ghosts' gradients. **Vote:** trained with it, the last loss is (d) near 0.16, as if we subtracted nothing, (e) slightly different, (f)
+# Our first try dropped the ghosts' gradients. **Vote:** trained with it, the last loss is (d) near 0.16, the loss of noisy pages, (e) slightly different, (f)
 # equal in every digit shown.
 
 # %%
@@ -256,7 +256,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 #
 # (a): loss and gradients are sums over pixels, divided by *all* pixels. Which rank adds which pixels does not matter.
 #
-# (e): the loss is 0.3 % lower. Only a comparison with one process shows the error.
+# (e): the loss is 0.3 % lower, and no seam shows. Only a comparison with one process shows the error.
 #
 # </details>
 
@@ -270,14 +270,14 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # | strips | Strips get thinner, their halos do not. Square tiles have smaller halos. |
 # | waiting | Compute the inner rows while the halo travels. |
 # | links | Halos travel in every layer. If possible, keep a replica's tiles inside one machine. |
-# | batch norm | Take mean and variance over all tiles, and over all replicas to match one process. |
+# | batch norm | Take mean and variance over all tiles. To match one process, include all replicas. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A tile needs its halo: the rows beyond the cut that its kernels read.
-# - Forward copies pixels. Backward adds the copies' gradients at the owner. Without this sum, our loss hardly changed.
-# - Divide by *all* pixels, and add over *all* ranks. Then tiles and replicas train like one process, up to rounding (with batch norm as above).
+# - Forward copies pixels. Backward adds the copies' gradients at the owner.
+# - Divide losses by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm: as above.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -285,7 +285,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
 # <details><summary>What to listen for</summary>With (b), neighbours both compute the pixels around each cut. (b) pays where this work takes less
-# time than the latencies that it saves. (a) pays where computing hides the exchanges.</details>
+# time than the latencies that (b) saves. (a) pays where computing hides the exchanges.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -337,7 +337,9 @@ for ranks in (1, 2):
 # We count two things. First, what does rank 0 send? It has one of 2 × 2 tiles of an image, and runs four 3 × 3 convolutions: layer by layer, then fused.
 #
 # Second, what does fusing cost? Take a tile of 64 × 64 pixels with neighbours on all sides, and count the pixels that its rank computes in all layers. Near the cuts, fusing adds
-# pixels that neighbours compute, too. **Predict**, for *twenty* layers: how many times as many pixels does the rank compute fused as with an exchange per layer?
+# pixels that neighbours compute, too. An exchange per layer adds none. **Predict:** with *twenty* fused layers, how many times as many pixels does the rank compute?
+#
+# In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` once.
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -379,12 +381,12 @@ outcome("Twenty fused layers compute how many times as many pixels?", times[20],
 #
 # ### Why not judge the tiles one by one?
 #
-# We could train on tiles as if they were images, without messages. The judgement of an image is then the mean of its tiles' judgements. Our images now have 32 × 32 pixels
+# We could train on tiles as if they were images, without messages. To try this, each rank trains a network of its own. The judgement of an image is then the mean of its tiles' judgements. Our images now have 32 × 32 pixels
 # and two marks each. The label says whether the two marks are alike. Guessing is right for 50 %.
 #
 # - Rank 0 judges whole images.
 # - Rank 1 judges each tile of 16 × 16 pixels, rank 2 each tile of 8 × 8.
-# - Rank 3 is a *control*. It has tiles of 16 × 16, also without halos. But it adds up the features of all tiles, then makes *one* judgement per image.
+# - Rank 3 is a *control*. It has tiles of 16 × 16, also without halos. But it adds up the features (what the convolutions compute) of all tiles, then makes *one* judgement per image.
 #
 # **Predict** the accuracy of rank 3.
 
@@ -417,8 +419,8 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# 100 %, although rank 3 has no halos either! A tile that is judged alone usually lacks one of the two marks. A judgement needs the features of all tiles. So this accuracy is
-# no argument for halos. Halos serve a different purpose: with halos, the tiles compute the network of one process.
+# 100 %, although rank 3 has no halos either! A tile that is judged alone usually lacks one of the two marks. A judgement needs the features of all tiles. So ranks 1 and 2
+# did not fail for want of halos. Halos serve a different purpose: with halos, the tiles compute the network of one process.
 #
 # </details>
 #
