@@ -65,8 +65,8 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a generator. Its numbers are the same in every run, and different for every pair of rank "
-    "and seed. `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds; `default_rng` "
+    task="Return a generator. Its numbers are the same in every run. No two pairs (rank, seed) share "
+    "them. `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds; `default_rng` "
     "takes one of them.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),

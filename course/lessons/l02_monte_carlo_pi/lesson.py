@@ -61,7 +61,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# It looks like π. Was that luck? We make a thousand estimates and look at their errors. First each rank estimates alone, with 25,000
+# It looks like π. Was that luck? We look at the errors of a thousand estimates. First each rank estimates alone, with 25,000
 # darts. (`COMM_SELF` is a communicator of that rank only.) Then all four estimate together, with 100,000 darts.
 
 
@@ -137,7 +137,7 @@ if comm.rank == 0:
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# A game: you see *one* estimate of four ranks. You say whether the ranks shared one seed. With a coin, you are right 50 times in 100.
+# A game: you see *one* estimate of four ranks. In half the games, they shared a seed. Did they? A coin is right 50 times in 100.
 
 # %%
 predict("One estimate each time: how often are you right in 100?", None)
@@ -164,8 +164,8 @@ draw_errors(cluster["together"][0], cluster["own"][0])
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# This program distributes 512 blocks of darts. It prints two times of the slowest rank: the seconds on the clock, and the seconds that
-# it computed on a core.
+# This program distributes 512 blocks of darts. It prints the seconds on the clock, waiting included, and those computing on a core.
+# The slowest rank counts.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
@@ -189,7 +189,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# Now one rank throws all 51.2 million darts, then two ranks do. **Predict** both times for each. The line below Setup counts your cores.
+# Now one rank throws all 51.2 million darts, then two do. **Predict** both times for each. The line below Setup counts your cores.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -199,9 +199,9 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks throw half the darts each, so each computes for about half the seconds. The clock halves, too, if each rank has a core to
-# itself. If four ranks share two cores, they gain nothing over two ranks. The **speed-up** of n ranks is the clock's time of one rank,
-# divided by that of n ranks.
+# Two ranks throw half the darts each, so each computes about half as long. The clock halves, too, if each rank has a core to
+# itself. If four ranks share two cores, each waits half of the time, and nothing is gained over two. The **speed-up** of n ranks is
+# the clock's time of one rank, divided by that of n ranks.
 #
 # </details>
 
@@ -211,7 +211,7 @@ if __name__ == "__main__":
 # | | with 256 ranks |
 # |---|---|
 # | time | with a core each, the same darts take about 1/256 of the seconds |
-# | error | 256 times the darts make the error 16 times smaller |
+# | error | 256 times the darts, in one rank's time, make the error 16 times smaller |
 # | streams | `stream` needs no change |
 
 # %% tags=["exercise: 02.q3", "subslide"]
@@ -219,7 +219,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With the same seed, all ranks draw the same random numbers. Look at the spread of many estimates, not at one.
+# - With the same seed, all ranks draw the same numbers. Look at the spread of many estimates, not at one.
 # - Spawn one stream per rank from one seed.
 # - With a core each and few messages, four ranks are nearly four times as fast. With a stream each, four times the darts halve the error.
 
@@ -229,7 +229,7 @@ if __name__ == "__main__":
 # Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? What would you ask to see?
 #
 # <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed. But all 16 ranks may throw the same darts. Ask
-# for each rank's count, and for the number of darts. Five right decimals need some 10¹¹, or luck.</details>
+# for each rank's count and the number of darts. Five right decimals need some 10¹¹, or luck.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -277,7 +277,7 @@ def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast
 
 
 # %% [markdown]
-# The last function comes from the course's library. It draws an integer of 16 bits per coordinate; the floats above have 53 random bits.
+# The last function comes from the course's library. It saves random bits: 16 per coordinate, where the floats above have 53.
 # So its darts land on a grid of 65,536 × 65,536 points. The grid makes π 9·10⁻⁷ too small. That is less than the error of 10⁸ darts.
 
 # %% tags=["source: course_lib.pi:count_inside"]
@@ -310,19 +310,19 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Whole arrays make one process more than ten times as fast, without a second process. Each further step brings a smaller factor. Ranks
+# Whole arrays make one process more than ten times as fast, without a second process. No further step gains as much. Ranks
 # come on top: on n cores, n ranks can make the last program nearly n times as fast.
 #
 # </details>
 #
-# And the article? 59.8 / 9.79 is 6.1 times as fast, not "almost 5x". Its loop is plain Python, which uses no GPU. And its MPI program
+# And the article? 59.8 / 9.79 is 6.1 times as fast. Its loop is plain Python, which uses no GPU. And its MPI program
 # throws no darts: it adds up the area under 4/(1 + x²), in another loop (lesson 03 runs it). So two things changed at once: the method
 # and the number of processes. Nobody can say what MPI gained.
 
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
-# Now suppose that you compare one program on more and more ranks. **What will 1,024 ranks gain?** Every job has work that more ranks do
+# Now suppose that you compare one program on more and more ranks. **What will 1,024 ranks gain?** Most jobs have work that more ranks do
 # not shorten: starting, reading the input, writing the result. On one rank, this work takes a fraction s of the time, the **serial
 # fraction**. Suppose that s is 5%, and that the job keeps its size.
 
@@ -344,7 +344,7 @@ outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=w
 # 1/(s + (1−s)/n).
 #
 # Can a small measurement predict 1,024 ranks? Karp and Flatt solve the formula for s: they compute it from a measured speed-up. We invent
-# three speed-ups on two ranks. Repeated runs often differ as much:
+# three speed-ups on two ranks. Repeated runs of one program often differ as much:
 
 
 # %%
@@ -357,10 +357,11 @@ for speedup in (1.90, 1.98, 2.00):
     print(f"{speedup:.2f} on 2 ranks: s = {s:.3f}, so at most {largest(s, 1024):.0f} on 1024")
 
 # %% [markdown]
-# The answer is anything from 19 to 1,024. So on two ranks, the times need a relative error much smaller than s.
+# The answer is anything from 19 to 1,024. On two ranks, a speed-up that is off by 1% changes s by about 0.01.
+# So its error must be much smaller than s.
 #
 # The law also needs a job in which nothing but the serial part limits the speed-up. To test this, compute s for 2, 4 and 8 ranks, one per
-# core. If s grows, time goes into messages, waiting or shared memory. Then Amdahl's law is the wrong model.
+# core. If s grows, time goes into messages, or into waiting for ranks or for memory. Then Amdahl's law is the wrong model.
 #
 # And measure near your goal: predict 1,024 ranks from 256 and 512, not from 2.
 
