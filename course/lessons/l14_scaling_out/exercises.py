@@ -172,7 +172,7 @@ CLIPPING = Question(
 
 GATHERED = Question(
     id="14.q4",
-    question="A colleague's top-k sends 0.1 % of the gradients, each with an index as large. "
+    question="A colleague's top-k sends 0.1 % of the gradients, each with an index of equal size. "
     "From how many ranks on does each rank receive more than in a plain ring?",
     options=(
         Option(

@@ -40,18 +40,18 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You wait 41 s per second of computing. A rank sends 4,094 messages, one after another; on four machines it sends 6. The bytes hardly grow, from 1.5 arrays to two.
+# You wait 41 s per second of computing. A rank sends 4,094 messages, one after another; on four machines, only 6. The bytes hardly grow, from 1.5 arrays to two.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In **halving**, two partners split the array (`████`): each sums one half and gives the other away. Then each splits its half with another partner, and so on. On the way back, partners swap their sums.
+# In **halving**, two partners split the array: each sums one half and gives the other (`████`) away. Then each splits its half with another partner, and so on. On the way back, partners swap their sums.
 #
 # In a **tree** of 8, four pairs send whole arrays at once, then two pairs, then one. Rank 0 has the sum, which comes down the same way.
 #
-# A **hierarchy** sums inside machines of eight ranks, almost for free. Then its 256 machines form a ring.
+# A **hierarchy** uses 256 machines of eight ranks. It sums inside each, almost for free. Then the machines form a ring.
 #
 # ```
 # halving on 8 ranks: what rank 0 exchanges          tree on 8 ranks: who sends to whom
@@ -84,14 +84,14 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): only halving. It and the tree both need 22 messages, one after another. Halving's hold two arrays in all, the tree's one array *each*. The hierarchy's ring has 256 machines.
+# (c): only halving. Halving and the tree both need 22 messages. Halving's hold two arrays together. *Each* of the tree's holds one. The hierarchy's ring needs 510 messages.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines. But a few ranks with slow messages can test a formula. This is halving, which calls itself for the half that it sums:
+# Nobody lends you 2,048 machines. A few ranks with slow messages can test a formula. This is halving, which calls itself for the half that it sums:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
@@ -149,7 +149,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# The forecast is close. Waiting ranks sleep, so these few cores can even run 16. (Late wake-ups raise α.)
+# The forecast is close. Here, a waiting rank sleeps, so few cores can run 16. (Late wake-ups raise α.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -157,9 +157,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# Halving sends fewer messages. We can also send fewer bytes. In *top-k*, each rank sends only the largest 1 % of its gradients, each with its index. On *two* machines, this trained to equal accuracy eleven times as fast as plain DDP ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)).
+# Halving sends fewer messages. We can also send fewer bytes. In *top-k*, each rank sends only the largest 1 % of its gradients, each with its index. On *two* machines, top-k trained to equal accuracy eleven times as fast as plain DDP ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)).
 #
-# As ranks pick different entries, every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice as fast, (c) slower.
+# Ranks pick different entries. So every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice as fast, (c) slower.
 
 # %%
 from math import log2
@@ -178,7 +178,7 @@ for n in 2, 2048:
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - With RDMA, α is 1–5 µs: 4–20 ms for the ring's messages.
+# - With RDMA, α is 1–5 µs, and the ring's messages cost 4–20 ms.
 # - Our formulas hold while messages share no link, no rank is late, and backward is over.
 
 # %% tags=["exercise: 14.q4", "subslide"]
@@ -210,7 +210,7 @@ for n in 2, 2048:
 # %% [markdown]
 # ### Which remedies keep their speed-up?
 #
-# Section 4's recorded comparison has more remedies. All trained on two machines to equal accuracy, over 100 Mbit/s:
+# Section 4's recorded comparison has more remedies. With each, two machines trained to equal accuracy over 100 Mbit/s:
 #
 # | | what each rank sends | seconds |
 # |---|---|---|
@@ -299,7 +299,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
 
 # %% [markdown]
 # A ratio above 1 says that one process left cores idle. Below 1, splitting and summing cost more than the idle cores gave. Idle cores explain a ratio up to the number of cores, which was
-# two in the run shown. Where it is larger, something else helps as well: perhaps half a batch fits better into a cache.
+# two in the run shown. Where the ratio is larger, something else helps as well: perhaps half a batch fits better into a cache.
 #
 # How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound. It divides the operations per second that the *model* needs by those that the device could do at most. For one
 # image, ResNet-50 needs 4.1 billion multiply-adds forward, and twice as many backward. A multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in float32. One V100
@@ -311,7 +311,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 
 # %% [markdown]
 # The rest up to 100 % is not all idle. Memory may be the limit, and then a second process waits for the same memory. But the MFU bounds the speed-up, because processes together cannot pass 100 %.
-# So 62 % more images per second need a first process with an MFU of at most 62 %. On a GPU, first try a larger batch if your training allows one. It often fills the device without a second copy of the weights.
+# So 1.62 times the images per second need a first process with an MFU of at most 1/1.62. By chance, this is 62 %, too. On a GPU, first try a larger batch if your training allows one. It often fills the device without a second copy of the weights.
 #
 # ### What did runs on thousands report?
 #
@@ -324,7 +324,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # - α is 5 µs. A port sends 12.5 GB/s, and Summit's nodes have two ports.
 # - The sum inside a node costs nothing.
 #
-# For Frontera, nobody published what one node trains alone. So the cell takes the published step of 128 images per node, and computes which share of it the sum leaves for computing. For Summit the rate of one GPU is known:
+# For Frontera, we know no published rate of one node alone. So the cell first computes a step's seconds from the published rate and batch of 128 images per node. Then it prints which share of the step the sum leaves for computing. For Summit the rate of one GPU is known:
 # it computes 64 images in 0.192 s. **Predict:** does your formula say more than Summit's 420,000 images per second, or less?
 
 # %%
@@ -372,7 +372,7 @@ except NetworkError as error:
 
 # %% [markdown]
 # α is smaller here, because nothing delays the messages on purpose. β should be a little above 80 ns: of each packet's 1,514 bytes, 1,448 are ours. (It can be lower, because the limiter
-# lets a first burst pass.) If halving takes longer than its forecast, ranks had to wait for a core.
+# lets a first burst pass.) If halving takes longer than its forecast, ranks may have waited for a core.
 #
 # mpiexec read the names of the nodes from a hostfile. Then it started a helper on each node, through a stand-in for ssh. On a cluster, you start the same file in one of three ways:
 #
