@@ -231,9 +231,10 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
-    task="Every other rank sends rank 0 two numbers: a count and a time. Rank 0 shall collect all counts in "
-    "one list and all times in another, its own first. Now counts and times are mixed up. The senders are "
-    "right, so leave their lines as they are. (`isend` and `waitall` are `Isend` and `Waitall` for objects.)",
+    task="Each of the other ranks sends rank 0 two numbers: a count and a time. Rank 0 shall collect all "
+    "counts in one list and all times in another, its own first. Now counts and times are mixed up. The "
+    "senders are right, so leave their lines as they are. (`isend` and `waitall` are `Isend` and `Waitall` "
+    "for objects.)",
     objectives=(5,),
     targets=("tags-sort-themselves",),
     stub='''\
@@ -326,7 +327,7 @@ WAITED = Question(
         ),
         Option(
             "Rank 1 has called Recv or Irecv",
-            reply="That holds only for large messages, as our 1 MB. MPI may buffer a small message, and then "
+            reply="That holds only for large messages, like our 1 MB. MPI may buffer a small message; then "
             "Wait returns before rank 1 calls anything.",
             belief="send-always-waits",
         ),

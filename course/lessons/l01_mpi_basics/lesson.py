@@ -82,7 +82,7 @@ def ring(nbytes):
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# Now 1 MB; the cell may take 3 seconds. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# Now 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -102,15 +102,13 @@ ring(1_000_000)
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
-#
-# Guess first:
 
 # %%
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
 # `Isend` starts a send and returns at once. `Test` says whether the send is done; `Wait` waits until it is. For 0.05 s, nobody calls
-# `Recv`. A send that is done by then needs no receiver.
+# `Recv`. A send that is done by then needs no receiver: `Send` would return.
 
 
 # %%
@@ -129,7 +127,7 @@ def ring_ends(comm, nbytes):
 
 
 # %% [markdown]
-# Now halve the interval, down to one byte:
+# Search between 80 bytes and 1 MB; halve the interval each time:
 
 
 # %%
@@ -174,8 +172,8 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# First repair: odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings, each numbered from 0: ranks 0 to 2,
-# and rank 3 alone. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
+# First repair: odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings: ranks 0 to 2, and rank 3 alone.
+# Each ring numbers its ranks from 0. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -200,7 +198,7 @@ for team in (comm, comm.Split(rank == 3)):
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c). In the ring of three, rank 1 receives first. This frees rank 0, and rank 0 frees rank 2. Rank 3 is number 0 of its ring, so it
-# sends first, to itself, and never gets to its `Recv`. Test on one rank, too.
+# sends first, to itself, and never receives. Test on one rank, too.
 #
 # </details>
 
@@ -210,7 +208,7 @@ for team in (comm, comm.Split(rank == 3)):
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Who is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and the search make a program. **Predict:** is its limit on one rank the same, smaller or larger?
+# Your `shift` and `largest` make a program. **Predict:** on one rank, is the limit the same as on four, smaller or larger?
 
 
 # %%
@@ -228,7 +226,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Smaller: a rank's messages to itself travel another way, with another limit.
+# Smaller: a rank's messages to itself travel another way.
 #
 # </details>
 
@@ -255,8 +253,8 @@ if __name__ == "__main__":
 # Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have a day:
 # (a) change nothing, (b) test with `Ssend` and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) works while all messages stay below TCP's limit. (b) finds only what the tests
-# reach. (c) risks forty new mistakes.</details>
+# <details><summary>What to listen for</summary>(a) works while all messages go over TCP, below its limit. (b) finds only
+# what the tests reach. (c) risks forty new mistakes.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -321,7 +319,7 @@ if rank == 0:
 # <details><summary>Open after you have run the cell</summary>
 #
 # 0.2 s: the rank worked while the message travelled. (Many MPI libraries move a large message only while the rank is inside an MPI
-# call. With them, less of its time is hidden.)
+# call. With them, message and work take longer together.)
 #
 # </details>
 #
