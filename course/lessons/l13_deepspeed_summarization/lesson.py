@@ -26,7 +26,7 @@
 #
 # Let a language model summarize the news! We wrote sixty articles. Each has a summary, the **reference**. The people are invented.
 #
-# Your model is tiny, and was trained on made-up news. With 8 GB of memory and after `course fetch smollm2`, you get **SmolLM2** instead.
+# Your model is tiny, and was trained on other made-up news. With 8 GB of memory and after `course fetch smollm2`, you get a real one, **SmolLM2**.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -109,7 +109,7 @@ def write(model, article):
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes an article that we keep for testing. Does the summary name the right people?
+# Each rank summarizes a test article. Does the summary name the right people?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -153,7 +153,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps of your own
 #
-# The model reads article and summary as one text. The **labels** are the tokens to predict. Those of the article are −100, and do not count. At each position, the library compares the model's guess with the *next* label.
+# The model reads article and summary as one text. The **labels** are the tokens to predict. Those of the article are −100, and do not count. At each position, `transformers` compares the model's guess with the *next* label.
 
 
 # %%
@@ -242,16 +242,16 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a). After *Pilot Nadja*, our model learns to say *Firth*. Hers learns to say *Nadja* again. The library takes the next label already. Her shift undid that, so each target is the token just read. Repeating is easy, and nothing warned her.
+# (a). After *Captain Ilse*, our model learns to say *Tarn*. Hers learns to say *Ilse* again. `transformers` takes the next label already. Her shift undid that, so each target is the token just read. Repeating is easy, and nothing warned her.
 #
-# SmolLM2 then wrote *A.A.A.A.A.A …*
+# Trained her way, SmolLM2 wrote *A.A.A.A.A.A …*
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. We take the reference and replace its person by another article's. **Vote:** how many of the words are still the reference's: (a) nine in ten, (b) half, (c) none?
+# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. We take the reference and replace its person by another article's. **Vote:** how many of the words are still the reference's: (a) nine in ten, (b) three in four, (c) half?
 
 # %%
 # %%px
@@ -266,18 +266,18 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 #
 # </details>
 #
-# We also trained SmolLM2 on real news: 80 steps, two ranks, one seed. Then it summarized new articles. **Predict** for each of three scores whether it rises, falls or stays: the loss, ROUGE-1, and the share of names and numbers that are in the article.
+# We also trained SmolLM2 on real news: 80 steps, two ranks, one seed. Then it summarized new articles. **Predict** for each of three scores whether it rises, falls or stays: the loss, ROUGE-1, and the share of the summary's names and numbers that are in the article.
 
 # %% [markdown]
 # <details><summary>Open after your prediction</summary>
 #
 # | | before | after |
 # |---|---|---|
-# | loss | 3.07 | 2.63 |
+# | held-out loss | 3.07 | 2.63 |
 # | ROUGE-1 | 28.0 | 27.8 |
-# | names and numbers found | 89 % | 94 % |
+# | names and numbers in the article | 89 % | 94 % |
 #
-# The loss fell. ROUGE-1 stayed, as far as 200 articles tell. Neither shows that a larger share of names and numbers is in the article.
+# The loss fell. ROUGE-1 stayed, as far as 200 articles tell. Neither shows the rise in the third row.
 #
 # </details>
 
@@ -318,9 +318,11 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # ### Which mean does the Trainer take today?
 #
 # Section 2 has two means: 2.75 is the mean of means, and 2.097 is the mean over all tokens. Hugging Face's **Trainer** took a mean of means until 2024. It accepts our DeepSpeed settings.
-# (On CPUs, we have to tell it that DeepSpeed runs our ranks. `PartialState` does so.) **Vote:** does today's Trainer have our four losses?
+# (On CPUs, we have to tell it that DeepSpeed runs our ranks. `PartialState` does so.)
 #
-# The Trainer prints a warning: Accelerate counts 1 micro-batch per rank and step, and DeepSpeed counts 3. The Trainer uses the 3, which is right for 12 articles on 4 ranks.
+# The Trainer prints a warning: its library Accelerate counts 1 micro-batch per rank and step, and DeepSpeed counts 3. The Trainer uses the 3, which is right for 12 articles on 4 ranks.
+#
+# **Vote:** does today's Trainer have our four losses?
 
 # %%
 # %%px --timeout 200
@@ -442,7 +444,7 @@ outcome(
 # By ROUGE-1, the first sentence and the oracle extract are better than lead-3: their intervals do not contain 0. The tiny model is last, because it knows only its own news. The references with a wrong name are first by ROUGE-1, although all of them are false.
 # Their precision shows it. A summary has three to seven names and numbers, and the wrong person is two of them.
 #
-# Look at the column of words, too. The references have about 21 words, lead-3 has 45, and the first sentence has 15. The shorter extract has the higher ROUGE-1. ROUGE
+# Look at the column of words, too. The references have about 21 words, lead-3 has 45, and the first sentence has 15. Of these two extracts, the shorter has the higher ROUGE-1. ROUGE
 # depends on length, so compare systems at equal length.
 #
 # On real news, lead-3 is hard to beat. For this course, a small Transformer was trained with ZeRO on two ranks. It *chooses* sentences of an article from CNN/DailyMail, so it is
@@ -460,7 +462,7 @@ for system in ("mean over the seeds", "greedy oracle"):
 # The trained model is 0.7 points above lead-3, and the interval barely excludes 0. The greedy oracle knows the reference. It adds sentences one by one, each time the one that helps most. No honest system can be expected to reach it.
 # (This ROUGE compares words without their endings. Do not compare it with the table above, nor with papers on other articles.)
 #
-# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. A step had four articles, and the model read the first 320 tokens of each. It writes the most probable next token, but no sequence of three tokens that it has already written.
+# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. A step had four articles, and the model read the first 320 tokens of each. It writes the most probable next token, but never repeats three tokens in a row that it has written.
 # It summarized 200 test articles before training (**zero-shot**) and again after training. Keep only the first 35 words of each summary. **Vote:** is the fine-tuned SmolLM2 then (a) better than lead-3, (b) worse, (c) too close to tell from 200 articles?
 
 # %%
@@ -482,7 +484,7 @@ for system, words in run["words"].items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): the interval from −3.3 to +0.2 contains 0. At full length, the fine-tuned model is below lead-3. Is it better than before training? That interval is −1.6 to +1.3, so ROUGE-1 cannot tell, although the loss fell by a seventh.
+# (c): the interval from −3.3 to +0.2 contains 0. At full length, the fine-tuned model is below lead-3. Is it better than before training? At full length, the difference has the interval −1.6 to +1.3, so ROUGE-1 cannot tell, although the loss fell by a seventh.
 # But precision rose: from 91 % to 94 % when all summaries are cut to 35 words. 80 steps are few. More may help, but we have not measured it.
 #
 # A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens. It counts the article's sequences, too. So the model cannot copy three tokens in a row, and *Gurupi River* became
