@@ -27,7 +27,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Hello
 #
-# A cell that begins with `%%px` runs in all four processes at once. (`--save` adds the cell to a program. `--setup` runs it again
+# A cell that begins with `%%px` runs in all four processes at once. (`--save` adds the cell to a program. `--setup` cells run again
 # after a restart.)
 
 # %%
@@ -128,7 +128,7 @@ outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# Our own model is tiny, so we divide the *data*: 1,500 handwritten digits. First, every rank reads all digits and draws one.
+# Our model is tiny, so we divide the *data*: 1,500 handwritten digits. Every rank reads all digits and draws one.
 
 # %%
 # %%px --save 00_hello.py
@@ -152,8 +152,8 @@ def draw(image):
 draw(images[rank])
 
 # %% [markdown] tags=["subslide"]
-# Each rank knows its number, `comm.rank`, and the number of ranks, `comm.size`. (Your function is checked on 1 to 4 ranks, then sent to
-# ours. Stuck? Run `hint()`.)
+# Each rank knows its number, `comm.rank`, and the number of ranks, `comm.size`. (The exercise checks your function on 1 to 4 ranks, then sends it to
+# our four. Stuck? Run `hint()`.)
 
 # %% tags=["exercise: 00.3"]
 
@@ -220,7 +220,7 @@ if __name__ == "__main__":
 #
 # </details>
 #
-# Change the 4 to 3, or to 7.
+# Run the cell again with 7 ranks.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -259,7 +259,7 @@ if __name__ == "__main__":
 #
 # ### Who downloads the data?
 #
-# A **node** is one machine of a cluster. Often a node has a disk, which all its ranks can read. But its ranks share no variables.
+# A **node** is one machine of a cluster. Its ranks share no variables, but often they can read the same disk.
 # `Split_type` makes one communicator per node, with the ranks on that node. A rank's number in this communicator is its **local rank**.
 
 # %%
@@ -277,8 +277,9 @@ node.Free()  # the communicator is no longer needed
 # | rank | 0 | 1 | 2 | 3 | 4 | 5 |
 # | local rank | 0 | 1 | 0 | 1 | 0 | 1 |
 #
-# The **world size**, the number of all ranks, is 6. A rank usually takes the GPU with the number of its local rank. A rank that sends to
-# all others, or collects from them, is called the **root**. It is often rank 0, but any rank can be the root.
+# The **world size**, the number of all ranks, is 6. A rank usually takes the GPU with the number of its local rank.
+#
+# A rank that sends to all others, or collects from them, is called the **root**. It is often rank 0, but any rank can be the root.
 
 # %% tags=["exercise: 00.q3"]
 
@@ -300,11 +301,11 @@ neighbour = right_neighbour(comm)
 print(f"to the right of rank {rank} is rank {neighbour}")
 
 # %% [markdown]
-# Soon, each rank will sleep for one second, plus as many seconds as its *right neighbour's* number. Then all ranks call `Barrier`. No rank
+# Soon, each rank will sleep for 1 + n seconds. Here n is the number of its *right neighbour*. Then all ranks call `Barrier`. No rank
 # leaves `Barrier` before all ranks have called it. **Predict:** for which rank do the others wait?
 #
-# The **dashboard** shows live what each rank does: one lane per rank, the newest moment at the right. Run it, then the cell below it, and
-# come back. (A *collective*, lesson 04, is a call that all ranks make together.)
+# The **dashboard** shows live what each rank does: one lane per rank, the newest moment at the right. Run the next
+# two code cells, then look at the dashboard again. (It counts *collectives*: calls that all ranks make together, lesson 04.)
 
 # %% tags=["nbval-ignore-output"]
 cluster.dashboard()
@@ -322,8 +323,8 @@ comm.Barrier()
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Rank 2. Its right neighbour, rank 3, has the largest number, so rank 2 sleeps longest. On the dashboard, the lane of rank 2 is the only
-# one without dots: rank 2 never waits. (A rank counts as *computing* when it is in no MPI call, even if it sleeps.)
+# Rank 2. Its right neighbour, rank 3, has the largest number, so rank 2 sleeps longest. On the dashboard, dots mark waiting, and only the
+# lane of rank 2 has none. (A rank counts as *computing* when it is in no MPI call, even if it sleeps.)
 #
 # </details>
 
