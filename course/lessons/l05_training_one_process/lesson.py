@@ -3,7 +3,7 @@
 # goal: Find out what may be cut without changing what a network learns.
 # able:
 #   - compute a batch's gradient from pieces of any size
-#   - tell what may be cut from what may not
+#   - recognize what may not be cut
 #   - choose a rate for a larger batch
 # more:
 #   - check a gradient
@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# Suppose a **mini-batch** (batch for short) does not fit into your GPU. You run its pieces, the **micro-batches**, one after the other, and then take one step.
+# Suppose a **mini-batch**, or batch, does not fit into your GPU. You run its pieces, the **micro-batches**, one after the other, and then take one step.
 # This is **gradient accumulation**: `backward()` *adds* to the gradients already there.
 #
 # Does the network still learn the same? We train it on 1,500 pictures of digits and test it on 297 new ones:
@@ -95,7 +95,7 @@ CUTS = 128, 64, 100, 127
 
 
 # %% [markdown]
-# The next cell divides each piece's loss by the number of pieces, as many tutorials do. Each rank trains a network of its own on batches of 128.
+# The next cell divides each piece's mean loss by the number of pieces, as many tutorials do. Each rank trains its own network on batches of 128.
 # Rank 0 leaves them whole; ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
 # **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
 
@@ -127,7 +127,7 @@ _ = train(128, CUTS[comm.rank])
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# We train again: here, then as a program. **Predict:** in how many of six decimals does 127 + 1 now equal the uncut loss?
+# We train again: here, then as a program. **Predict:** how many of six decimals does 127 + 1 now share with the uncut batch?
 
 
 # %%
@@ -151,7 +151,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # ## 3 · One more layer
 #
 # In training, a **batch norm** layer computes each feature's mean and spread over the images of one forward pass, and shifts and scales the feature by them. We add such a
-# layer. **Predict:** which pieces, of 64, 16 or 2 images, end with the uncut loss?
+# layer. **Predict:** which pieces, of 64, 16 or 2 images, end with the uncut batch's loss?
 
 # %%
 # %%px
@@ -167,7 +167,7 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# Each GPU gets 16 images per step. With one GPU, an epoch has 93 steps; with sixteen, 5 steps of 256 images. Should these steps be longer?
+# Each GPU gets 16 images per step. With one GPU, an epoch has 93 steps; with sixteen, it has 5. Here, one rank computes all 256 images. Should these steps be longer?
 #
 # The **linear scaling rule** for **stochastic gradient descent** (SGD) says: for k times the batch, take k times the **learning rate**. With a **warm-up**, the rate
 # starts small and grows to its full value.
@@ -210,7 +210,7 @@ draw_right(right, of=297)
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Pieces of text almost always hold different numbers of **tokens** (words, parts of words). Which libraries average the means?
+# Pieces of text almost always hold different numbers of **tokens** (words, parts of words). Which libraries average means?
 #
 # | library | what it computes | for unequal pieces |
 # |---|---|---|
@@ -279,7 +279,7 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 #
 # Yes in float64, no in float32. The losses `above` and `below` differ only in their last digits, and float32 has only seven. So a **gradient check** computes in float64.
 #
-# This check would have caught the bug of 100 + 28. The number of right digits, 270 instead of 271, did not. Check a few weights of every layer. PyTorch's
+# This check would have caught the bug of 100 + 28. The test, with 270 right images instead of 271, did not. Check a few weights of every layer. PyTorch's
 # `torch.autograd.gradcheck` checks all inputs of a function.
 #
 # </details>
@@ -291,7 +291,7 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 #
 # One process can use all cores of a machine without any message. Its **threads** share the work inside each operation. So why train with ranks?
 #
-# We measure forward and backward of a small convolutional network (CNN) on 128 images. First one process runs them, with one thread and with one thread per core.
+# We measure forward and backward of a small convolutional network (CNN) on 128 images. First one process runs them, with one thread and then with one thread per core (at most 4).
 
 # %%
 predict("Speed-up of the CNN with one thread per core (at most 4)?", None)
@@ -338,7 +338,7 @@ show(cluster["speed"], x="way", y="time of a step")
 # On two free cores, threads and ranks may end close together. If one thread beats several in your figure, other programs probably use your cores. Threads then tend to
 # lose more than ranks: threads wait for each other in every operation, ranks only once per step.
 #
-# Jakovac and Pichler measured on eight cores. Their eight ranks clearly beat eight threads, both with MPI and with Gloo (another library for messages). Would two
+# Jakovac and Pichler (see References) measured on eight cores. Their eight ranks clearly beat eight threads, both with MPI and with Gloo (another library for messages). Would two
 # cores hide this difference?
 #
 # We calculate it. Suppose threads share *b* seconds of the work in an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
@@ -363,10 +363,10 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 
 # %% [markdown]
 # For 4 threads the formula (Amdahl's law, lesson 02) predicts 35 s. The slides report 37 s, so the formula fits roughly. It says that threads do not share 25 of the
-# 65 s, probably small operations and the Python code between them. So no number of threads gets below 25 s.
+# 65 s, probably small operations and the Python code between them. By the formula, no number of threads gets below 25 s.
 #
-# Eight ranks did: they took 17 and 19 s. Each rank runs the whole step on its part of the images. So ranks also share operations that threads do not share,
-# as far as their time grows with the number of images. Ideal ranks would share all 65 s. On two cores, ideal ranks would need 65/2 = 32.5 s and threads 45 s: a factor of 1.4. On eight cores, ideal ranks would need 65/8 = 8.1 s and threads 30 s:
+# Eight ranks did get below: they took 17 and 19 s. Each rank runs the whole step on its part of the images. So ranks also share the operations that threads do not share,
+# if an operation takes less time for fewer images. Ideal ranks would share all 65 s. On two cores, ideal ranks would need 65/2 = 32.5 s and threads 45 s: a factor of 1.4. On eight cores, ideal ranks would need 65/8 = 8.1 s and threads 30 s:
 # a factor of 3.7. So two cores may hide what eight show.
 #
 # One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. If each rank took 128, eight ranks took an eighth of
@@ -382,7 +382,7 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 # forward keeps them.
 #
 # Our network reads an image of 3 colours. It has three convolutions with 16 output maps each. A relu follows each convolution. All numbers are float32, so they take
-# 4 bytes. Each convolution keeps its input for backward. Each relu keeps its output. Where one tensor is both, we count it once. PyTorch calls our function `keep`
+# 4 bytes. Each convolution keeps its input for backward. Each relu keeps its output. A relu's output may also be the next convolution's input. We count it once. PyTorch calls our function `keep`
 # for every tensor that forward keeps, and we add up the bytes.
 
 # %%
@@ -435,8 +435,13 @@ show(memory, x="edge of the image", y="memory", by="what")
 # Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each: 204 bytes. The weights add almost nothing. By this count, an image with twice the
 # edge needs four times the memory.
 #
-# But the *process* with the largest image grew by about twice the count. Three things are missing from the count: the gradients of activations, of which backward holds
-# two or three at once, the workspace inside a convolution, and memory that the allocator keeps for later. A GPU also holds the CUDA context and NCCL's buffers. In a
+# But the *process* with the largest image grew by about twice the count. Three things are missing from the count:
+#
+# - the gradients of activations: backward holds two or three at once;
+# - the workspace inside a convolution;
+# - memory that the allocator keeps for later.
+#
+# A GPU also holds the CUDA context and buffers for messages. In a
 # larger network, the gradients of the weights and the optimizer's state matter, too. So the count is a lower bound: measure before you buy.
 #
 # By the count, a GPU of 80 GB holds one image of 19,800 × 19,800 pixels. If memory grew as in our process, the limit would be about 14,000 × 14,000. A scanned tissue
