@@ -46,8 +46,8 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Repair the keys: all ranks' micro-batches make up the global batch. Each micro-batch is as large "
-    "as `room` allows.",
+    task="Repair the function: the micro-batches of all ranks make up the global batch. Each is as large as "
+    "`room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\

@@ -3,7 +3,7 @@
 # goal: Hand lesson 11 to a library, and find out which stage to take.
 # able:
 #   - train with DeepSpeed's engine and JSON file
-#   - compute its batch keys
+#   - compute micro-batches
 #   - choose a stage by what fits, and by what is sent
 # more:
 #   - save from all ranks, and repair a training loop
@@ -103,7 +103,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank computes **micro-batches** of at most 24 images, and adds up their gradients. ("gpu" in a key means rank.)
+# Each update uses 48 images, the **global batch**. A rank computes **micro-batches** of at most 24 images, and adds up their gradients. (In DeepSpeed's keys, "gpu" means rank.)
 
 # %% tags=["exercise: 12.1"]
 
@@ -139,7 +139,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# The loss falls. Now *one* process trains alone. **Vote:** how many of the three decimals stay the same?
+# Now *one* process trains alone. **Vote:** how many of the three decimals stay the same?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -154,7 +154,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# A weight, its gradient and Adam's two averages take 16 bytes per parameter, 504 MiB. We allow each of *two* ranks 600 MiB, libraries not counted (Linux only). **Vote:** does stage 0 train?
+# A weight, its gradient and Adam's two averages take 4 bytes each, 504 MiB together. We allow each of *two* ranks 600 MiB, libraries not counted (Linux only). **Vote:** does stage 0 train?
 
 # %%
 from course_lib.effects import runs_within
@@ -179,7 +179,7 @@ trains(600)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Stage 0 does not train. It copies all gradients to send them: 20 bytes, 630 MiB. In stage 1, each rank keeps only half of the averages.
+# Stage 0 copies all gradients to send them. That makes 20 bytes per parameter, 630 MiB. In stage 1, each rank keeps only half of the averages.
 #
 # </details>
 #
@@ -191,7 +191,7 @@ trains(600)
 # | stage 2 | 4 | 4/N | 8/N | 4/N |
 # | stage 3 | 4/N | 4/N | 8/N | 4/N |
 #
-# Temporary memory adds about 4 bytes here. 600 MiB are 19 bytes per parameter, and 420 MiB are 13. **Predict** the four answers:
+# Temporary memory adds about 4 bytes here. 600 MiB are 19 bytes per parameter, and 420 MiB are 13. **Predict** the next four answers:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
@@ -213,7 +213,7 @@ trains(600, stage=3, stage3_max_live_parameters=0)
 # %% [markdown] tags=["slide"]
 # ## 3 · What is fast?
 #
-# Without the factor (N − 1)/N, stages 0 to 2 sent 2 numbers per parameter in lesson 11, and stage 3 sent 3. We now use ZeRO's default keys, a small network and a link *slowed on purpose* to 10 MB/s.
+# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, and stage 3 sent 3 (without the factor (N − 1)/N). We now use DeepSpeed's defaults, a small network and a link *slowed on purpose* to 10 MB/s.
 
 # %%
 continue_with("12.1")
@@ -252,7 +252,7 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Stages 1 and 2 send 3. They all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers once, not twice: by default, up to a billion weights stay until backward.
+# Stages 1 and 2 send 3. They all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers once, not twice: by default, up to a billion weights stay gathered until backward.
 #
 # </details>
 #
@@ -266,7 +266,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Each sum goes only to its owner, not to all ranks: half the numbers, but more messages.
+# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but more messages.
 #
 # </details>
 
@@ -275,7 +275,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# On 64 GPUs, start `deepspeed --hostfile hosts code/12_train.py`. The global batch must be a multiple of 64. `overlap_comm`, stage 3's default, sends gradients during backward.
+# On 64 GPUs, change the global batch, 48, to a multiple of 64, and start `deepspeed --hostfile hosts code/12_train.py`. By default (`overlap_comm`), stage 3 sends gradients during backward.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -287,7 +287,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Longer texts do not fit in stage 0. Do you first try (a) stage 2, (b) smaller micro-batches?
+# With longer texts, stage 0 runs out of memory. Do you first try (a) stage 2, (b) smaller micro-batches?
 #
 # <details><summary>What to listen for</summary>(b), if a micro-batch has several texts: the activations grow, and no stage shards them.</details>
 
@@ -325,8 +325,8 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the weights, in 32 bits. To resume on a different number of ranks,
-# run `ds_to_universal`. It rewrites the files as a **universal checkpoint**, with one folder per parameter. All these files are pickles. A pickle can run any code when it is loaded, so load only your own.
+# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the ranks' shards into the full weights, in 32 bits. To resume on a different number of ranks,
+# run `ds_to_universal`. It rewrites the files as a **universal checkpoint**, with one folder per parameter. A checkpoint's files are pickles. A pickle can run any code when it is loaded, so load only your own.
 #
 # ### As others write it
 #
@@ -348,6 +348,6 @@ if rank == 0:
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020.
 # - J. Ren and others, [ZeRO-Offload](https://arxiv.org/abs/2101.06840), 2021; S. Rajbhandari and others,
 #   [ZeRO-Infinity](https://arxiv.org/abs/2104.07857), 2021.
-# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3. It also says that ZeRO needs 64 times less memory. That is true of
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3. The report also says that ZeRO needs 64 times less memory. That is true of
 #   weights, gradients and optimizer state, in stage 3 on 64 ranks.
 # - A. Krizhevsky, *Learning Multiple Layers of Features from Tiny Images*, 2009: CIFAR-10.
