@@ -125,7 +125,7 @@ def sum_replicas(comm, ours, opposite):
 HOW_WELL = Question(
     id="17.q1",
     question="On 4 GPUs, Basic took 7.25 hours and MASTER 4.21. Hybrid is MASTER with data parallelism, and "
-    "took 27 minutes on 128 GPUs. How well does it scale from 4 to 128? (1 would be 32 times the speed.)",
+    "took 27 minutes on 128 GPUs. What is the scaling efficiency from 4 to 128? (1 is 32 times the speed.)",
     options=(
         Option(
             "0.50: it is 16.1 times as fast as Basic",

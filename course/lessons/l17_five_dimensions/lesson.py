@@ -88,7 +88,7 @@ _ = train("Basic", comm, batches, replicas=1)
 show(sum(cluster["rows"], []), x="rank", y="most activations held")
 
 # %% [markdown]
-# Rank 0 holds over nine times as much as any other rank, as its piece sees the most pixels. The others' memory is idle, too.
+# Rank 0 holds over nine times as much as any other rank, as its piece sees the most pixels. The others stay nearly empty.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
@@ -96,7 +96,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held")
 # **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction: its *first* stage is on rank 3 (`mirror`). Even batches
 # go to one replica, odd ones to the other.
 #
-# *MAST* takes two batches before an update. *MASTER* takes more, here eight. *Hybrid* adds data parallelism: two groups of two ranks take four batches each.
+# *MAST* trains on two batches before an update, *MASTER* on more, here eight. *Hybrid* adds data parallelism: two groups of two ranks train on four batches each.
 
 # %%
 predict("MASTER: how many MiB of activations does rank 0 hold?", None)
@@ -190,12 +190,12 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 39 slots instead of 48. While a batch goes backward, three of the next one's four forwards run on free ranks. Backwards never overlap.
+# (b): 39 slots instead of 48. While one batch goes backward, the next goes forward through three free ranks.
 #
 # </details>
 #
 # **And in the field?** GEMS's authors report, for images of 1024² on 4 GPUs, 7.25 hours for Basic, 6.28 for MAST and 4.21 for MASTER. We scale our replay to
-# Basic's hours. **Vote:** it comes near (a) MAST and MASTER, (b) MAST alone, (c) neither.
+# Basic's hours. **Vote:** the replay comes near (a) MAST and MASTER, (b) MAST alone, (c) neither.
 
 
 # %%
@@ -236,7 +236,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Only the comparison finds them. "Equal" means something because the mistakes fail.
+# (c). Only the comparison finds them. That is why "equal" proves something.
 #
 # </details>
 
@@ -245,7 +245,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | memory | if one image fills a GPU: tiles or GEMS; if the model does: 1F1B |
+# | memory | if one image fills a GPU: tiles, or stages with GEMS; if the model does: stages with 1F1B |
 # | links | tiles inside a machine, data parallelism across machines |
 
 
@@ -254,7 +254,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 #
 # - Count memory on every rank: one can be full, others nearly empty.
 # - GEMS's fullest rank holds no more activations than Basic's, but model states exist twice.
-# - Compare speed with the same method on fewer GPUs, and weights with one process. A mistake must fail.
+# - Compare speed with the same method on fewer GPUs, and weights with one process, which finds silent mistakes.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -262,7 +262,7 @@ for way, count in (("MAST", 2), ("MASTER, endless batches", 1000)):
 # An image needs 60 GB of activations, a GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
 #
 # <details><summary>What to listen for</summary>In (a), the first stage may need most of the 60 GB. In (b), each GPU needs about an eighth, and all work at once. (c) pays when
-# eight tiles are too thin, but idles without micro-batches.</details>
+# eight tiles are too thin, but without micro-batches its stages idle.</details>
 
 # %% [markdown]
 # ## References
