@@ -22,7 +22,7 @@ STEP = 1e-5  # h, for numbers of about 1
 def central_difference(
     loss: Callable[[], float], numbers: NDArray[np.floating], position: tuple[int, ...], h: float = STEP
 ) -> float:
-    """How fast `loss()`, which reads `numbers`, grows with the one at `position`; none is changed."""
+    """How fast `loss()`, which reads `numbers`, grows with the one at `position`; none stays changed."""
     was = numbers[position]
     numbers[position] = was + h
     above = loss()

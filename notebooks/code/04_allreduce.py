@@ -35,7 +35,7 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 
 # %%
 def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0, first: int | None = None) -> None:
-    """Sum `array` over the `first` 1, 2, 4, 8 … ranks (or all), in place."""
+    """Sum `array` over all ranks (or the `first` ones), in place; their number is 1, 2, 4, 8 …"""
     incoming = np.empty_like(array)
     distance = 1
     while distance < (first or comm.size):  # array is the sum of a block of `distance` ranks by now

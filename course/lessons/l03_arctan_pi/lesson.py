@@ -77,7 +77,7 @@ pair = comm.Split(comm.rank < 2)
 
 
 def time_of(team, strips):
-    """The time of the slowest rank of `team`, in the best of 1,000 runs."""
+    """Each rank's best time of 1,000 runs; of these, the slowest rank's."""
     best = min(repeat(lambda: pi(team, strips), number=1, repeat=1_000))
     return team.allreduce(best, op=MPI.MAX)
 

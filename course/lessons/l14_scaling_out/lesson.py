@@ -324,7 +324,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # - α is 5 µs. A port sends 12.5 GB/s, and Summit's nodes have two ports.
 # - The sum inside a node costs nothing.
 #
-# For Frontera, we know no published rate of one node alone. So the cell first computes a step's seconds from the published rate and batch of 128 images per node. Then it prints which share of the step the sum leaves for computing. For Summit the rate of one GPU is known:
+# For Frontera, we know no published rate of one node alone. So the cell first computes a step's seconds from the published rate, for 128 images per node (our assumption). Then it prints which share of the step the sum leaves for computing. For Summit the rate of one GPU is known:
 # it computes 64 images in 0.192 s. **Predict:** does your formula say more than Summit's 420,000 images per second, or less?
 
 # %%
