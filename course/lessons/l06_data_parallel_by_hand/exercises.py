@@ -90,12 +90,12 @@ def share_of_loss(outputs, targets, batch_size):
     ),
     solution=_SHARE,
     check=_check_share,
-    cases=((3, 3, 3, 3), (3, 2, 2, 1), (2, 0, 1, 4)),
+    cases=((3, 2, 2, 1), (3, 3, 3, 3), (2, 0, 1, 4)),
     describe=lambda lengths: (
         "an empty shard on rank 1" if 0 in lengths else f"shards of {lengths[0]}, {lengths[1]}, … images"
     ),
     sizes=(2, 3, 4, 1),
-    imports="import torch\nfrom torch.nn import functional as F\ncomm = MPI.COMM_WORLD",
+    imports="import torch\nfrom torch.nn import functional as F\nteam = comm = MPI.COMM_WORLD",
     save="06_by_hand.py",
     wrong=(
         WrongAnswer(changed(_SHARE, (" / batch_size", "")), "How many images does the mean run over?"),
@@ -107,7 +107,7 @@ def share_of_loss(outputs, targets, batch_size):
             "Is it a mean or a sum that you divide?",
         ),
         WrongAnswer(
-            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / comm.size")),
+            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / team.size")),
             "right only while shards are equal",
         ),
         WrongAnswer(
@@ -220,7 +220,7 @@ WHICH_GPU = Question(
     options=(
         Option(
             "the network of the first three machines",
-            reply="A slow network would make all eight times long: GPUs 6 and 7 would wait for the sum as "
+            reply="A slow network would slow all eight: GPUs 6 and 7 would wait for the sum as "
             "well. They do not: when they come, all others are there.",
             belief="short-wait-is-good",
         ),
@@ -232,7 +232,8 @@ WHICH_GPU = Question(
         ),
         Option(
             "how to send fewer bytes",
-            reply="Once all are there, the sum takes 12 ms. Half of the bytes would save some 6 of 310 ms.",
+            reply="Once all are there, the sum takes 12 ms. Half of the bytes would save at most 6 of 310 "
+            "ms.",
             belief="collective-time-is-transfer",
         ),
     ),

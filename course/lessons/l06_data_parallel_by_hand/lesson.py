@@ -60,7 +60,7 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# `numbers` gives MPI a tensor's memory. Two functions send it; `MPI.IN_PLACE` overwrites it with the sum.
+# `numbers` gives MPI a tensor's memory. `MPI.IN_PLACE` overwrites it with the sum.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -99,7 +99,7 @@ def train(team, rate=0.4):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. First each rank trains alone on all 128 (`MPI.COMM_SELF`),
+# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. First each rank trains alone on all 128 (`MPI.COMM_SELF`: only itself),
 # then four together. **Vote:** of 297 new images, the network of the four reads (a) fewer correctly, (b) as many, (c) more.
 
 
@@ -168,7 +168,7 @@ three = train(team)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), two. An image among 42 weighs 1 / (3 · 42), one among 43 only 1 / (3 · 43). Equal shards hide that.
+# (b), the first two. An image among 42 weighs 1 / (3 · 42), one among 43 only 1 / (3 · 43). Equal shards hide that.
 #
 # </details>
 
@@ -202,8 +202,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce. The last is the **straggler**: all others wait
-# for it. Each rank measures its time in `allreduce`:
+# A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce. The last to come is the **straggler**: all others
+# wait. Each rank measures its time in `allreduce`:
 
 # %%
 # %%px
@@ -213,7 +213,7 @@ delays = comm.bcast(np.random.default_rng().permutation([0, 0.1, 0.2, 0.4]))  # 
 comm.Barrier()
 time.sleep(delays[comm.rank])
 began = MPI.Wtime()
-comm.allreduce(losses[-1])
+comm.allreduce(0)
 row = {"labels": {"rank": f"rank {comm.rank}"}, "value": MPI.Wtime() - began}
 
 # %% tags=["nbval-ignore-output"]
@@ -252,7 +252,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # Backward begins with the last layer. That layer's gradient is ready while the other layers still compute, but line 4 sends it only after backward.
 # What if each gradient left at once?
 #
-# Here three layers sleep 100 ms each, and each message takes 100 ms, *delayed on purpose*. `Iallreduce` starts a sum and returns at once;
+# Here three layers sleep 100 ms each, and each message takes 100 ms, one at a time, *delayed on purpose*. `Iallreduce` starts a sum and returns at once;
 # `Wait` waits for the sum. Sending after backward would take 600 ms.
 
 # %%
@@ -282,7 +282,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # About 400: three layers and one message. Two messages travelled while layers computed: **overlap**. No layer is left to hide the last.
 #
-# The link has to work by itself. NCCL uses some of the GPU's cores. Plain MPI often works only inside its calls.
+# Something must move the bytes meanwhile: NCCL uses some of the GPU's cores. Plain MPI often moves them only inside its calls.
 #
 # </details>
 
@@ -292,7 +292,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # | | with 64 GPUs |
 # |---|---|
 # | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: multiply `share_of_loss` by the number of replicas |
-# | batch | 64 · 32 = 2,048 images usually need a larger rate; 2,048 GPUs' 65,536 can be too many (lesson 05) |
+# | batch | 64 · 32 = 2,048 images usually need a larger rate; 65,536 can be too many (lesson 05) |
 # | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` normalises over all |
 # | language models | a batch counts tokens: sum their number over all ranks first (lesson 13) |
 # | who is late | NCCL's call returns before the sum is there: profile its kernels |
@@ -300,8 +300,8 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - From equal weights, divide a shard's *summed* losses by the size of the *whole* batch, then add gradients: any number of ranks does the
-#   same training, up to rounding, but for layers such as batch norm and dropout.
+# - Start from equal weights, divide a shard's *summed* losses by the *whole* batch's size, add gradients: any number of ranks does the same
+#   training, up to rounding, except with layers such as batch norm and dropout.
 # - In a step's first all-reduce, the last rank waits least.
 # - A message costs little time if it travels while ranks compute.
 
@@ -311,8 +311,8 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # On eight ranks, a network is 3 percentage points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the <b>global batch</b> grew eightfold. (a) changes only
-# time. (c) comes next.</details>
+# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the <b>global batch</b> grew eightfold. (c) comes
+# next.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -331,7 +331,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # We take a deeper network and a slow link (`course_lib/effects.py` says how). A step sends 12 gradients: a weight and
 # a bias for each of 6 layers. Together they take about 2/3 of the time of forward and backward.
 #
-# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator (ranks 2 and 3 do not call it, as `Split` would need). Both take the same images: we look only at the time.
+# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator (unlike `Split`, without ranks 2 and 3). Both take the same images: we look only at the time.
 
 # %%
 # %%px --targets 0:2
@@ -384,7 +384,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a gradient above it gets a bucket of its own).
 # A bucket's sum starts when its last gradient is complete.
 #
-# Let forward and backward take 1 again. On the next link, each message costs 1/10, and a step's bytes together cost 1. Messages travel one after the other.
+# Let forward and backward take 1 again. On the next link, each message costs 1/10 of that, and a step's bytes together as much as forward and backward. Messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
 
 # %%
@@ -416,13 +416,13 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can travel while backward computes. Which
-# of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message: measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first.
+# of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message: measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 #
 # #### What else must be equal?
 #
-# The library **Horovod** made hooks and fusion popular, over MPI and NCCL. Say that rank 1 restarts with the right weights, but without the momentum.
+# Say that rank 1 restarts with the right weights, but without the momentum.
 # **Predict:** are the two replicas equal one step later?
 
 # %%
@@ -453,11 +453,11 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No. Momentum is **optimizer state**. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. No error message says so. So Horovod's users broadcast the optimizer's state, too.
+# No. Momentum is **optimizer state**. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. No error message says so. So users of the library Horovod broadcast the optimizer's state, too.
 #
 # </details>
 #
-# Horovod *averages* gradients, as PyTorch's DDP (lesson 07) does:
+# Horovod *averages* gradients, as PyTorch's DDP (lesson 07) does.
 
 # %% tags=["exercise: 06.q2"]
 
@@ -466,7 +466,7 @@ if pair.rank == 0:
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# In Google's DistBelief of 2012, a **parameter server**, in truth many processes, kept the weights. The other ranks were its
+# In Google's DistBelief of 2012, a **parameter server** (in truth many processes) kept the weights. The other ranks were its
 # **workers**:
 #
 # ```
