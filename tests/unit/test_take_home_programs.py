@@ -43,7 +43,7 @@ def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
     """The program on so many ranks, without our packages."""
     command = [sys.executable, "-m", "mpi_classroom.launch", str(size), str(RUNNER), str(program)]
     small = {**os.environ, "SMOLLM2": "none"}  # whether or not the large model was fetched
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=small)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=small)
 
 
 def free_port() -> str:
@@ -70,7 +70,7 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
     program = NOTEBOOKS / "code" / "07_ddp.py"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [sys.executable, *torchrun, str(RUNNER), str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout == run(program, 2).stdout
 
@@ -86,7 +86,7 @@ def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec(name: str
     place = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
     command = [sys.executable, *launcher, *place, str(RUNNER), str(program)]
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "SMOLLM2": "none"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
     losses, expected = (re.findall(r"\d\.\d{3}", each.stdout) for each in (done, run(program, size)))
     assert losses == expected and len(losses) > 2  # one world of all ranks, not a world for each

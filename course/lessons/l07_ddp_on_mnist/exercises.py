@@ -203,7 +203,8 @@ def train(model, dataset, batch_size, epochs):
     solution=_TRAIN,
     check=_check_train,
     seconds=30.0,
-    imports="import torch\nimport torch.distributed as dist\nfrom torch.nn import functional as F\n"
+    imports="import torch\nimport torch._dynamo  # else an optimizer's first step imports it, for seconds\n"
+    "import torch.distributed as dist\nfrom torch.nn import functional as F\n"
     "from torch.nn.parallel import DistributedDataParallel\n"
     "from torch.utils.data import DataLoader, DistributedSampler\nimport course_lib.parallel.ddp",
     sizes=(2, 3, 4, 1),

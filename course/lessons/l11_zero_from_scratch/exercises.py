@@ -86,7 +86,8 @@ UPDATE = Exercise(
     cases=(8, 7, 5),
     describe=lambda length: f"{length} weights and a bias",
     sizes=(2, 3, 4, 1),
-    imports="import torch\nfrom course_lib.parallel.plain_zero import gather, sum_slice\n",
+    imports="import torch\nimport torch._dynamo  # else an optimizer's first step imports it, for seconds\n"
+    "from course_lib.parallel.plain_zero import gather, sum_slice\n",
     save="11_zero.py",
     wrong=(
         WrongAnswer(

@@ -371,7 +371,7 @@ def load_state(saved, model, optimizer):
     solution=_RESUME,
     check=_check_resume,
     cases=(None,),
-    imports="import torch",
+    imports="import torch\nimport torch._dynamo  # else an optimizer's first step imports it, for seconds",
     seconds=20.0,
     wrong=(
         WrongAnswer(changed(_RESUME, (_OPTIMIZER, "")), "Who made it, and from what"),
