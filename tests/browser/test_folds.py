@@ -55,8 +55,8 @@ def test_jupyterlab_shows_markdown_in_a_fold_that_the_keyboard_opens(
         with open_lesson(chromium, server.lesson("folds.ipynb"), 1, "folds") as lesson:
             fold = lesson.page.locator(".jp-RenderedMarkdown details")
             inside = ("strong", "code", "td", "mjx-container, .MathJax")
+            fold.get_by_text("Open after you have run the cell").wait_for(timeout=30_000)  # drawn late
             assert not any(fold.locator(each).first.is_visible() for each in inside)
-            assert fold.get_by_text("Open after you have run the cell").is_visible()
             assert toggle(lesson.page, fold, "Enter")
             for each in inside:
                 fold.locator(each).first.wait_for()
