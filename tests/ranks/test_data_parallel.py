@@ -5,7 +5,6 @@ Known-wrong variants are kept and have to be told from it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -30,39 +29,17 @@ from course_lib.parallel.data_parallel import (
     weight_hash,
 )
 from course_lib.training.flat import copy_back, flatten
-from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
+from course_lib.training.loop import Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
 from course_lib.training.models import MNIST_MODELS, build
+from tests.ranks.steps_of_images import STEPS, Trace, adam, convert, sgd, worst
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28)).astype(np.uint8)
 LABELS = np.random.default_rng(1).integers(0, 10, 40).astype(np.uint8)
-# Three steps: divisible by no number of ranks above 1, then fewer than four samples, then a single one.
-STEPS = [np.arange(11), np.arange(11, 14), np.arange(14, 15)]
 PROBE = torch.from_numpy(IMAGES[20:25]).unsqueeze(1).float() / 255
 
 Optimizers = Callable[[nn.Module], torch.optim.Optimizer]
 Synchronizers = Callable[[MPI.Intracomm, nn.Module], Callable[[], object]]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What training leaves behind: the gradients of each step, then the weights and the outputs."""
-
-    gradients: list[torch.Tensor]
-    weights: torch.Tensor
-    outputs: torch.Tensor
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def adam(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr=1e-3)
-
-
-def convert(batch: Batch, dtype: torch.dtype) -> Batch:
-    return Batch(batch.inputs.to(dtype), batch.targets, batch.global_size)
 
 
 def finish(model: nn.Module, gradients: list[torch.Tensor], dtype: torch.dtype) -> Trace:
@@ -112,18 +89,6 @@ def together(
         step(convert(batch, dtype))
         after(comm, model)
     return finish(model, gradients, dtype)
-
-
-def differences(ours: Trace, theirs: Trace) -> list[float]:
-    """How far each gradient, the weights and the outputs are apart, relative to the oracle's norm."""
-    pairs = [*zip(ours.gradients, theirs.gradients, strict=True)]
-    pairs += [(ours.weights, theirs.weights), (ours.outputs, theirs.outputs)]
-    return [float((a - b).norm() / b.norm()) for a, b in pairs]
-
-
-def worst(comm: MPI.Intracomm, ours: Trace, theirs: Trace) -> float:
-    """The largest difference on any rank."""
-    return comm.allreduce(max(differences(ours, theirs)), op=MPI.MAX)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

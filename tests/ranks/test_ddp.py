@@ -5,7 +5,6 @@ for itself. What is often done wrong is kept, and has to be told from it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 
@@ -25,37 +24,15 @@ from course_lib.parallel.ddp import process_group, start_group, summing_ddp
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import MNIST_MODELS, build
+from tests.ranks.steps_of_images import STEPS, Trace, adam, convert, sgd, worst
 
 BACKENDS = ("gloo", "mpi4py")
 IMAGES = np.random.default_rng(0).integers(0, 256, (48, 28, 28)).astype(np.uint8)
 LABELS = np.random.default_rng(1).integers(0, 10, 48).astype(np.uint8)
-# Three steps: divisible by no number of ranks above 1, then fewer than four samples, then a single one.
-STEPS = [np.arange(11), np.arange(11, 14), np.arange(14, 15)]
 PROBE = torch.from_numpy(IMAGES[20:25]).unsqueeze(1).double() / 255
 
 Optimizers = Callable[[nn.Module], torch.optim.Optimizer]
 Wrapper = Callable[[nn.Module], nn.Module]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What training leaves behind: the gradients of each step, then the weights and the outputs."""
-
-    gradients: list[torch.Tensor]
-    weights: torch.Tensor
-    outputs: torch.Tensor
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def adam(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr=1e-3)
-
-
-def convert(batch: Batch, dtype: torch.dtype = torch.float64) -> Batch:
-    return Batch(batch.inputs.to(dtype), batch.targets, batch.global_size)
 
 
 def batch_shards(
@@ -117,13 +94,6 @@ def through_ddp(
     for batch in batches:
         step(batch)
     return finish(model, gradients)
-
-
-def worst(comm: MPI.Intracomm, ours: Trace, theirs: Trace) -> float:
-    """The largest difference of a gradient, weight or output on any rank, relative to the oracle's norm."""
-    pairs = [*zip(ours.gradients, theirs.gradients, strict=True)]
-    pairs += [(ours.weights, theirs.weights), (ours.outputs, theirs.outputs)]
-    return comm.allreduce(max(float((a - b).norm() / b.norm()) for a, b in pairs), op=MPI.MAX)
 
 
 # ---------------------------------------------------------------- equality with one process

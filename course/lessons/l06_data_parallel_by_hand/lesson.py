@@ -27,10 +27,10 @@
 # In **data parallelism**, each rank has a copy of the network, its **replica**, and a part of each batch, its **shard**.
 #
 # ```
-#                ┌ rank 0: 32 images → replica → gradient ┐
-#                ├ rank 1: 32 images → replica → gradient ┤
-#  128 images  → ├ rank 2: 32 images → replica → gradient ┤ → the sum, on every rank → the same step
-#                └ rank 3: 32 images → replica → gradient ┘
+#              ┌ rank 0: 32 images → replica → gradient ┐
+#              ├ rank 1: 32 images → replica → gradient ┤
+# 128 images → ├ rank 2: 32 images → replica → gradient ┤ → sum → same step
+#              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
 # Do four ranks learn what one would? Cells with `--save` become a program, `code/06_by_hand.py`; `__file__` is its path.
