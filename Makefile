@@ -118,10 +118,9 @@ test-all: setup
 
 # Hours, beside nothing else.
 test-release: setup
-	$(PYTEST) -m release $(UNIT_TESTS)
+	RANDOM_KILLS=50 $(PYTEST) -m release $(UNIT_TESTS)
 	@n=2; $(ALONE) $(ON_RANKS) -m release $(RANK_TESTS)
 	CHECKPOINT_KILLS=200 $(PYTEST) -m slow tests/unit/parallel/test_checkpoint_killed.py
-	RANDOM_KILLS=50 $(PYTEST) -m slow tests/notebooks/test_killed_runs.py
 	$(BIN)/python -m mpi_classroom.launch 3 packages/torch_mpi4py/tests/ranks/test_differential.py --seconds 3600
 
 mutations: setup

@@ -20,7 +20,7 @@ PICTURES = EVIDENCE / "journey"
 @pytest.mark.parametrize(
     "lessons",
     [
-        pytest.param(LESSONS[:2], marks=[pytest.mark.slow, pytest.mark.timeout(1200)], id="two"),
+        pytest.param(LESSONS[:2], marks=[pytest.mark.release, pytest.mark.timeout(1200)], id="two"),
         *(
             pytest.param([lesson], marks=[pytest.mark.release, pytest.mark.timeout(3600)], id=lesson.stem)
             for lesson in LESSONS[2:]

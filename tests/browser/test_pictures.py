@@ -83,7 +83,7 @@ def test_without_a_browser_one_sentence_says_what_to_do(
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(600)
 def test_one_command_makes_all_of_them(tmp_path: Path) -> None:
     if find_chromium() is None:

@@ -25,7 +25,7 @@ def own_machine() -> list[str]:
     return command if allowed else []
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(3600)
 def test_random_kills_leave_neither_a_process_nor_a_file(tmp_path: Path) -> None:
     command = own_machine()

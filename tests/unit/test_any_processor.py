@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.processors import MACHINES, X86_ALONE, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), X86_ALONE]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(3600), X86_ALONE]
 
 ONE_PROCESS = ("tests/unit/training", "tests/unit/test_fast_pipeline.py", "tests/unit/test_pi.py")
 # What reads, writes and counts words, which no instruction set changes.

@@ -53,7 +53,7 @@ def test_a_part_that_fails_has_a_row_with_the_name_of_the_error(job: dict[str, o
     assert gpu.measure(Part("memory"), "cuda", False, 7)[0]["reason"] == "it printed nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(420)
 def test_on_a_cpu_every_part_has_rows_and_only_those_without_a_gpu_have_no_number(tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"

@@ -116,7 +116,7 @@ def test_without_a_lab_nothing_is_measured_nor_written(monkeypatch, tmp_path, ca
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_in_a_lab_it_prints_json_alone_on_standard_output():
     try:
         with network(1, rate="1gbit"):

@@ -47,7 +47,7 @@ def test_batches_are_merged_in_order() -> None:
     assert (first.tolist(), last.tolist()) == ([0, 1, 2, 3, 4], [5])
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_all_contenders_train_and_the_exact_ones_alike() -> None:
     found = on_ranks(2, race, timeout=200, seed=0, batches=12, device="lo")
     assert list(found) == list(CONTENDERS)

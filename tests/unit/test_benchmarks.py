@@ -76,7 +76,7 @@ def vars_of(a_row: Row) -> list[object]:
     return [getattr(a_row, name) for name in Row.__slots__]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_pi_benchmark_prints_json_alone_on_standard_output():
     command = [sys.executable, "-m", "benchmarks.pi", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
@@ -106,7 +106,7 @@ def test_a_benchmark_runs_and_prints_json_alone_on_standard_output(name: str) ->
     assert rows and all(set(row) >= KEYS and row["ratio"] > 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_torch_benchmark_races_every_collective_over_both_backends():
     raced = on_ranks(2, torch_mpi_races.race_collectives, timeout=200, sizes=[4, 4096], rounds=1)
     rows = torch_mpi.collective_rows(raced)

@@ -124,7 +124,7 @@ def test_without_a_gpu_one_sentence_says_so() -> None:
     assert "PyTorch finds no GPU on this machine. Leave out --device cuda" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("real", (True, False))
 def test_it_ends_above_50_percent(real: bool) -> None:
     """On the real images where they are, and on the stand-in, in seconds of a core; the loss falls."""

@@ -116,7 +116,7 @@ def test_without_a_gpu_one_sentence_says_so(way: str) -> None:
     assert "PyTorch finds no GPU on this machine. Leave out --device cuda" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_ends_above_90_percent() -> None:
     """As lesson 07 starts it, and in a few seconds of a core."""
     options = ["--samples", "5000", "--epochs", "2"]

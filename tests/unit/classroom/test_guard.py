@@ -70,9 +70,10 @@ def works(notebook: Notebook) -> None:
 
 
 INTERRUPTS = {"two interrupts at once", "more interrupts while the ranks are replaced"}
-SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, *(broken.name for broken in RARE)} - LIVE
+SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS} - LIVE
 # Siblings of others that run live, with a snapshot too; the ranks import torch for each.
 SELDOM = {
+    *({broken.name for broken in RARE} - LIVE - INTERRUPTS),
     "an asynchronous collective of torch.distributed that one rank skips",
     "a receive of torch.distributed without a send",
     "a raise before a collective of torch.distributed",

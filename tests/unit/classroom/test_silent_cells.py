@@ -71,7 +71,7 @@ def test_a_cell_with_a_silent_mistake_says_it_and_the_next_cell_works(notebook, 
     assert after.error == "" and after.output.count("3") >= 3, after.text
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_cell_says_nothing(notebook, name):
     ran = notebook.run("%%px\n" + RIGHT[name].strip("\n"))

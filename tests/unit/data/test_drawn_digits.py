@@ -93,7 +93,7 @@ def cnn_accuracy(images, labels, test_images, test_labels) -> float:
     return evaluate(model, summed_cross_entropy, image_batches(test_images, test_labels, batches)).accuracy
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_cnn_learns_them_and_a_linear_model_does_not(digits):
     linear, cnn = linear_accuracy(*digits), cnn_accuracy(*digits)
     assert 0.6 < linear < 0.85

@@ -101,7 +101,7 @@ def net_accuracy(images, labels, test_images, test_labels) -> float:
     return evaluate(model, summed_cross_entropy, image_batches(test_images, test_labels, batches)).accuracy
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_net_learns_them_and_neither_pixels_nor_colours_nor_neighbours_tell_them(shapes):
     images, labels, test_images, test_labels = shapes
     known = {
