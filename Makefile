@@ -110,7 +110,7 @@ test: setup
 LAPTOP := $(BIN)/python -m tests.unit.processors AVX2 -m pytest
 test-all: setup
 	@rm -f $(FAILED)
-	$(PYTEST) -n $(SLOW_JOBS) $(BESIDE) -m slow $(UNIT_TESTS) || { $(few_failed) && $(AGAIN) -m slow $(UNIT_TESTS); }
+	$(PYTEST) -n $(SLOW_JOBS) $(BESIDE) -m 'slow and not release' $(UNIT_TESTS) || { $(few_failed) && $(AGAIN) -m 'slow and not release' $(UNIT_TESTS); }
 	@set -e; for n in $(OTHER_RANKS); do echo "tests/ranks, $$n at once"; \
 	  $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS) || $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS); done
 	@rm -f $(FAILED)

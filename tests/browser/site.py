@@ -1,6 +1,7 @@
 """The built website as a set of pages: what each links to, what it needs to be shown, what its HTML lacks."""
 
 import re
+from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -25,6 +26,11 @@ class SitePage:
     @cached_property
     def ids(self) -> list[str]:
         return [str(tag["id"]) for tag in self.html.find_all(id=True)]
+
+    @cached_property
+    def places(self) -> set[str]:
+        """What a link can lead to on this page."""
+        return set(self.ids)
 
     def file_of(self, address: str) -> Path:
         """The file that an address on this page leads to."""
@@ -70,7 +76,7 @@ def broken_links(page: SitePage, everything: dict[Path, SitePage]) -> list[str]:
         anchor = unquote(parts.fragment)
         if not target.exists():
             found.append(f"{page.name}: {address} leads to no file")
-        elif anchor and target in everything and anchor not in everything[target].ids:
+        elif anchor and target in everything and anchor not in everything[target].places:
             found.append(f"{page.name}: {address} leads to no place on that page")
     return found
 
@@ -84,7 +90,7 @@ def faults(page: SitePage) -> list[str]:
         found.append("no title")
     if len(html.find_all("h1")) != 1:
         found.append(f"{len(html.find_all('h1'))} headings of the first level")
-    twice = {each for each in page.ids if page.ids.count(each) > 1}
+    twice = [each for each, times in Counter(page.ids).items() if times > 1]
     found += [f"the id {each} stands twice" for each in sorted(twice)]
     found += [
         f"a picture without words: {str(tag)[:80]}"

@@ -7,6 +7,8 @@ Cases run smallest first, on 1, 2, 3 and 4 ranks; then once more with random pau
 """
 
 import base64
+import dis
+import importlib
 import itertools
 import json
 import os
@@ -16,7 +18,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any, TextIO
 
 import psutil
@@ -87,6 +89,33 @@ def names_at_hand(imports: str) -> dict[str, Any]:
     return names
 
 
+def imports_of(check: Any) -> set[str]:
+    """The modules that a check, and what it calls in modules of its own package, import when they run.
+
+    To import torch takes seconds, on a busy machine many: they are not the answer's.
+    """
+    package = check.__module__.partition(".")[0]
+    found, seen, waiting = set[str](), set[Any](), [check]
+    while waiting:
+        function = waiting.pop()
+        mine = str(getattr(function, "__module__", "")).startswith(package)
+        if not (mine and isinstance(function, FunctionType)) or function in seen:
+            continue
+        seen.add(function)
+        for code in _codes(function.__code__):
+            found |= {each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+            waiting += [function.__globals__.get(name) for name in code.co_names]
+    return found
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of all functions and comprehensions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
 def judge(exercise: Exercise, source: str, log: TextIO) -> None:
     """Run all cases of `exercise` on this rank and log each."""
     world = MPI.COMM_WORLD.Dup()  # the learner's calls on COMM_WORLD must not meet ours
@@ -96,6 +125,8 @@ def judge(exercise: Exercise, source: str, log: TextIO) -> None:
         log.flush()
 
     names = names_at_hand(exercise.imports)
+    for module in sorted(imports_of(exercise.check)):
+        importlib.import_module(module)
     limit_memory()
     note("ready", step=0, pid=os.getpid())  # what took time until here was not the learner's
     try:

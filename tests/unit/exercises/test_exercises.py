@@ -15,6 +15,7 @@ import pytest
 
 from mpi_classroom.answer_job import LINES, Verdict, check
 from mpi_classroom.exercises import Exercise, Question
+from mpi_classroom.judge import imports_of
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 from mpi_classroom.practice import argument
 from tests.unit.exercises.judged import EXERCISES, Words, judge, name, program
@@ -61,6 +62,14 @@ def body(text: str) -> str:
     return "\n".join(
         line for line in text.splitlines()[1:] if not re.match("Right so far|This is|hint|\\(", line)
     )
+
+
+def test_what_a_check_imports_is_imported_before_the_answers_time_begins() -> None:
+    in_a_helper, direct = find_exercise("09.4"), find_exercise("11.5")
+    assert isinstance(in_a_helper, Exercise) and isinstance(direct, Exercise)
+    assert "course_lib.parallel.tensor_parallel" in imports_of(in_a_helper.check)
+    assert "course_lib.parallel.plain_zero" in imports_of(direct.check)
+    assert imports_of(print) == set()
 
 
 # -------------------------------------------------------------------- as they are written
