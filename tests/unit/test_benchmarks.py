@@ -88,16 +88,8 @@ def test_the_pi_benchmark_prints_json_alone_on_standard_output():
     assert "NumPy's share" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("classroom", "data_parallel")),
-        *(
-            pytest.param(name, marks=pytest.mark.release)
-            for name in ("pipeline", "spatial", "synthetic", "zero")
-        ),
-    ],
-)
+@pytest.mark.release
+@pytest.mark.parametrize("name", ["classroom", "data_parallel", "pipeline", "spatial", "synthetic", "zero"])
 def test_a_benchmark_runs_and_prints_json_alone_on_standard_output(name: str) -> None:
     command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)

@@ -75,11 +75,16 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
     assert done.stdout == run(program, 2).stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "size", [2, *(pytest.param(each, marks=pytest.mark.release) for each in (1, 4))], ids="{} ranks".format
+    ("name", "size"),
+    [
+        pytest.param(
+            name, size, marks=pytest.mark.slow if (name, size) == (SLOW[0], 2) else pytest.mark.release
+        )
+        for name in SLOW
+        for size in (1, 2, 4)
+    ],
 )
-@pytest.mark.parametrize("name", SLOW)
 def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec(name: str, size: int) -> None:
     program = NOTEBOOKS / "code" / name
     launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", str(size), "--no_local_rank"]
