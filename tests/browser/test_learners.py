@@ -11,7 +11,7 @@ from tests.browser.conftest import OpenLesson
 from tests.browser.lab import BUSY, DONE, RED, Lesson
 from tests.browser.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 WHAT_FIRST = "this notebook has no ranks yet. Run the Setup cells at the top of the lesson first"
 LESSON_SECONDS = 120
@@ -43,6 +43,7 @@ def set_up(lesson: Lesson) -> None:
     assert lesson.run(lesson.cell("%%px --setup")) == ""
 
 
+@pytest.mark.slow
 def test_lesson_01_deadlocks_reports_goes_on_and_checks_an_exercise(
     open_copy: OpenLesson, server: Server
 ) -> None:
@@ -70,6 +71,7 @@ def test_lesson_01_deadlocks_reports_goes_on_and_checks_an_exercise(
         assert verdict.startswith("✓ 01.1 is right on 1, 2, 3 and 4 ranks")
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("number", ["00", "01"])
 def test_who_only_clicks_comes_to_the_end(open_copy: OpenLesson, server: Server, number: str) -> None:
     with open_copy(number) as lesson:
@@ -85,6 +87,7 @@ def test_who_only_clicks_comes_to_the_end(open_copy: OpenLesson, server: Server,
         assert red == ["raises-exception" in cell["metadata"].get("tags", []) for cell in code]
 
 
+@pytest.mark.release
 def test_who_runs_out_of_order_stops_a_cell_and_restarts_hears_what_to_do(open_copy: OpenLesson) -> None:
     with open_copy("00") as lesson:
         mine, values = lesson.cell("mine = base + rank"), lesson.cell('cluster["mine"]')
@@ -111,6 +114,7 @@ def test_who_runs_out_of_order_stops_a_cell_and_restarts_hears_what_to_do(open_c
         assert lesson.run(values) == "[42, 43, 44, 45]"
 
 
+@pytest.mark.slow
 def test_a_long_line_of_output_ends_between_words(open_copy: OpenLesson) -> None:
     with open_copy("00") as lesson:
         lesson.run_below(lesson.code.first, "print('because ' * 40, 'x' * 300)")
@@ -118,6 +122,7 @@ def test_a_long_line_of_output_ends_between_words(open_copy: OpenLesson) -> None
         assert output.evaluate(DIVIDED) == ["x" * 300], "only what is longer than a line"
 
 
+@pytest.mark.slow
 def test_who_fails_takes_hints_fails_and_looks_passes_in_the_end(
     open_copy: OpenLesson, server: Server
 ) -> None:
@@ -136,6 +141,7 @@ def test_who_fails_takes_hints_fails_and_looks_passes_in_the_end(
         assert "00.1" in json.loads((server.folder / ".progress.json").read_text())
 
 
+@pytest.mark.slow
 def test_exercise_hint_and_quiz_need_no_mouse(open_copy: OpenLesson) -> None:
     with open_copy("00") as lesson:
         for text in ("start_cluster", "%%px --setup"):

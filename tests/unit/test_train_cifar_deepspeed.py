@@ -88,7 +88,7 @@ def test_a_fresh_machine_compiles_nothing(said: Said, fresh: Path, trapped: dict
     (fresh / "notes").unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_hostfile_of_two_machines_started_by_hand(said: Said, tmp_path: Path) -> None:
     """Both are this one, for a network of its own is not to be had everywhere; the launchers do not know."""
     hosts = tmp_path / "hostfile"

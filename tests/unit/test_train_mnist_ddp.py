@@ -60,7 +60,11 @@ def said(way: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "way", ["mpiexec", "spawn, tcp", "torchrun", "mpiexec, gloo", "spawn, file", "spawn, env"]
+    "way",
+    [
+        *("mpiexec", "spawn, tcp", "torchrun", "mpiexec, gloo"),
+        *(pytest.param(way, marks=pytest.mark.release) for way in ("spawn, file", "spawn, env")),
+    ],
 )
 def test_every_launcher_trains_the_same_network(way: str) -> None:
     size, backend, result = said(way).replace(", ", ": ", 1).split(": ")
@@ -107,7 +111,7 @@ def test_a_training_that_takes_too_long_is_ended_with_all_its_ranks() -> None:
     assert "TimeoutError: training took longer than 0.5 s" in done.stderr
 
 
-@pytest.mark.parametrize("way", ["mpiexec", pytest.param("spawn, file", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["mpiexec", pytest.param("spawn, tcp", marks=pytest.mark.slow)])
 def test_without_a_gpu_one_sentence_says_so(way: str) -> None:
     command = [*WAYS[way], "--device", "cuda"]
     given = environment() | {"CUDA_VISIBLE_DEVICES": ""}

@@ -120,7 +120,7 @@ def dice_are_kept() -> Any:
 ALL, ONE = "the job", "one rank"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_killed_five_times_it_goes_on(tmp_path: Path) -> None:
     chain(tmp_path, 3, [(2, ALL), (2, ONE), (3, ONE), (1, ALL), (2, ALL)], seed=1)
 

@@ -76,7 +76,7 @@ def test_a_study_that_stops_lets_mpiexec_end_the_ranks_on_other_hosts(tmp_path, 
     assert ended.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(300)
 def test_the_ranks_of_a_study_run_on_the_nodes_of_a_lab(tmp_path):
     try:
