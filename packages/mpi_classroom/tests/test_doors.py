@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mpi_classroom.answer_job import Verdict
 from mpi_classroom.cluster import Cluster
 from mpi_classroom.launch import run_ranks
 from mpi_classroom.processes import running_clusters
+from packages.mpi_classroom.tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the sockets of a process")
 
@@ -48,13 +48,6 @@ def open_doors(pid: int) -> set[str]:
         for connection in member.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN and routable(connection.laddr.ip)
     }
-
-
-def wait_until_gone(paths: set[Path], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while left := [path for path in paths if path.exists()]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
 
 
 # -------------------------------------------------------------------- who listens
@@ -139,7 +132,7 @@ def test_a_kernel_that_starts_mpi_listens_on_loopback_and_leaves_nothing(
         os.kill(kernel.provisioner.process.pid, signal.SIGKILL)
     else:
         kernel.shutdown_kernel()
-    wait_until_gone(paths)
+    until(lambda: not any(map(Path.exists, paths)))
 
 
 FILES = """

@@ -3,7 +3,6 @@
 import pytest
 
 from mpi_classroom.first_death import UNKNOWN, ended_first, find_deaths
-from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 
 RANK_2_KILLED = "prterun noticed that process rank 2 with PID 47 on node n3 exited on\nsignal 9 (Killed)."
@@ -72,7 +71,3 @@ def test_only_ends_that_are_clearly_apart_are_told_apart():
     assert ended_first(ends, {0}) == [1, 2]
     assert ended_first(ends | {7: UNKNOWN}, ()) == [0, 1, 7]
     assert ended_first(ends, {0, 1, 2}) == ended_first({}, ()) == []
-
-
-def test_a_rank_that_called_abort_on_a_part_of_the_ranks_is_named_as_the_world_numbers_it():
-    assert find_deaths(RANK_0_CALLED_ABORT, dict) == [Death(0, "abort")]

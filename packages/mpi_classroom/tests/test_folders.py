@@ -39,8 +39,8 @@ pytestmark = pytest.mark.skipif(
 
 MAPPED = (
     "import pathlib, re; from mpi4py import MPI; MPI.COMM_WORLD.Barrier();"
-    "maps = pathlib.Path('/proc/self/maps').read_text();"
-    "print(*re.findall(r'/dev/shm/[^ \\n]+', maps), sep='\\n', flush=True)"
+    "maps = pathlib.Path('/proc/self/maps').read_text(); import tempfile; tempfile.mkdtemp();"
+    "print(*re.findall(r'/dev/shm/[^ \\n]+', maps), tempfile.gettempdir(), sep='\\n', flush=True)"
 )
 STARTS_A_JOB = """
 import os, signal, sys
@@ -58,11 +58,14 @@ def start(how: str) -> tuple[Path, int]:
     return Path(done.stdout.strip()), done.returncode
 
 
-def test_ranks_share_memory_in_the_folder_of_this_process_only():
+def test_ranks_share_memory_and_make_temporary_files_in_the_folders_of_this_process_only():
     done = run_ranks(2, ["-c", MAPPED], timeout=60)
-    shared = {Path(line) for line in done.stdout.split()}
+    paths = {Path(line) for line in done.stdout.split()}
+    shared = {path for path in paths if path.is_relative_to("/dev/shm")}
+    temporary = paths - shared
     assert len(shared) == 2 and {path.parent.parent for path in shared} == {Path(own_folder(SHARED_MEMORY))}
-    assert not [path for path in shared if path.parent.exists()]
+    assert {path.parent for path in temporary} == {Path(own_folder(Path(tempfile.gettempdir())))}
+    assert not [path for path in shared if path.parent.exists()] and not any(map(Path.exists, temporary))
 
 
 def test_two_processes_have_two_folders_and_the_folder_goes_with_its_process():
@@ -126,14 +129,6 @@ def test_what_a_rank_makes_that_has_lost_its_mpiexec_goes_with_the_job(tmp_path,
     assert list(Path(environment[MPIEXEC]).glob("ompi.*")), "MPI made its folder"
     remove_job_folders(environment)
     assert list(mine.iterdir()) == []
-
-
-def test_python_makes_the_temporary_files_of_a_rank_in_the_folder_of_its_job(tmp_path):
-    makes = "import tempfile; tempfile.mkdtemp(); print(tempfile.gettempdir(), flush=True)"
-    done = run_ranks(2, ["-c", makes], timeout=60)
-    folders_used = {Path(line) for line in done.stdout.split()}
-    assert {folder.parent for folder in folders_used} == {Path(own_folder(Path(tempfile.gettempdir())))}
-    assert not any(folder.exists() for folder in folders_used)
 
 
 @pytest.mark.parametrize("place", ["missing", "read-only"])

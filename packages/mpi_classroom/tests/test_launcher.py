@@ -1,12 +1,11 @@
-"""The launcher and ranks on several hosts, without starting any: who died first, and socket names."""
+"""The launcher and ranks on several hosts, without starting any: who died first, and who is asked."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 
 from mpi_classroom.job_output import Death
-from mpi_classroom.launcher import Launcher, _link_sockets
+from mpi_classroom.launcher import Launcher
 from mpi_classroom.layout import Layout
 
 LAYOUT = Layout(("n1", "n2"), (2, 1), "10.77.0.0/24", "10.77.0.254")
@@ -66,13 +65,6 @@ def test_a_rank_whose_end_no_host_has_noticed_may_have_died_first(launcher, monk
     assert died(launcher, FOLLOWED) == perhaps
 
 
-def test_nobody_is_named_if_a_host_does_not_say_or_the_job_was_ended_from_outside(launcher):
-    launcher.ends = None
-    assert died(launcher, FOLLOWED) == {}
-    launcher.ends = {1: (3.0, 3.1)}
-    assert died(launcher, FOLLOWED.partition("prterun")[0]) == {}
-
-
 def test_a_host_whose_daemon_mpiexec_lost_is_asked_whether_it_is_there(launcher):
     """A connection through srun, or to a machine without power, may look alive for long."""
     asked = []
@@ -83,14 +75,3 @@ def test_a_host_whose_daemon_mpiexec_lost_is_asked_whether_it_is_there(launcher)
     (launcher.folder / "ranks.log").write_text(LOST)
     assert launcher._lost() == {} and asked == []
     assert launcher._lost(0.01) == {} and asked == [("n2", "mpiexec has lost the connection to it")]
-
-
-def test_clients_find_the_controllers_sockets_under_the_names_that_they_expect(tmp_path):
-    ports = {"interface": f"ipc://{tmp_path}/s", "key": "x", "registration": 4711, "control": 4712}
-    (tmp_path / "client.json").write_text(json.dumps(ports))
-    for _ in range(2):  # also when it is done again
-        _link_sockets(tmp_path / "s", tmp_path / "client.json")
-    assert {path.name: str(path.readlink()) for path in tmp_path.glob("s:*")} == {
-        "s:4711": "s-4711",
-        "s:4712": "s-4712",
-    }

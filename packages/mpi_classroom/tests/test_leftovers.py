@@ -43,12 +43,6 @@ def test_a_run_is_wanted_by_its_runner_and_under_make_by_make_too(monkeypatch):
     assert make.startswith(f"{os.getppid()}:")
 
 
-def test_what_a_living_run_started_is_no_leftover(marked, monkeypatch):
-    monkeypatch.delenv("MAKELEVEL", raising=False)
-    child = marked(leftovers.run_mark())
-    assert child.pid not in [pid for run in leftovers.leftover_runs() for pid in run.pids]
-
-
 def test_a_leftover_is_found_with_its_notebook_and_ended(marked):
     mark = dead_owner()
     children = [marked(mark), marked(mark, JPY_SESSION_NAME="/x/06_data_parallel.ipynb")]
@@ -60,21 +54,8 @@ def test_a_leftover_is_found_with_its_notebook_and_ended(marked):
     assert mark not in [run.mark for run in leftovers.leftover_runs()]
 
 
-def test_ending_one_run_leaves_another_alone(marked):
-    first, second = dead_owner(), dead_owner()
-    mine, other = marked(first), marked(second)
-    assert leftovers.end_run_processes(first) == 1
-    assert mine.wait(5) is not None
-    assert other.poll() is None
-
-
-def test_a_reused_pid_is_not_taken_for_the_owner(marked):
+def test_a_reused_pid_is_not_taken_for_the_owner_and_its_process_is_spared(marked):
     child = marked(f"{os.getpid()}:1.00")  # this process's pid, another start time
-    assert child.pid in [pid for run in leftovers.leftover_runs() for pid in run.pids]
-
-
-def test_ending_a_run_with_a_reused_pid_spares_the_process_that_has_it_now(marked):
-    child = marked(f"{os.getpid()}:1.00")
     run = next(run for run in leftovers.leftover_runs() if child.pid in run.pids)
     assert leftovers.end_leftover_run(run) == 1
     assert psutil.pid_exists(os.getpid())

@@ -18,6 +18,7 @@ HALVES = {
     "messages and collectives": ("-i", "p2p|cco"),
     "everything else": ("-e", "p2p|cco|spawn|dynproc|util_dtlib|objmodel"),
 }
+TEXT = {"capture_output": True, "text": True, "errors": "replace"}
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +50,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_of_the_tests_of_mpi4py_none_is_a_mistake(suite, half, ranks, capsys):
-    command = [
-        sys.executable,
-        "-m",
-        "mpi_classroom.launch",
-        "--check",
-        str(ranks),
-        "main.py",
-        "--no-builddir",
-    ]
-    done = subprocess.run(
-        [*command, "-q", *HALVES[half]],
-        cwd=suite,
-        capture_output=True,
-        text=True,
-        timeout=1100,
-        errors="replace",
-    )
+    check = [sys.executable, "-m", "mpi_classroom.launch", "--check", str(ranks)]
+    command = [*check, "main.py", "--no-builddir", "-q", *HALVES[half]]
+    done = subprocess.run(command, cwd=suite, timeout=1100, **TEXT)
     ran = re.search(r"Ran (\d+) tests", done.stderr)
     said = done.stderr.partition("MPI calls checked:")[2].splitlines()
     assert ran and said, done.stderr[-2000:]
@@ -88,12 +75,5 @@ def test_of_the_demos_of_mpi4py_none_is_a_mistake(suite):
     assert len(demos) > 20
     command = [sys.executable, "-m", "mpi_classroom.launch", "--check", "3"]
     for demo in demos:
-        done = subprocess.run(
-            [*command, demo.name],
-            cwd=demo.parent,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            errors="replace",
-        )
+        done = subprocess.run([*command, demo.name], cwd=demo.parent, timeout=60, **TEXT)
         assert done.returncode == 0 and "checked: 0 mistakes" in done.stderr, f"{demo}: {done.stderr}"

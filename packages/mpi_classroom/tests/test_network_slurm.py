@@ -2,15 +2,14 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from mpi_classroom import network_slurm
-from mpi_classroom.launch import find_mpiexec
 from mpi_classroom.network_commands import NetworkError
 from mpi_classroom.network_slurm import client_text, find_slurm, not_started
+from packages.mpi_classroom.tests.waiting import until
 
 
 def test_a_command_of_slurm_hides_the_labs_hostfile_and_agent_from_its_jobs(tmp_path):
@@ -45,16 +44,6 @@ def test_why_it_did_not_start_is_the_last_error_of_its_logs(tmp_path):
 
 # ------------------------------------------------------------------ a real one
 
-HELLO = """#!/bin/sh
-#SBATCH --nodes=4
-{mpiexec} {python} -c '
-from mpi4py import MPI
-import socket
-names = MPI.COMM_WORLD.gather(socket.gethostname())
-if names:
-    print(*names)
-'
-"""
 WAITS = """#!/bin/sh
 #SBATCH --requeue --open-mode=append
 echo start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST
@@ -69,21 +58,6 @@ def submit(lab, folder, script):
     done = subprocess.run(lab.on("head", command), env=lab.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-@pytest.mark.slow
-def test_a_batch_job_puts_a_rank_on_each_of_four_nodes(slurm_lab, tmp_path):
-    submit(slurm_lab, tmp_path, HELLO.format(mpiexec=find_mpiexec(), python=sys.executable))
-    out = tmp_path / "out"
-    until(lambda: out.exists() and out.read_text().endswith("\n"), 60)
-    assert out.read_text() == "n1 n2 n3 n4\n"
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,6 +17,7 @@ from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import CODES, EVERYONE, NOTHING, Collectives, call_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
+from packages.mpi_classroom.tests.waiting import until
 
 
 @pytest.fixture
@@ -35,13 +35,6 @@ def process():
         child.wait()
 
 
-def until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_stopped_process_differs_from_one_that_runs_or_is_gone(process):
     pid = process("import time; time.sleep(60)")
     assert process_state(pid).condition == ""
@@ -57,11 +50,6 @@ def test_who_sleeps_wants_no_cpu_and_who_computes_does(process):
     until(lambda: not process_state(sleeping).runnable and process_state(computing).runnable)
     until(lambda: (process_state(computing).cpu_seconds or 0) > 0.1)
     assert some_child_runs(os.getpid())
-
-
-def test_a_process_that_is_not_known_yet_is_neither_gone_nor_asked():
-    assert process_state(0) == process_state(-1) == ProcessState("")
-    assert not some_child_runs(2**22 + 1)
 
 
 def test_a_process_that_hides_what_it_moves_is_not_gone(monkeypatch):
@@ -175,13 +163,6 @@ class Far:
         state = ProcessState("", 1.0, True, 4096)
         age = self.fresh_age if fresh else self.age
         return {rank: host.Look(self.record, 5.0, state, age) for rank in ranks}
-
-
-def test_to_count_asks_the_operating_system_nothing(looks, monkeypatch):
-    looking, _ = looks
-    monkeypatch.setattr(host, "process_state", lambda pid, **_: pytest.fail("asked"))
-    assert looking.counts([0, 1]).keys() == {0, 1}
-    assert looking.snapshot([0], ended={0: RankState(0, "finished")}).ended
 
 
 def test_a_rank_on_a_host_that_is_silent_is_in_no_call_that_counts(tmp_path):

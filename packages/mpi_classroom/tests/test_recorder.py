@@ -1,8 +1,6 @@
 """What a rank writes about its MPI calls can be read by another process, whatever state the file is in."""
 
 import re
-import subprocess
-import sys
 import threading
 import time
 
@@ -21,7 +19,8 @@ from mpi_classroom.recording.calls import (
     decode,
     read_record,
 )
-from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
+from mpi_classroom.recording.recorder import CALLS, RecordedComm
+from packages.mpi_classroom.tests.waiting import until
 
 NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
     *("Free", "free", "Disconnect"),  # who hangs at the end of a communicator made the mistake before
@@ -72,16 +71,11 @@ def during(folder, name, *args, **kwargs):
     [
         ("Send", ("buf", 0, 5), {}, "Send to rank 0, tag 5"),
         ("Send", ("buf",), {"dest": 0, "tag": 5}, "Send to rank 0, tag 5"),
-        ("send", ("obj", 0), {}, "send to rank 0, tag 0"),
         ("Recv", ("buf",), {}, "Recv from any rank"),
-        ("Recv", ("buf", 0), {}, "Recv from rank 0"),
         ("recv", (), {"source": 0, "tag": 3}, "recv from rank 0, tag 3"),
-        ("recv", (None, 0, 3), {}, "recv from rank 0, tag 3"),
         ("Probe", (0, 2), {}, "Probe from rank 0, tag 2"),
         ("Sendrecv", ("out", 0, 1, "in", 0, 2), {}, "Sendrecv to rank 0 and from rank 0, tag 2"),
-        ("sendrecv", ("obj",), {"dest": 0, "source": 0}, "sendrecv to rank 0 and from rank 0"),
         ("Sendrecv_replace", ("buf", 0, 1, 0, 4), {}, "Sendrecv_replace to rank 0 and from rank 0, tag 4"),
-        ("Bcast", ("buf",), {}, "Bcast"),
         ("Bcast", ("buf", 0), {}, "Bcast"),
         ("reduce", (1, "op"), {"root": 0}, "reduce"),
         ("Barrier", (), {}, "Barrier"),
@@ -97,7 +91,7 @@ def test_integers_of_numpy_are_ranks_too(record):
     assert (call.peer, call.tag) == (0, 4)
 
 
-@pytest.mark.parametrize("rank", [None, "one", 2.5, [0], 10**12])
+@pytest.mark.parametrize("rank", [None, "one", 10**12])
 def test_nonsense_for_a_rank_reaches_mpi_as_it_is(record, rank):
     """MPI says what is wrong with it; the recorder must not raise in its place."""
     assert during(record, "Send", "buf", dest=rank).peer is None
@@ -210,12 +204,10 @@ def test_windows_and_files_are_recorded_in_every_call_that_waits(kind, plain):
     ("start", "said"),
     [
         (lambda c: c.Isend(np.zeros(0), 0, 5), "Wait for Isend to rank 0, tag 5"),
-        (lambda c: c.isend(1, dest=0), "Wait for isend to rank 0, tag 0"),
         (lambda c: c.Irecv(np.zeros(1), source=0, tag=7), "Wait for Irecv from rank 0, tag 7"),
         (lambda c: c.irecv(source=0), "Wait for irecv from rank 0"),
         (lambda c: c.Ibarrier(), "Wait for Ibarrier"),
         (lambda c: c.Iallreduce(np.zeros(1), np.zeros(1)), "Wait for Iallreduce"),
-        (lambda c: c.Ibcast(np.zeros(1), root=0), "Wait for Ibcast"),
     ],
 )
 def test_a_wait_tells_what_it_waits_for(record, start, said):
@@ -223,9 +215,7 @@ def test_a_wait_tells_what_it_waits_for(record, start, said):
     assert isinstance(request, requests.RecordedRequest)
     seen = []
     note.waiting("Wait", request._of, lambda: seen.append(read_rank(record, 0).call))
-    assert str(seen[0]) == said and seen[0].collective == (
-        said.split()[2][1:] in ("barrier", "allreduce", "bcast")
-    )
+    assert str(seen[0]) == said and seen[0].collective == (said.split()[2][1:] in ("barrier", "allreduce"))
     assert read_rank(record, 0).call is None
 
 
@@ -269,21 +259,6 @@ def test_a_rank_that_has_stopped_testing_does_something_else(record, monkeypatch
     request.Wait()
 
 
-def test_a_request_keeps_its_buffer_and_its_message(record):
-    comm = RecordedComm(MPI.COMM_SELF.Dup())
-    sent, got = comm.isend({"a": 1}, dest=0), comm.irecv(source=0)
-    assert requests.RecordedRequest.waitall([sent, got]) == [None, {"a": 1}]
-    into = np.zeros(2)
-    assert comm.Irecv(into, 0).Test() is False
-    comm.Send(np.arange(2.0), 0)
-    statuses = []
-    later = comm.Irecv(np.zeros(1), 0)
-    comm.Isend(np.ones(1), 0, 9)
-    assert requests.RecordedRequest.Waitall([later], statuses) is True
-    assert [status.tag for status in statuses] == [9]
-    assert into.tolist() == [0.0, 1.0]
-
-
 def test_a_wait_for_any_names_what_all_have_in_common(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
     ready = comm.Isend(np.ones(1), 0)
@@ -311,14 +286,20 @@ def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
     assert comm._turn == 3 and into[0] == 1
 
 
+def added(record, action):
+    """By how much `action` raises the counts of messages and bytes, sent and received."""
+    before = read_rank(record, 0).counts
+    action()
+    after = read_rank(record, 0).counts
+    counts = ("sent", "received", "sent_bytes", "received_bytes")
+    return tuple(getattr(after, name) - getattr(before, name) for name in counts)
+
+
 def test_messages_are_counted_where_they_are_sent_and_taken(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
 
     def counted(action):
-        before = read_rank(record, 0).counts
-        action()
-        after = read_rank(record, 0).counts
-        return after.sent - before.sent, after.received - before.received
+        return added(record, action)[:2]
 
     assert counted(lambda: comm.send(1, 0)) == (1, 0)
     assert counted(lambda: comm.Probe(0)) == (0, 0)
@@ -338,10 +319,7 @@ def test_bytes_are_those_of_the_messages_whatever_buffers_say(record):
     into = np.zeros(100)
 
     def counted(action):
-        before = read_rank(record, 0).counts
-        action()
-        after = read_rank(record, 0).counts
-        return after.sent_bytes - before.sent_bytes, after.received_bytes - before.received_bytes
+        return added(record, action)[2:]
 
     assert counted(lambda: comm.Send(np.ones(5), 0)) == (40, 0)
     assert counted(lambda: comm.Recv(into, 0)) == (0, 40), "what was sent, not what there is room for"
@@ -378,13 +356,6 @@ def test_bytes_of_pickled_messages_are_those_of_the_pickle(record):
 recorded = requests.RecordedRequest
 
 
-def until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-    return True
-
-
 @pytest.mark.parametrize(
     "finish",
     [
@@ -418,7 +389,6 @@ def test_requests_are_posted_until_they_are_known_to_be_complete(record, finish)
         (lambda comm, request: recorded.testany([request])[1], "testany for Irecv from rank 0, tag 7"),
         (lambda comm, request: recorded.Testsome([request]), "Testsome for Irecv from rank 0, tag 7"),
         (lambda comm, request: comm.Iprobe(0, 5), "Iprobe from rank 0, tag 5"),
-        (lambda comm, request: comm.iprobe(), "iprobe from any rank"),
         (lambda comm, request: comm.Improbe(source=0, tag=5), "Improbe from rank 0, tag 5"),
     ],
 )
@@ -487,35 +457,29 @@ def test_a_rank_in_which_data_moves_does_not_wait(record, say):
     assert read_rank(record, 0).call is None, "nor one that comes to a wait meanwhile"
 
 
-def test_an_announcement_does_not_erase_the_note_of_a_call(record, say):
-    comm = RecordedComm(MPI.COMM_SELF)
+def during_barrier(record, action):
+    """The call that is noted in a Barrier after `action`."""
     seen = []
 
     def original(self):
-        elsewhere(lambda: (say(note.WORK_BEGAN), say(note.WORK_ENDED)))
+        action()
         seen.append(read_rank(record, 0).call)
 
-    note.collective("Barrier", original)(comm)
-    assert str(seen[0]) == "Barrier"
+    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
+    return str(seen[0])
+
+
+def test_neither_an_announcement_nor_the_end_of_a_cell_erases_the_note_of_a_call(record, say):
+    work = lambda: elsewhere(lambda: (say(note.WORK_BEGAN), say(note.WORK_ENDED)))  # noqa: E731
+    assert during_barrier(record, work) == during_barrier(record, note.forget_library_wait) == "Barrier"
 
 
 def test_an_announcement_of_a_thread_does_not_replace_the_note_of_a_call(record, say):
     """The main thread has left the library's wait by an interrupt, which came in place of WAIT_ENDED."""
     say(note.WORK_BEGAN)
     say(note.WAIT_BEGAN)
-    assert str(during_announcements(record, say)) == "Barrier"
-
-
-def during_announcements(record, say):
-    """The call that is noted in a Barrier while another thread says WORK_ENDED, WORK_BEGAN and WORK_ENDED."""
-    seen = []
-
-    def original(self):
-        elsewhere(lambda: (say(note.WORK_ENDED), say(note.WORK_BEGAN), say(note.WORK_ENDED)))
-        seen.append(read_rank(record, 0).call)
-
-    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
-    return seen[0]
+    again = lambda: (say(note.WORK_ENDED), say(note.WORK_BEGAN), say(note.WORK_ENDED))  # noqa: E731
+    assert during_barrier(record, lambda: elsewhere(again)) == "Barrier"
 
 
 def test_a_wait_takes_the_place_of_the_note_that_polls_have_left(record, say, monkeypatch):
@@ -535,17 +499,6 @@ def test_a_wait_that_an_interrupt_has_ended_without_a_word_is_over_with_the_cell
     assert read_rank(record, 0).call is None
     elsewhere(lambda: (say(note.WORK_BEGAN), say(note.WORK_ENDED)))
     assert read_rank(record, 0).call is None
-
-
-def test_the_end_of_a_cell_leaves_the_note_of_other_calls(record, say):
-    seen = []
-
-    def original(self):
-        note.forget_library_wait()
-        seen.append(read_rank(record, 0).call)
-
-    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
-    assert str(seen[0]) == "Barrier"
 
 
 def test_work_that_ends_without_having_begun_is_not_counted(record, say):
@@ -594,31 +547,25 @@ def test_a_probe_that_finds_a_message_is_no_wait(record):
         comm.Iprobe("nonsense")
 
 
-def test_documentation_and_names_are_those_of_mpi():
-    assert RecordedComm.Allreduce.__doc__ == MPI.Intracomm.Allreduce.__doc__
-    assert RecordedComm.Allreduce.__name__ == "Allreduce"
-    assert issubclass(RecordedCart, MPI.Cartcomm) and issubclass(RecordedComm, MPI.Intracomm)
-
-
 # -------------------------------------------------------------------- what is read
 
 
 def test_the_words_for_a_call_on_a_part_of_the_world():
     part = Communicator(1, (2, 3), part=True)
+    assert str(Call("recv", -1, None, -1, 1, 0, part)) == "recv from any rank"
     assert str(Call("Barrier", None, None, None, 1, 0, part)) == "Barrier of ranks 2, 3"
     assert str(Call("Bcast", 3, None, None, 1, 0, part)) == "Bcast with root 3 of ranks 2, 3"
     assert str(Call("Recv", 3, None, 5, 1, 0, part)) == "Recv from rank 3, tag 5 (as COMM_WORLD numbers them)"
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\1", bytes(calls.SIZE - 1), bytes(calls.SIZE + 1), b"garbage" * 99]
-)
-def test_a_truncated_or_foreign_file_is_no_call(tmp_path, content):
-    call_file(tmp_path, 0).write_bytes(content)
+@pytest.mark.parametrize("content", [None, b"", bytes(calls.SIZE - 1), bytes(calls.SIZE + 1)])
+def test_a_missing_truncated_or_foreign_file_is_no_call(tmp_path, content):
+    if content is not None:
+        call_file(tmp_path, 0).write_bytes(content)
     assert read_rank(tmp_path, 0).call is None and read_rank(tmp_path, 0).done is None
 
 
-@pytest.mark.parametrize("code", [-1, 0, len(calls.NAMES), 2**31 - 1])
+@pytest.mark.parametrize("code", [-1, 0, len(calls.NAMES)])
 def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
     record = bytearray(calls.SIZE)
     calls.NOW.pack_into(record, 0, *[0] * 9, code)
@@ -632,17 +579,6 @@ def test_whether_a_rank_still_polls_is_known_from_the_clock_of_its_own_machine()
     calls.POLLED.pack_into(record, calls.POLLED_AT, 5e6)  # a machine that was started long before this one
     assert calls.decode(record, 5e6 + calls.POLL_SECONDS / 2).call.name == "Iprobe"
     assert calls.decode(record, 5e6 + calls.POLL_SECONDS * 2).call is None
-
-
-def test_a_missing_file_or_folder_is_no_call(tmp_path):
-    assert read_rank(tmp_path, 0).call is None
-    assert read_rank(tmp_path / "gone", 3).call is None
-    assert read_rank(tmp_path / "gone", 3).done is None
-
-
-def test_reading_a_rank_does_not_start_mpi_in_the_notebook():
-    code = "import sys, mpi_classroom.observer; sys.exit('mpi4py.MPI' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 @pytest.mark.parametrize(

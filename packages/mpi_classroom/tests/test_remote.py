@@ -29,6 +29,7 @@ from mpi_classroom.host_checks import facts, question
 from mpi_classroom.processes import CLUSTER, marker
 from mpi_classroom.recording.calls import SIZE, call_file, stack_file
 from mpi_classroom.remote import HostGroup, RemoteHost
+from packages.mpi_classroom.tests.waiting import until
 
 A_RANK = """
 import faulthandler, signal, sys, time
@@ -57,13 +58,6 @@ host.open(Path(folder), [job], {})
 print("open", flush=True)
 time.sleep(600)
 """
-
-
-def until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def login(temporary, before=""):
@@ -304,34 +298,6 @@ def test_a_folder_that_a_search_for_leftovers_takes_away_is_made_again_and_held(
     assert not folder.exists()
 
 
-def test_two_agents_that_make_the_same_folder_may_both_use_it(answered, folder, monkeypatch):
-    """As two names of one host do: one of them holds it."""
-    agent, answers = answered
-    held = []
-
-    def locking(ours):
-        if not held:
-            held.append(folders.lock(ours))
-        return folders.lock(ours)
-
-    monkeypatch.setattr("mpi_classroom.agent.lock", locking)
-    agent.answer(opening(folder))
-    assert answers == [{"id": 1}] and folder.is_dir()
-    agent.end()
-    os.close(held[0])
-    assert not folder.exists()
-
-
-def test_a_folder_that_its_owner_holds_is_used_and_stays(answered, folder):
-    agent, answers = answered
-    folder.mkdir(mode=0o700)
-    held = folders.lock(folder)
-    agent.answer(opening(folder))
-    agent.end()
-    os.close(held)
-    assert answers == [{"id": 1}] and folder.is_dir()
-
-
 def test_no_request_runs_code_or_leaves_the_folder(answered, folder):
     agent, answers = answered
     agent.answer(opening(folder))
@@ -339,14 +305,12 @@ def test_no_request_runs_code_or_leaves_the_folder(answered, folder):
         b"import os",
         b'{"id": 2, "ask": "_make", "folder": "/tmp/x"}',
         b'{"id": 3, "ask": "put", "name": "../x", "content": ""}',
-        b'{"id": 4, "ask": "put", "name": "..", "content": ""}',
         b'{"id": 5, "ask": "put", "name": "", "content": ""}',
-        b'{"id": 6, "ask": "look"}',
     ]
     for line in asked:
         agent.answer(line)
     assert answers[0] == {"id": 1}
-    assert [answer["id"] for answer in answers[1:]] == [None, 2, 3, 4, 5, 6]
+    assert [answer["id"] for answer in answers[1:]] == [None, 2, 3, 5]
     assert all(answer["error"] for answer in answers[1:])
     assert list(folder.iterdir()) == []
     agent.end()
@@ -392,10 +356,8 @@ SKEWED = "n1 has another version of mpi_classroom"
     [
         ({"error": "[Errno 5] a disk is broken"}, "n1 cannot report what it has: [Errno 5] a disk is broken"),
         ({"clock": 1.0, "facts": FACTS | {"colour": "red"}}, SKEWED),
-        ({"clock": 1.0, "facts": FACTS | {"interfaces": ["fe80::1"]}}, SKEWED),
         ({"clock": 1.0, "facts": FACTS | {"cores": "four"}}, SKEWED),
         ({"clock": None, "facts": FACTS}, SKEWED),
-        ({}, SKEWED),
     ],
 )
 def test_a_host_that_cannot_answer_what_it_has_is_lost(connect, answer, why):
@@ -421,11 +383,18 @@ def test_a_host_whose_agent_is_killed_is_lost_at_once(connect):
     assert host.lost == "the connection to n1 has ended"
 
 
+IMPATIENT = "import sys; from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; sys.exit(agent.main())"
+
+
+def impatient():
+    """What starts an agent that waits for its notebook for one second."""
+    command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-c", IMPATIENT]
+    return f"set -- {shlex.quote(shlex.join(command))}"
+
+
 def test_a_host_that_heard_nothing_for_long_says_why_it_is_lost(connect, monkeypatch):
     monkeypatch.setattr(remote, "PING_SECONDS", 60.0)  # as if this machine slept
-    code = "import sys; from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; sys.exit(agent.main())"
-    command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-c", code]
-    host = connect(before=f"set -- {shlex.quote(shlex.join(command))}")
+    host = connect(before=impatient())
     host.hello(question())
     until(lambda: host.lost)
     assert (
@@ -484,10 +453,8 @@ def packed(records):
     [
         {"looks": [[0, 1.0, ["", 0.5, True, 0]]], "records": packed(bytes(SIZE - 1))},
         {"looks": [[0, 1.0, ["", 0.5, True, 0]]], "records": packed(bytes(2**25))},
-        {"looks": [[0, "late", ["", 0.5, True, 0]]], "records": packed(bytes(SIZE))},
         {"looks": [[0, 1.0, ["", "much", True, 0]]], "records": packed(bytes(SIZE))},
         {"looks": [[0, 1.0, [""]]], "records": packed(bytes(SIZE))},
-        {"looks": 5, "records": ""},
     ],
 )
 def test_a_host_whose_looks_cannot_be_read_is_lost_and_shows_nothing_of_them(connect, answer):
@@ -498,7 +465,7 @@ def test_a_host_whose_looks_cannot_be_read_is_lost_and_shows_nothing_of_them(con
     assert host.look([0], fresh=False)[0].record == bytes(SIZE)
 
 
-@pytest.mark.parametrize("stacks", [5, [[0]], {"0": "File"}])
+@pytest.mark.parametrize("stacks", [5, {"0": "File"}])
 def test_stacks_that_cannot_be_read_are_none(connect, stacks):
     host = connect(before=answering({"stacks": stacks}))
     host.pids = {0: 4711}
@@ -527,9 +494,8 @@ def test_a_stand_in_for_ssh_that_does_not_end_is_killed(connect):
 
 
 def test_an_agent_whose_answers_nobody_reads_ends():
-    code = "from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; agent.main()"
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as agent:
+    with subprocess.Popen([sys.executable, "-c", IMPATIENT], stdin=pipe, stdout=pipe) as agent:
         for _ in range(2):  # the answers, which repeat the id, do not both fit into a pipe
             agent.stdin.write(json.dumps({"id": "x" * 50_000, "ask": "nothing"}).encode() + b"\n")
         agent.stdin.flush()
@@ -542,18 +508,13 @@ def test_an_agent_whose_answers_nobody_reads_ends():
 @pytest.mark.parametrize("how", ["killed", "hung up on", "ended", "idle"])
 def test_nothing_stays_on_a_host_when_notebook_or_agent_end(how, connect, folder, start, tmp_path):
     job = tmp_path / f"{PREFIX}kernel" / "4711.0"
-    code = "from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; agent.main()"
-    command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-c", code]
-    before = f"set -- {shlex.quote(shlex.join(command))}" if how == "idle" else ""
+    pipe, notebook = subprocess.PIPE, None
     if how == "killed":
-        arguments = [*login(tmp_path), str(folder), str(job)]
-        command = [sys.executable, "-c", A_NOTEBOOK, *arguments]
-        notebook = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert notebook.stdout.readline() == "open\n"
+        command = [sys.executable, "-c", A_NOTEBOOK, *login(tmp_path), str(folder), str(job)]
+        notebook = subprocess.Popen(command, stdin=pipe, stdout=pipe)
+        assert notebook.stdout.readline() == b"open\n"
     elif how == "idle":
-        notebook = subprocess.Popen(
-            [*login(tmp_path, before), "n1", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        notebook = subprocess.Popen([*login(tmp_path, impatient()), "n1", ""], stdin=pipe, stdout=pipe)
         request = {"id": 0, "ask": "open", "folder": str(folder), "folders": [str(job)]}
         notebook.stdin.write(json.dumps(request).encode() + b"\n")
         notebook.stdin.flush()
@@ -567,11 +528,8 @@ def test_nothing_stays_on_a_host_when_notebook_or_agent_end(how, connect, folder
         agents()[0].send_signal(signal.SIGHUP if how == "hung up on" else signal.SIGTERM)
     assert rank.wait(30) != 0
     until(lambda: not folder.exists() and not job.parent.exists())
-    if how in ("killed", "idle"):
-        notebook.wait(20)
-        notebook.stdout.close()
-        if notebook.stdin:
-            notebook.stdin.close()
+    if notebook:
+        notebook.communicate(timeout=20)
 
 
 # -------------------------------------------------------------------- all hosts
@@ -590,19 +548,6 @@ def test_the_doctor_checks_the_hosts_of_a_hostfile(tmp_path, capsys):
     assert main(["doctor", "--hosts", "/no/such/file"]) == 1
     assert capsys.readouterr().out.startswith("FIX  hosts          cannot read the hostfile /no/such/file\n")
     until(lambda: not agents())
-
-
-def test_the_doctor_names_a_host_that_cannot_answer_what_it_has(tmp_path, capsys):
-    hostfile = tmp_path / "hosts"
-    hostfile.write_text("n1\nn2\n")
-    broken = answering({"error": "a disk is broken"})
-    skewed = answering({"clock": 1.0, "facts": {"hostname": "n2"}})
-    agent = login(tmp_path, f"if test $host = n1; then {broken}; fi; {skewed}")
-    assert main(["doctor", "--hosts", str(hostfile), "--agent", shlex.join(agent)]) == 1
-    said = capsys.readouterr().out
-    assert "FIX  n1             n1 cannot report what it has: a disk is broken\n" in said
-    assert "FIX  n2             n2 has another version of mpi_classroom\n" in said
-    assert re.search(r"→ on n2: \S+ -m pip install mpi-classroom==\d", said), said
 
 
 def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_path):

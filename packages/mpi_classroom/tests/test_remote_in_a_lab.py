@@ -1,38 +1,20 @@
-"""Agents on the nodes of a lab: what they see of ranks on four hosts, and how a host that dies is named."""
+"""Agents on the nodes of a lab: a host without its cable, and what the doctor of hosts says of ports."""
 
 import contextlib
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from mpi_classroom import network
-from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
-from mpi_classroom.host import process_state
-from mpi_classroom.launch import find_mpiexec
 from mpi_classroom.network_commands import HEAD, NetworkError
-from mpi_classroom.observer import Observer
-from mpi_classroom.processes import marker
 from mpi_classroom.remote import HostGroup
+from packages.mpi_classroom.tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-A_CIRCLE = """
-import os, sys
-from pathlib import Path
-from mpi4py import MPI
-from mpi_classroom.recording.recorder import install
-folder = Path(sys.argv[1])
-rank, size, pid, _ = install(folder)
-(folder / f"pid-{rank}.part").write_text(str(pid))
-os.replace(folder / f"pid-{rank}.part", folder / f"pid-{rank}")
-MPI.COMM_WORLD.recv(source=(rank + 1) % size)
-"""
 # In the place of sshd and ssh: a command on a node, which the links of the lab connect with its caller.
 SERVER = """
 import socket, subprocess
@@ -67,75 +49,6 @@ def lab():
         except NetworkError as error:
             pytest.skip(str(error))
         yield made
-
-
-@pytest.fixture
-def group(lab):
-    """An agent on each node, through the lab's stand-in for ssh."""
-    group = HostGroup.connect(lab.nodes, lab.agent.split())
-    yield group
-    group.close()
-
-
-def until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.mark.timeout(120)
-def test_ranks_on_four_hosts_are_seen_stopped_and_ended(lab, group, tmp_path):
-    assert not group.lost()
-    assert [facts.hostname for facts in group.facts.values()] == ["n1", "n2", "n3", "n4"]
-    folder, memory = tmp_path / f"{CLUSTER_PREFIX}x", f"/dev/shm/{PREFIX}kernel-{os.getpid()}"
-    pids = {}
-    group.open(folder, [f"{memory}/1.0"], pids)
-    (tmp_path / "a_circle.py").write_text(A_CIRCLE)
-    ranks = [str(find_mpiexec()), "-n", "4", sys.executable, "-m", "a_circle", str(folder)]
-    environment = lab.environment() | marker(folder, "")
-    with subprocess.Popen(lab.on(HEAD, ranks), cwd=tmp_path, env=environment) as job:
-        try:
-            until(lambda: all((folder / f"pid-{rank}").exists() for rank in range(4)))
-            pids.update({rank: int((folder / f"pid-{rank}").read_text()) for rank in range(4)})
-            hosts = dict(enumerate(group.hosts.values()))
-            observer = Observer(hosts, lambda file: None)
-            until(lambda: all(state.call for state in observer.look(range(4))))
-            states = observer.snapshot(range(4), ended={}, close=True).ranks
-            assert [state.what() for state in states] == [
-                f"waiting in recv from rank {(rank + 1) % 4}" for rank in range(4)
-            ]
-            assert all(" in call" in state.inside for state in states)  # the recorder's own line
-            stacks = [host.ask_stacks([rank])()[rank] for rank, host in hosts.items()]
-            assert all(re.search(r'a_circle.py", line 10 in <module>', stack) for stack in stacks)
-            assert all((state.cpu_seconds or 0) > 0 for state in states)
-
-            hosts[2].signal([2], signal.SIGSTOP)
-            until(lambda: observer.look([2])[0].kind == "stopped")
-            hosts[2].signal([2], signal.SIGCONT)
-            until(lambda: observer.look([2])[0].kind == "waiting")
-
-            shown = subprocess.run(lab.on("n3", ["ls", memory]), capture_output=True, text=True)
-            assert shown.stdout == "1.0\n"
-            assert not os.path.exists(memory)
-            group.end()
-            job.wait(20)
-        finally:
-            job.kill()
-    until(lambda: {process_state(pid).condition for pid in pids.values()} == {"gone"})
-    until(lambda: not folder.exists())
-    for node in lab.nodes:
-        until(lambda node=node: subprocess.run(lab.on(node, ["test", "-e", memory])).returncode == 1)
-    assert not group.lost()
-
-
-@pytest.mark.timeout(120)
-def test_a_node_without_power_is_named_and_the_others_go_on(lab, group):
-    lab.power_off("n3")
-    until(group.lost, seconds=10)
-    assert group.lost() == {"n3": "the connection to n3 has ended"}
-    group.end()  # nobody waits for n3
-    assert set(group.lost()) == {"n3"}
 
 
 @pytest.mark.timeout(120)

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,8 @@ import pytest
 from mpi_classroom import cluster, slurm
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.several_hosts import SeveralHosts
-from mpi_classroom.slurm import Slurm, read_job, surrounding_job
+from mpi_classroom.slurm import Slurm
+from packages.mpi_classroom.tests.waiting import until
 
 RUNNING = (
     "JobId=7 JobName=notebook JobState=RUNNING Reason=None Dependency=(null) TimeLimit=01:00:00 "
@@ -68,18 +68,6 @@ def fake(tmp_path, monkeypatch):
 
 def pending(reason):
     return f"JobId=7 JobState=PENDING Reason={reason} TimeLimit=UNLIMITED NodeList= NumCPUs=4"
-
-
-def test_the_nodes_of_a_job_and_its_cpus_on_each():
-    state = read_job(RUNNING)
-    assert (state.name, state.limit, state.nodes) == ("RUNNING", "01:00:00", (("n[1-2]", 3), ("n3", 1)))
-    assert read_job(pending("ReqNodeNotAvail,_UnavailableNodes:n3")).reason == "ReqNodeNotAvail"
-
-
-def test_an_allocation_of_several_nodes_is_found_and_one_of_a_single_node_is_not():
-    assert surrounding_job({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}) == "7"
-    assert surrounding_job({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}) == ""
-    assert surrounding_job({"SLURM_JOB_NUM_NODES": "2"}) == ""
 
 
 def test_where_the_ranks_are_to_run(monkeypatch):
@@ -259,10 +247,3 @@ def test_the_ranks_are_placed_on_the_nodes_and_too_many_are_refused(fake, monkey
     fake.says(RUNNING)
     with pytest.raises(ClusterError, match=r"job 7 has 7 CPUs \(n1: 3, n2: 3, n3: 1\), too few for 8 ranks"):
         SeveralHosts(8, Slurm(8, job="7"), "ssh").connect()
-
-
-def until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

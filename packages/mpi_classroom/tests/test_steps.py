@@ -30,15 +30,6 @@ def lines_of(before, after):
     return steps.report(finished(len(after)), before, after).splitlines()
 
 
-def test_the_report_counts_for_every_rank_and_says_what_would_happen():
-    states = [RankState(0, "raised", error="raised ValueError: boom"), RankState(1, "finished")]
-    lines = steps.report(states, made(r0=4, r1=4), made(r0=4, r1=5)).splitlines()
-    assert lines[0] == "Some ranks made a collective call that others did not."
-    assert lines[2] == "rank 0  raised ValueError: boom  after 0 collective calls"
-    assert lines[3] == "rank 1  finished                 after 1 collective call"
-    assert "out of step" in lines[5] and "wrong numbers" in lines[5]
-
-
 def test_after_a_cell_for_some_ranks_only_communicators_among_them_are_compared():
     """The ranks that did not run it may make their call in the next cell."""
     before = {

@@ -16,11 +16,9 @@ NESTED = "  0%| 0/2\n  0%| 0/4\x1b[A\n 50%| 2/4\x1b[A 50%| 1/2\n  0%| 0/4\x1b[A\
     ("text", "shown"),
     [
         ("\r  0%\r 50%\r100%\n", "100%\n"),
-        ("before\n\r  0%\r100%\nafter", "before\n100%\nafter"),
         (NESTED, "100%| 2/2\n100%| 4/4"),
         ("a bar\r     \r", ""),
         ("Working 0%\r\x1b[2KWorking 100%\n", "Working 100%\n"),
-        ("\x1b[?25lWorking 100%\n\x1b[?25h", "Working 100%\n"),
         ("two\r\nlines\r\n", "two\r\nlines\r\n"),
         ("\x1b[31mred\x1b[0m and plain  \n", "\x1b[31mred\x1b[0m and plain  \n"),
     ],

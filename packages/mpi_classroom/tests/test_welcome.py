@@ -36,11 +36,3 @@ def test_what_a_killed_exercise_left_is_stopped(others):
     stopped = others(cluster(EXERCISE, alive=False))
     assert welcome.other_clusters(stop=False) == ["Stopped the cluster of an exercise, which was killed."]
     assert stopped == ["an exercise-id"]
-
-
-def test_another_notebook_is_mentioned_and_stopped_on_demand(others):
-    stopped = others(cluster("04.ipynb"))
-    (note,) = welcome.other_clusters(stop=False)
-    assert note.startswith("04.ipynb also has a running cluster") and stopped == []
-    assert welcome.other_clusters(stop=True) == ["Stopped the cluster of 04.ipynb."]
-    assert stopped == ["04.ipynb-id"]
