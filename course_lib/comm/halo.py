@@ -40,10 +40,7 @@ from course_lib.training.flat import as_bytes
 
 
 def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Send `up` to the rank above and `down` to the rank below; return what came from above, from below.
-
-    Both have the same shape. The first rank gets zeros from above, and the last from below.
-    """
+    """Send `up` above and `down` below, of one shape; return what came from above and below, or zeros."""
     above, below = (r if 0 <= r < comm.size else MPI.PROC_NULL for r in (comm.rank - 1, comm.rank + 1))
     from_above, from_below = up.new_zeros(up.shape), up.new_zeros(up.shape)
     comm.Sendrecv(up.detach().contiguous(), above, recvbuf=from_below, source=below)
@@ -52,11 +49,7 @@ def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[tor
 
 
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-    """The strip `x` (N, C, h, W) with `width` rows of each neighbour, above and below.
-
-    At the edges of the image they are zero, like a convolution's padding; so convolve without padding
-    in this dimension. Where a strip has fewer rows, `narrow` raises RuntimeError: use fewer ranks.
-    """
+    """The strip `x` (N, C, h, W) between `width` rows of each neighbour; RuntimeError if one has fewer."""
     top, bottom = swap(comm, x.narrow(2, 0, width), x.narrow(2, x.shape[2] - width, width))
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 

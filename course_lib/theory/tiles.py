@@ -136,19 +136,3 @@ def fused_halo(windows: Sequence[Window]) -> tuple[int, int]:
         before = window.stride * before + window.before
         after = window.stride * after + window.reach - window.stride - window.before
     return before, after
-
-
-def extra_pixels(windows: Sequence[Window], tile: tuple[int, int]) -> float:
-    """How much more is computed with one fused exchange: extra outputs, as a share of the tile's own.
-
-    `tile` is (h, w) after the last layer, with neighbours on all sides.
-    """
-    rows, columns = (
-        fused_needs(windows, range(side))[1:] for side in tile
-    )  # [0] is what the first one reads
-    computed = sum(len(high) * len(wide) for high, wide in zip(rows, columns, strict=True))
-    stride_after, own = 1, 0  # of all later windows together
-    for window in reversed(windows):
-        own += tile[0] * tile[1] * stride_after**2
-        stride_after *= window.stride
-    return computed / own - 1

@@ -28,7 +28,7 @@ def estimate(comm, rng, darts):
 # %%
 # The course's solution of exercise 02.4: yours takes its place when it is right.
 def stream(comm, seed=0):
-    """This rank's own generator: the same in every run, different for every pair of rank and seed."""
+    """Return the random generator of this rank for the experiment with this seed."""
     return np.random.default_rng(np.random.SeedSequence(seed).spawn(comm.size)[comm.rank])
 
 

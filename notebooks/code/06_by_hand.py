@@ -1,4 +1,4 @@
-"""Data parallelism by hand: trains a network on data/digits.npz, beside this file.
+"""Data parallelism by hand: trains on data/digits.npz, beside this file.
 
 Start it with one of these:
 
@@ -54,7 +54,7 @@ def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
 
 # %%
 def train(team, rate=0.4):
-    """Train a network on all ranks of `team`; return it, and the loss of every batch."""
+    """Train a network on all ranks of `team`; return the loss of every batch."""
     torch.manual_seed(team.rank)  # each rank draws its own weights …
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 … and all get rank 0's
@@ -71,7 +71,7 @@ def train(team, rate=0.4):
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
-    return model, losses
+    return losses
 
 
 # %%

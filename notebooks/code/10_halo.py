@@ -1,4 +1,4 @@
-"""An image cut into strips, one per rank: trains a network that takes noise from pages of handwriting.
+"""Take noise from pages that are cut into strips, one per rank.
 
 Start it with one of these:
 
@@ -20,28 +20,18 @@ from torch.nn import functional as F
 torch.set_num_threads(1)  # one thread per rank
 
 comm = MPI.COMM_WORLD
-# `__file__` is code/10_halo.py, to which `--save` copies this cell
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
 
 
-def new_page(lines, number=0):
-    """A page (1, 1, rows, columns) of so many lines of digits; paper is 1, ink is 0."""
+def new_page(lines, number=0):  # (1, 1, rows, columns)
+    """Lines of digits, from 0 (ink) to 1 (paper)."""
     chosen = digits[np.random.default_rng(number).integers(len(digits), size=(lines, lines))]
     return torch.tensor(1 - np.vstack([np.hstack(line) for line in chosen]) / 16)[None, None]
 
 
 # %%
-def strip(comm, page):
-    """This rank's rows of a page."""
-    return page.tensor_split(comm.size, dim=2)[comm.rank]
-
-
-# %%
 def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Send `up` to the rank above and `down` to the rank below; return what came from above, from below.
-
-    Both have the same shape. The first rank gets zeros from above, and the last from below.
-    """
+    """Send `up` above and `down` below, of one shape; return what came from above and below, or zeros."""
     above, below = (r if 0 <= r < comm.size else MPI.PROC_NULL for r in (comm.rank - 1, comm.rank + 1))
     from_above, from_below = up.new_zeros(up.shape), up.new_zeros(up.shape)
     comm.Sendrecv(up.detach().contiguous(), above, recvbuf=from_below, source=below)
@@ -51,31 +41,24 @@ def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[tor
 
 # %%
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-    """The strip `x` (N, C, h, W) with `width` rows of each neighbour, above and below.
-
-    At the edges of the image they are zero, like a convolution's padding; so convolve without padding
-    in this dimension. Where a strip has fewer rows, `narrow` raises RuntimeError: use fewer ranks.
-    """
+    """The strip `x` (N, C, h, W) between `width` rows of each neighbour; RuntimeError if one has fewer."""
     top, bottom = swap(comm, x.narrow(2, 0, width), x.narrow(2, x.shape[2] - width, width))
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 
 
 # %%
 class GhostRows(torch.autograd.Function):
-    """`with_ghost_rows` forward, and `return_ghost_rows` backward."""
-
     @staticmethod
     def forward(ctx, comm, x, width):
-        ctx.comm, ctx.width = comm, width
+        ctx.comm, ctx.width = comm, width  # backward needs them
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
     def backward(ctx, gradient):
-        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None
+        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per argument of forward
 
 
-def convolve(comm, x, kernel):
-    """A convolution, 5 × 5, of an image cut into strips."""
+def convolve(comm, x, kernel):  # 5 × 5, across the cuts
     return F.conv2d(GhostRows.apply(comm, x, 2), kernel, padding=(0, 2))
 
 
@@ -93,22 +76,22 @@ def return_ghost_rows(comm, gradient, width):
 
 # %%
 def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float64):
-    """Train on pages of so many lines, in so many tiles; return this rank's noisy and cleaned strips."""
+    """Train on noisy pages; return this rank's noisy and cleaned strips."""
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
     noisy = clean + 0.4 * torch.randn_like(clean)
     kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles
-    team = comm.Split(replica)
-    x, wanted = (strip(team, every[replica::replicas]) for every in (noisy, clean))
+    team = comm.Split(replica)  # halos travel in a team …
+    x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])
         loss = (cleaned - wanted).square().sum() / clean.numel()  # divided by all pixels of all ranks
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:
-            comm.Allreduce(MPI.IN_PLACE, kernel.grad)
+            comm.Allreduce(MPI.IN_PLACE, kernel.grad)  # … and gradients between all ranks
         optimizer.step()
     loss = comm.allreduce(loss.item())
     if comm.rank == 0:

@@ -10,7 +10,7 @@
 #   - say which message a receive takes, and which rank was first
 # before: >-
 #   {00}
-# minutes: {core: 20, more: 22}
+# minutes: {core: 20, more: 25}
 # ranks: 4
 # warm-up:
 #   - ask: You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?
@@ -69,7 +69,7 @@ elif rank == 1:
 # %%
 # %%px --setup
 def ring(nbytes):
-    """Send an array of so many bytes to the right, and receive the left neighbour's."""
+    """Send `nbytes` bytes to the right neighbour; receive the left neighbour's array."""
     mine = np.full(nbytes, rank, np.uint8)  # one byte per number
     theirs = np.empty(nbytes, np.uint8)
     comm.Send(mine, dest=(rank + 1) % size)
@@ -238,8 +238,6 @@ if __name__ == "__main__":
 # | limit | with Open MPI over TCP, usually 65,456 bytes |
 # | GPUs | with NVIDIA's NCCL, any send may wait for its receive. Start both together (PyTorch: `batch_isend_irecv`) |
 
-# %% tags=["exercise: 01.q4", "subslide"]
-
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
@@ -262,6 +260,13 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
+# ### What if the ranks form a line?
+#
+# In section 2, every rank had two neighbours. The strips of an image form a line, so the first and the last have only one.
+
+# %% tags=["exercise: 01.q4"]
+
+# %% [markdown]
 # ### How long does a message take, and whose is the array meanwhile?
 #
 # This is how the course measures a time. The ranks start nearly together, as `Barrier` returns only when all ranks have called it. The
@@ -346,7 +351,7 @@ for nbytes in (80, 1_000_000):
 #
 # (c). When `Isend` returned, the small message was in a buffer. The large message was only announced (section 3), and MPI read the array
 # later. So a test with small messages does not find the mistake. Until `Wait` returns, the array belongs to MPI: do not change an array
-# that you send, and do not read one that you receive. (The error message comes from our classroom, not from MPI.)
+# that you send, and do not read one that you receive.
 #
 # </details>
 
@@ -405,7 +410,7 @@ if rank > 0:
 # <details><summary>Open after you have run the cell</summary>
 #
 # (b), although rank 0 printed last: the page sorts its lines by rank. Only MPI calls tell who was first. Whatever a rank does after
-# `Recv` happens after everything that the sender did before `Send`. And no rank leaves a `Barrier` before all ranks have called it.
+# `Recv` happens after everything that the sender did before `Send`.
 #
 # </details>
 

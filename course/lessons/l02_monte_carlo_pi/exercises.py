@@ -57,7 +57,7 @@ def _check_stream(answer: SimpleNamespace, comm: Any, seed: int) -> None:
 
 _STREAM = '''\
 def stream(comm, seed=0):
-    """This rank's own generator: the same in every run, different for every pair of rank and seed."""
+    """Return the random generator of this rank for the experiment with this seed."""
     return np.random.default_rng(np.random.SeedSequence(seed).spawn(comm.size)[comm.rank])
 '''
 _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
@@ -241,6 +241,18 @@ PREDICTIONS = (
         question="Error of four ranks, if that of one is 1?",
         objectives=(1, 3),
         targets=("same-seed-adds-samples",),
+    ),
+    Prediction(
+        id="02.p7",
+        question="Error of four ranks with your streams, if it was 0.0106?",
+        objectives=(2,),
+        targets=("n-times-the-samples-an-nth",),
+    ),
+    Prediction(
+        id="02.p8",
+        question="Speed-up 1.98 on 2 ranks: how much, at most, on 1024?",
+        objectives=(5,),
+        targets=("two-to-four-predicts-2048",),
     ),
     Prediction(
         id="02.p3",

@@ -10,7 +10,7 @@
 #   - say when a few measurements predict a thousand ranks, and when not
 # before: >-
 #   {01}
-# minutes: {core: 18, more: 15}
+# minutes: {core: 20, more: 15}
 # ranks: 4
 # warm-up:
 #   - ask: Ten items, four ranks, and `items[rank::4]`. Which items does rank 3 get?
@@ -62,7 +62,7 @@ if comm.rank == 0:
 # ## 2 · How good is it?
 #
 # It looks like π. Was that luck? We look at the errors of a thousand estimates. First each rank estimates alone, with 25,000
-# darts. (`COMM_SELF` is a communicator of that rank only.) Then all four estimate together, with 100,000 darts.
+# darts. Then all four estimate together, with 100,000 darts.
 
 
 # %%
@@ -73,7 +73,7 @@ def errors(comm, rng):
 
 
 SEED = 0
-alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))
+alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of this rank only
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
@@ -124,16 +124,18 @@ draw_darts(cluster["dots"])
 # Six minutes. Most write `seed + comm.rank` first. It passes any test within one run; the reply says when it fails.
 
 # %% [markdown]
-# Now measure with your function. The error of four ranks was 0.0106. **Predict** the new one.
+# Now measure with your function.
+
+# %%
+predict("Error of four ranks with your streams, if it was 0.0106?", None)
 
 # %%
 # %%px
 own = errors(comm, stream(comm, SEED))
 dots = stream(comm, SEED).random((2, 40))
-if comm.rank == 0:
-    print(f"typically off by {np.std(together):.4f} before, by {np.std(own):.4f} now")
 
 # %%
+outcome("Error of four ranks with your streams, if it was 0.0106?", np.std(cluster["own"][0]))
 draw_darts(cluster["dots"])
 
 # %% [markdown]
@@ -343,8 +345,13 @@ outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=w
 # This is **Amdahl's law**. On n ranks the serial fraction s stays, and the rest is divided by n. So the speed-up is at most
 # 1/(s + (1−s)/n).
 #
-# Can a small measurement predict 1,024 ranks? Karp and Flatt solve the formula for s: they compute it from a measured speed-up. We invent
-# three speed-ups on two ranks. Repeated runs of one program often differ as much:
+# Can a small measurement predict 1,024 ranks? Karp and Flatt solve the formula for s: they compute it from a measured speed-up.
+
+# %%
+predict("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", None)
+
+# %% [markdown]
+# We invent three speed-ups. Repeated runs of one program often differ as much:
 
 
 # %%
@@ -355,10 +362,15 @@ def serial_fraction(speedup, n):
 for speedup in (1.90, 1.98, 2.00):
     s = serial_fraction(speedup, 2)
     print(f"{speedup:.2f} on 2 ranks: s = {s:.3f}, so at most {largest(s, 1024):.0f} on 1024")
+found = largest(serial_fraction(1.98, 2), 1024)
+outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="computed")
 
 # %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
 # The answer is anything from 19 to 1,024. On two ranks, a speed-up that is off by 1% changes s by about 0.01.
-# So its error must be much smaller than s.
+#
+# </details>
 #
 # The law also needs a job in which nothing but the serial part limits the speed-up. To test this, compute s for 2, 4 and 8 ranks, one per
 # core. If s grows, time goes into messages, or into waiting for ranks or for memory. Then Amdahl's law is the wrong model.

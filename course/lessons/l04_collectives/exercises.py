@@ -204,7 +204,7 @@ COUNTS = Exercise(
     title="What does each rank send?",
     task="Count in the film what one rank sends. Then write formulas for n = 2, 4, 8 … ranks. (Half an array "
     "is 0.5.)",
-    objectives=(2, 3),
+    objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
 def counts(n):
@@ -306,6 +306,12 @@ AFTER_REDUCE = Question(
 EXERCISES = (COUNTS, LOG_THE_LOSS, TREE, AFTER_REDUCE, CENTRED)
 
 PREDICTIONS = (
+    Prediction(
+        id="04.p6",
+        question="At how many MB do both ways tie on 2,048 ranks?",
+        objectives=(3,),
+        targets=("fewest-bytes-wins",),
+    ),
     Prediction(
         id="04.p3",
         question="How many kB does the ring send between the two nodes, all ranks together?",

@@ -2,7 +2,7 @@
 # title: Collectives
 # goal: Sum arrays over all ranks in two ways, and find out which way wins where.
 # able:
-#   - build an all-reduce from messages, in two ways
+#   - follow an all-reduce message by message, in two ways
 #   - count what each rank sends
 #   - choose an all-reduce for a size, a network and a number of ranks
 # more:
@@ -10,7 +10,7 @@
 #   - use PyTorch's collectives
 # before: >-
 #   {01}. Helpful: {02}
-# minutes: {core: 20, more: 30}
+# minutes: {core: 20, more: 31}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks form a ring. Each sends 1 MB to the right with `Send`, then calls `Recv`. What may happen?
@@ -97,7 +97,8 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# There is no network here, so we *delay messages on purpose*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs: the **bandwidth** 1/β is 5 MB/s (0.04 Gbit/s). In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank.
+# There is no network here, so we *delay messages on purpose*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs: the **bandwidth** 1/β is 5 MB/s (0.04 Gbit/s).
+# An all-reduce then takes α · messages + β · bytes, both counted on one rank. This is the **alpha-beta model**.
 
 # %%
 # %%px
@@ -124,7 +125,8 @@ def race(comm, *ways):
 
 
 # %% [markdown] tags=["subslide"]
-# **Vote** for the winners at 1 KiB and 4 MiB: (a) ring/ring, (b) ring/doubling, (c) doubling/ring, (d) doubling/doubling.
+# **Vote:** which way wins at 1 KiB, and which at 4 MiB? (a) the ring at both, (b) the ring, then doubling, (c) doubling, then the ring,
+# (d) doubling at both
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 04_allreduce.py
@@ -134,8 +136,9 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). At 1 KiB, messages decide: the ring sends six, doubling two, at 10 ms each. At 4 MiB, bytes decide: the ring sends 1.5 arrays, doubling 2, at 0.84 s
-# each. At 400,000 bytes, the model predicts a tie, 180 ms: the ring's four extra messages cost 40 ms, and half an array less saves 40 ms.
+# (c). At 1 KiB, messages decide. The ring sends six, doubling two, and each costs 10 ms. At 4 MiB, bytes decide. The ring sends 1.5
+# arrays, doubling 2, and each array costs 0.84 s. At 400,000 bytes, the model predicts a tie at 180 ms. The ring sends four messages
+# more, which costs 40 ms. It sends half an array less, which saves 40 ms.
 #
 # </details>
 
@@ -153,49 +156,31 @@ race(comm, *ways)
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 3 · On 2,048
+# ## 3 · On 2,048 ranks
 #
-# A tie depends on α/β, the bytes that a link carries during one latency. Ours carries 10 ms · 5 MB/s = 50,000 bytes. So does a cluster's link with 2 µs and 25 GB/s.
-# **Vote:** where do the ring and doubling tie on 2,048 ranks? (a) 0.4 MB, (b) 20 MB, (c) 200 MB
+# On four ranks, the tie was at 0.4 MB. A tie depends on α/β, the bytes that a link carries during one latency. Ours carries
+# 10 ms · 5 MB/s = 50,000 bytes. A cluster's link with 2 µs and 25 GB/s carries as many.
+
+# %%
+predict("At how many MB do both ways tie on 2,048 ranks?", None)
 
 # %%
 # %%px --save 04_allreduce.py
-if comm.rank == 0:
-    for n in 2, 4, 8, 64, 2048:
-        (messages, arrays), (fewer, more) = counts(n)
-        tie = 0.05 * (messages - fewer) / (more - arrays) if n > 2 else np.inf  # MB; 0.05 is α / β
+for n in 4, 8, 64, 2048:
+    (messages, arrays), (fewer, more) = counts(n)
+    tie = 0.05 * (messages - fewer) / (more - arrays)  # MB; 0.05 is α / β
+    if comm.rank == 0:
         print(f"{n:4}: ring {messages:4} messages, {arrays:.2f} arrays; doubling {more}; tie {tie:.1f} MB")
 
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# (b). The ring's messages grow with n, but doubling's bytes grow, too: 11 arrays against two. Of these two ways, take the ring for gigabytes of gradients in
-# one call. Take doubling for the loss, one number: it takes 22 µs, the ring 8 ms.
-#
-# </details>
-
-# %% [markdown] tags=["slide"]
-# ## 4 · On your machine
-#
-# Now two ranks, with a core each, run both ways and MPI's own `Allreduce`, without delay. Both ways send one array: the ring in two messages, doubling in one.
-# **Vote:** which of our two is faster at 4 MiB?
-
-
-# %% tags=["nbval-ignore-output"]
-# %%px
-def Allreduce(comm, array):
-    comm.Allreduce(MPI.IN_PLACE, array)
-
-
-pair = MPI.COMM_WORLD.Split(comm.rank // 2)
-if comm.rank < 2:
-    race(pair, ring, doubling, Allreduce)
+# %%
+outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], unit="MB", word="computed")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The model says doubling, by one α. Measured, the ring often keeps up or wins. The model forgets that each rank *adds*: half an array in the ring, a full
-# array by doubling (on four ranks 0.75 and 2). Without a network, additions and cache decide. GPUs add fast: between nodes, the network decides.
+# The ring sends 4,094 messages, doubling only 11. But doubling also sends 11 arrays, the ring two. Of these two ways, take the ring
+# for gigabytes of gradients in one call. Take doubling for the loss, one number. On the cluster's link, doubling takes 22 µs for it, and
+# the ring 8 ms.
 #
 # </details>
 
@@ -207,8 +192,6 @@ if comm.rank < 2:
 # | algorithm | The library chooses per call. MPI libraries also know *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
 # | latency | 2 µs with RDMA, often 10 µs from GPUs, more over TCP |
 # | several GPUs per node | Often they sum inside each node first (More). |
-
-# %% tags=["exercise: 04.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -231,6 +214,13 @@ if comm.rank < 2:
 # %% [markdown] tags=["more"]
 # ## More
 #
+# ### Which ranks have to call?
+#
+# Often only rank 0 uses a result, for example to print it.
+
+# %% tags=["exercise: 04.q4"]
+
+# %% [markdown]
 # ### Several nodes
 #
 # On a cluster, several ranks share a node. A message between nodes costs far more than a message inside a node. Does it matter which ranks are
@@ -369,8 +359,6 @@ def meet(ranks):
 meet(comm)
 
 # %% [markdown]
-# A script may also name the place where ranks meet: `tcp://host:port`, `file://path`, or `env://`, which reads host and port from environment variables.
-#
 # The collectives have MPI's names. A guide (Kolly 2022, see References) prints the example below: a `reduce` to rank 0, on two ranks. The guide says that rank 1's tensor
 # "shouldn't be changed". Its output shows `[2, 110]` on rank 0 and `[2, 11]` on rank 1. We run the example on two ranks, then on all four. **Predict** what rank 1
 # holds after the run on four.
@@ -454,7 +442,8 @@ for name in by_rank[0]["gloo"]:
 # `reduce_scatter` and `all_to_all` leave the right numbers on both backends. `monitored_barrier` exists only for Gloo: PyTorch refuses it on other backends.
 
 # %% [markdown]
-# **Which all-reduce for which size?** We repeat section 4 from 4 bytes to 64 MiB, and add Gloo. We also add a **ping-pong**, which is a message there and back: half of its
+# **Which all-reduce is the fastest on your machine?** Now two ranks, with a core each, run our two ways, MPI's own `Allreduce` and Gloo, without delay. On two ranks, both
+# of our ways send one array: the ring in two messages, doubling in one. We also time a **ping-pong**, which is a message there and back: half of its
 # time for 4 bytes is about this machine's α. Each point is the median of five runs, and its bar goes from the fastest to the slowest run. **Predict** which of our
 # two ways wins at 64 MiB.
 
@@ -495,7 +484,8 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring wins on most machines: at 64 MiB, copies and additions decide. Where the bars of two ways overlap, one run cannot say which is faster.
+# The model says doubling, by one α. But the ring wins on most machines. The model forgets that each rank *adds*: half an array in the ring, a full array
+# by doubling. Without a network, copies and additions decide. Where the bars of two ways overlap, one run cannot say which is faster.
 #
 # </details>
 #
@@ -506,7 +496,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # A ping-pong is two messages, one after the other. So the model predicts one ping-pong for the ring, and half a ping-pong for doubling. Our two ways also take time in Python, for
 # example to cut chunks. Gloo sends through the operating system's network, and wakes a thread for every message. An α of many µs inside one machine often comes from
-# ranks that share cores. On GPUs, measure NCCL and a CUDA-aware MPI in the same way, at each size.
+# ranks that share cores.
 #
 # </details>
 

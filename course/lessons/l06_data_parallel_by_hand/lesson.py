@@ -10,7 +10,7 @@
 #   - compare a parameter server with an all-reduce
 # before: >-
 #   {01}, {04}; a training loop in PyTorch. Helpful: {05}
-# minutes: {core: 20, more: 20}
+# minutes: {core: 20, more: 23}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks call `Reduce`. Which of them hold the sum afterwards?
@@ -33,11 +33,11 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Do four ranks learn what one would? Cells with `--save` become a program, `code/06_by_hand.py`; `__file__` is its path.
+# Cells with `--save` become a program, `code/06_by_hand.py`.
 
 # %%
 # %%px --save 06_by_hand.py
-"""Data parallelism by hand: trains a network on data/digits.npz, beside this file."""
+"""Data parallelism by hand: trains on data/digits.npz, beside this file."""
 
 from pathlib import Path
 
@@ -72,13 +72,13 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# This is your training loop, with five numbered lines for many ranks. `team` is their communicator.
+# Here is your training loop, with five numbered lines for many ranks.
 
 
 # %%
 # %%px --save 06_by_hand.py
 def train(team, rate=0.4):
-    """Train a network on all ranks of `team`; return it, and the loss of every batch."""
+    """Train a network on all ranks of `team`; return the loss of every batch."""
     torch.manual_seed(team.rank)  # each rank draws its own weights …
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 … and all get rank 0's
@@ -95,11 +95,11 @@ def train(team, rate=0.4):
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
-    return model, losses
+    return losses
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. First each rank trains alone on all 128 (`MPI.COMM_SELF`: only itself),
+# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. Each rank trains alone,
 # then four together. **Vote:** of 297 new images, the network of the four reads (a) fewer correctly, (b) as many, (c) more.
 
 
@@ -109,7 +109,7 @@ def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets)
 
 
-alone = train(MPI.COMM_SELF, rate=0.1)
+alone = train(MPI.COMM_SELF, rate=0.1)  # a team of one
 four = train(comm, rate=0.1)
 
 # %% [markdown]
@@ -117,10 +117,10 @@ four = train(comm, rate=0.1)
 #
 # (c). Four ranks beat one. Ship it?
 #
-# Look at the *first* loss. Weights and images are the same, yet 9.32 is four times 2.33. Each rank takes the *mean* over its shard; line 5 *adds* four means.
+# Look at the *first* loss: with equal weights and images, 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
 # Line 4 adds their gradients, so SGD takes steps four times as large.
 #
-# So *one* rank at a rate of 0.4 takes the same steps. Predict its last loss. (Write 0.123456 as 123456.)
+# Then *one* rank at a rate of 0.4 takes the same steps. Predict its last loss. (Write 0.123456 as 123456.)
 #
 # </details>
 
@@ -129,7 +129,7 @@ predict("Six decimals of one rank's last loss at a rate of 0.4?", None)
 
 # %%
 # %%px
-model, losses = train(MPI.COMM_SELF, rate=0.4)
+losses = train(MPI.COMM_SELF, rate=0.4)
 
 # %%
 outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cluster["losses"][0][-1]))
@@ -137,7 +137,7 @@ outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cl
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4. This time it helped. On 64 ranks, SGD would use 6.4.
+# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4.
 #
 # </details>
 
@@ -194,8 +194,7 @@ if __name__ == "__main__":
 #
 # All six: the same training, up to rounding.
 #
-# Two common layers break this. **Batch norm** normalises over the images at hand: 42 or 43, not 128. **Dropout** drops random units, and each rank
-# draws its own.
+# Two layers break this. **Batch norm** normalises over the images at hand. **Dropout** drops units at random, and each rank draws its own.
 #
 # </details>
 
@@ -240,20 +239,14 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # The rank with the *shortest* bar: when the straggler comes, all others are there.
 #
-# Say a step takes 200 ms, and one of 64 GPUs comes 20 ms late to each. Ten days of training become eleven, for all.
-#
 # </details>
-
-# %% tags=["exercise: 06.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Send earlier
 #
-# Backward begins with the last layer. That layer's gradient is ready while the other layers still compute, but line 4 sends it only after backward.
-# What if each gradient left at once?
+# In backward, the last layer's gradient is ready first. Line 4 sends it only after backward.
 #
-# Here three layers sleep 100 ms each, and each message takes 100 ms, one at a time, *delayed on purpose*. `Iallreduce` starts a sum and returns at once;
-# `Wait` waits for the sum. Sending after backward would take 600 ms.
+# Here three layers sleep 100 ms each. Each message takes 100 ms, one at a time, *delayed on purpose*. Sending after backward would take 600 ms.
 
 # %%
 predict("Milliseconds, if each gradient leaves at once?", None)
@@ -263,15 +256,14 @@ predict("Milliseconds, if each gradient leaves at once?", None)
 from course_lib.effects import slow_messages
 
 link = slow_messages(comm, 0.1)
-gradients = np.ones((3, 10))
 requests = []
 comm.Barrier()
 began = MPI.Wtime()
-for layer in 2, 1, 0:
+for gradient in np.ones((3, 10)):  # the last layer's first
     time.sleep(0.1)  # backward through one layer
-    requests.append(link.Iallreduce(MPI.IN_PLACE, gradients[layer]))
+    requests.append(link.Iallreduce(MPI.IN_PLACE, gradient))  # starts a sum
 for request in requests:
-    request.Wait()
+    request.Wait()  # until the sum is there
 milliseconds = 1000 * (MPI.Wtime() - began)
 
 # %% tags=["nbval-ignore-output"]
@@ -282,8 +274,6 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # About 400: three layers and one message. Two messages travelled while layers computed: **overlap**. No layer is left to hide the last.
 #
-# Something must move the bytes meanwhile: NCCL uses some of the GPU's cores. Plain MPI often moves them only inside its calls.
-#
 # </details>
 
 # %% [markdown] tags=["slide"]
@@ -292,16 +282,13 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # | | with 64 GPUs |
 # |---|---|
 # | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: multiply `share_of_loss` by the number of replicas |
-# | batch | 64 · 32 = 2,048 images usually need a larger rate; 65,536 can be too many (lesson 05) |
-# | batch norm | 32 images per GPU usually suffice; `SyncBatchNorm` normalises over all |
-# | language models | a batch counts tokens: sum their number over all ranks first (lesson 13) |
-# | who is late | NCCL's call returns before the sum is there: profile its kernels |
+# | batch | 64 · 32 = 2,048 images usually need a larger rate |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start from equal weights, divide a shard's *summed* losses by the *whole* batch's size, add gradients: any number of ranks does the same
-#   training, up to rounding, except with layers such as batch norm and dropout.
+# - Start from equal weights, divide a shard's *summed* losses by the *whole* batch's size, and add gradients. Any number of ranks then does the same
+#   training, up to rounding (without batch norm and dropout).
 # - In a step's first all-reduce, the last rank waits least.
 # - A message costs little time if it travels while ranks compute.
 
@@ -320,6 +307,13 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # %% [markdown] tags=["more"]
 # ## More
 #
+# ### Who is late on eight GPUs?
+#
+# One GPU that takes 10 % longer per step makes ten days of training eleven, for all. How do you find it? You see only times:
+
+# %% tags=["exercise: 06.q1"]
+
+# %% [markdown]
 # ### How does a real network overlap?
 #
 # Section 4's layers slept. A real layer's gradient is ready somewhere inside `backward`. PyTorch can call a **hook**, a function of ours, as soon as a gradient is complete. Our hook starts its sum. `sum_when_ready` returns a function that waits for all sums:
@@ -328,7 +322,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # %%px
 
 # %% [markdown]
-# We take a deeper network and a slow link (`course_lib/effects.py` says how). A step sends 12 gradients: a weight and
+# We take a deeper network and a slow link. A step sends 12 gradients: a weight and
 # a bias for each of 6 layers. Together they take about 2/3 of the time of forward and backward.
 #
 # `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator (unlike `Split`, without ranks 2 and 3). Both take the same images: we look only at the time.
@@ -375,7 +369,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Between the two. Why do some messages still cost time? The forward pass has no gradients to send, and those of the *first* layer come last, when no computation is left to hide them behind.
-# The real messages also take time of the two ranks.
+# The real messages also take time of the two ranks, since plain MPI often moves bytes only inside its calls.
 #
 # </details>
 #
@@ -456,8 +450,6 @@ if pair.rank == 0:
 # No. Momentum is **optimizer state**. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. No error message says so. So users of the library Horovod broadcast the optimizer's state, too.
 #
 # </details>
-#
-# Horovod *averages* gradients, as PyTorch's DDP (lesson 07) does.
 
 # %% tags=["exercise: 06.q2"]
 

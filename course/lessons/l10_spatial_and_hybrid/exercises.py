@@ -73,8 +73,8 @@ _FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, heig
 RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
-    task="`gradient` has the shape (pages, maps, rows, columns). Its first and last `width` rows are "
-    "gradients of ghosts. Send them to the owners with `swap`. Add what arrives.",
+    task="The first and last `width` rows of `gradient` are gradients of ghosts. Send them to the owners "
+    "with `swap`. Add what arrives.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),

@@ -5,12 +5,12 @@
 #   - say which rows a strip needs from its neighbours
 #   - send gradients back across a cut
 # more:
-#   - say how gradients add up when images and batch are cut
+#   - say how gradients add up in a hybrid
 #   - exchange rows once for several layers
 #   - see what a tile lacks if judged alone
 # before: >-
 #   {04}, {06}; a convolution in PyTorch
-# minutes: {core: 20, more: 15}
+# minutes: {core: 20, more: 18}
 # ranks: 4
 # warm-up:
 #   - ask: >-
@@ -25,12 +25,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue can have 100,000 × 100,000 pixels. The outputs of a network's layers then exceed a GPU's memory. So each rank gets a part
-# of *every* image, a **tile**. This is **spatial parallelism**. Our image is a page of handwritten digits. Our tiles are strips of rows.
+# A scanned slide of tissue can have 100,000 × 100,000 pixels, too many for one GPU. So each rank gets a part of *every* image, a **tile**. This
+# is **spatial parallelism**. Our images are pages of handwritten digits, cut into strips of rows.
 
 # %%
 # %%px --save 10_halo.py
-"""An image cut into strips, one per rank: trains a network that takes noise from pages of handwriting."""
+"""Take noise from pages that are cut into strips, one per rank."""
 
 import sys
 from pathlib import Path
@@ -44,35 +44,27 @@ from torch.nn import functional as F
 torch.set_num_threads(1)  # one thread per rank
 
 comm = MPI.COMM_WORLD
-# `__file__` is code/10_halo.py, to which `--save` copies this cell
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
 
 
-def new_page(lines, number=0):
-    """A page (1, 1, rows, columns) of so many lines of digits; paper is 1, ink is 0."""
+def new_page(lines, number=0):  # (1, 1, rows, columns)
+    """Lines of digits, from 0 (ink) to 1 (paper)."""
     chosen = digits[np.random.default_rng(number).integers(len(digits), size=(lines, lines))]
     return torch.tensor(1 - np.vstack([np.hstack(line) for line in chosen]) / 16)[None, None]
 
 
-# %%
-# %%px --save 10_halo.py
-def strip(comm, page):
-    """This rank's rows of a page."""
-    return page.tensor_split(comm.size, dim=2)[comm.rank]
-
-
 # %% [markdown]
-# A blur is a simple convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edge of an image, *padding* puts zeros. Zero is black.
-# Each of four ranks blurs its own 20 rows.
+# A blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond an edge, *padding* puts zeros. Zero is black.
+# Four ranks blur 20 rows each.
 
 # %%
 # %%px
 page = new_page(lines=10)  # 80 × 80 pixels
 blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)
-mine = strip(comm, page)
-wanted = strip(comm, F.conv2d(page, blur, padding=2))  # in one piece
-alone = F.conv2d(mine, blur, padding=2)
-wrong = int(((alone - wanted).abs() > 1e-9).any(dim=3).sum())  # rows
+mine = page.tensor_split(comm.size, dim=2)[comm.rank]  # this rank's rows
+wanted = F.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]  # in one piece
+blurred = F.conv2d(mine, blur, padding=2)
+wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())  # rows
 
 # %%
 predict("Of 80 rows, how many come out wrong?", None)
@@ -80,10 +72,10 @@ predict("Of 80 rows, how many come out wrong?", None)
 # %%
 from course.lessons.l10_spatial_and_hybrid.figures import draw
 
-draw({"page": cluster["mine"], "blur in one piece": cluster["wanted"], "by four ranks": cluster["alone"]})
+draw({"page": cluster["mine"], "in one piece": cluster["wanted"], "by four ranks": cluster["blurred"]})
 
 # %% [markdown]
-# Seams! How many rows are wrong?
+# How many rows are wrong?
 
 # %%
 outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="counted")
@@ -91,15 +83,14 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# There are three cuts. On each side of a cut, two rows are wrong, because their means read rows beyond the cut. Padding put black there, where the
-# neighbour has paper.
+# Two rows are wrong on each side of the three cuts. Their means read rows beyond the cut, where padding put black.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# So each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**. The ghosts of a tile are its **halo**. `swap` exchanges rows:
+# So each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**. The ghosts of a tile are its **halo**.
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -112,8 +103,8 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 
 # %%
 # %%px
-rows = F.conv2d(with_ghost_rows(comm, mine, 2), blur, padding=(0, 2))  # pad left and right only
-wrong = int(((rows - wanted).abs() > 1e-9).any(dim=3).sum())
+blurred = F.conv2d(with_ghost_rows(comm, mine, 2), blur, padding=(0, 2))  # pad left and right only
+wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())
 
 # %%
 sum(cluster["wrong"])
@@ -130,35 +121,30 @@ def return_ghost_rows(comm, gradient, width):
     return gradient[:, :, width:-width]
 
 
-first_try = return_ghost_rows  # kept for section 4
-
 # %% [markdown] tags=["subslide"]
-# PyTorch calls our backward through this class. `ctx` keeps what backward needs. Backward returns a gradient, or `None`, per argument of forward.
+# PyTorch calls our backward through this class:
 
 
 # %%
 # %%px --save 10_halo.py
 class GhostRows(torch.autograd.Function):
-    """`with_ghost_rows` forward, and `return_ghost_rows` backward."""
-
     @staticmethod
     def forward(ctx, comm, x, width):
-        ctx.comm, ctx.width = comm, width
+        ctx.comm, ctx.width = comm, width  # backward needs them
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
     def backward(ctx, gradient):
-        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None
+        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per argument of forward
 
 
-def convolve(comm, x, kernel):
-    """A convolution, 5 × 5, of an image cut into strips."""
+def convolve(comm, x, kernel):  # 5 × 5, across the cuts
     return F.conv2d(GhostRows.apply(comm, x, 2), kernel, padding=(0, 2))
 
 
 # %% [markdown] tags=["subslide"]
 # The loss is the sum of all blurred pixels. Each pixel is in 25 means, with a weight of 1/25. So its gradient should be 1, except at the edge of the page. In
-# the picture, 1 is white. **Vote:** beside the cuts, the gradients are (a) 1, since forward is right, (b) smaller, (c) larger.
+# the picture, 1 is white. **Vote:** beside the cuts, the gradients are (a) 1, (b) smaller, (c) larger.
 
 # %%
 # %%px
@@ -166,13 +152,13 @@ pixels = mine.clone().requires_grad_()
 (gradients,) = torch.autograd.grad(convolve(comm, pixels, blur).sum(), pixels)
 
 # %%
-draw({"blur by four ranks, with halos": cluster["rows"], "gradients of the pixels": cluster["gradients"]})
+draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": cluster["gradients"]})
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b), and no error. Forward *copied* the rows at a cut. The owner uses these rows, and the neighbour uses the copies. So the gradient is the *sum*
-# over both uses. Our first try throws the copies' part away.
+# (b), and no error. Forward *copied* the rows at a cut: the owner uses them, and so does the neighbour. The gradient is the *sum*
+# over both uses. Our first try throws the neighbour's part away.
 #
 # </details>
 
@@ -181,44 +167,34 @@ draw({"blur by four ranks, with halos": cluster["rows"], "gradients of the pixel
 # %% [markdown] tags=["notes"]
 # Nine minutes up to the exercise, five for it. The usual slips: rows from above are added to the last rows, or they replace the own gradients.
 
-# %% [markdown] tags=["subslide"]
-# Now your function computes the gradients. Are the seams gone?
-
-# %%
-# %%px
-(yours,) = torch.autograd.grad(convolve(comm, pixels, blur).sum(), pixels)
-
-# %%
-draw({"gradients by the first try": cluster["gradients"], "by yours": cluster["yours"]})
-
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
 # Now pages have noise. Two convolutions learn to compute the noise, and we subtract it.
 #
-# Four ranks can cut two pages into four tiles each. Or they form two **replicas** (lesson 06), and each replica cuts one page into two tiles. This is
-# **hybrid parallelism**. `Split` gives each replica a communicator, its `team`.
+# Four ranks can cut two pages into four tiles each. Or they form two **replicas** (lesson 06), and each cuts one page into two tiles. This is
+# **hybrid parallelism**.
 
 
 # %%
 # %%px --save 10_halo.py
 def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float64):
-    """Train on pages of so many lines, in so many tiles; return this rank's noisy and cleaned strips."""
+    """Train on noisy pages; return this rank's noisy and cleaned strips."""
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
     noisy = clean + 0.4 * torch.randn_like(clean)
     kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles
-    team = comm.Split(replica)
-    x, wanted = (strip(team, every[replica::replicas]) for every in (noisy, clean))
+    team = comm.Split(replica)  # halos travel in a team …
+    x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])
         loss = (cleaned - wanted).square().sum() / clean.numel()  # divided by all pixels of all ranks
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:
-            comm.Allreduce(MPI.IN_PLACE, kernel.grad)
+            comm.Allreduce(MPI.IN_PLACE, kernel.grad)  # … and gradients between all ranks
         optimizer.step()
     loss = comm.allreduce(loss.item())
     if comm.rank == 0:
@@ -232,52 +208,33 @@ if __name__ == "__main__":
     noisy, cleaned = train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
 
 # %% [markdown]
-# Halos travel within a `team`. Gradients are added over *all* ranks. **Vote:** one rank trains, then two replicas of two tiles. The two last losses are (a) equal in
-# every digit shown, (b) a few per cent apart, (c) far apart, since no rank sees a whole page.
+# **Vote:** one rank trains, then two replicas of two tiles. Their last losses are (a) equal in every digit shown, (b) a few per cent apart, (c) far apart.
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
 # !mpiexec -n 4 python code/10_halo.py 2
 
-# %% [markdown] tags=["subslide"]
-# Our first try dropped the ghosts' gradients. **Vote:** trained with it, the last loss is (d) near 0.16, the loss of noisy pages, (e) slightly different, (f)
-# equal in every digit shown.
-
-# %%
-# %%px
-return_ghost_rows = first_try  # `GhostRows` finds it by its name; 10.3, run again, brings yours back
-_, careless = train(comm)
-
-# %%
-draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first try": cluster["careless"]})
-
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after you have run the cell</summary>
 #
-# (a): loss and gradients are sums over pixels, divided by *all* pixels. Which rank adds which pixels does not matter.
-#
-# (e): the loss is 0.3 % lower, and no seam shows. Only a comparison with one process shows the error.
+# (a): loss and gradients are sums over all pixels. Which rank adds which pixels does not matter.
 #
 # </details>
-
-# %% tags=["exercise: 10.q2", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | with 64 GPUs |
 # |---|---|
-# | strips | Strips get thinner, their halos do not. Square tiles have smaller halos. |
-# | waiting | Compute the inner rows while the halo travels. |
-# | links | Halos travel in every layer. If possible, keep a replica's tiles inside one machine. |
-# | batch norm | Take mean and variance over all tiles. To match one process, include all replicas. |
+# | strips | Strips get thinner, their halos do not. |
+# | links | Keep a replica's tiles inside one machine: halos travel in every layer. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A tile needs its halo: the rows beyond the cut that its kernels read.
+# - A tile needs its halo, the rows beyond the cut that its kernels read.
 # - Forward copies pixels. Backward adds the copies' gradients at the owner.
-# - Divide losses by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm: as above.)
+# - Divide losses by *all* pixels, and add gradients over *all* ranks: tiles and replicas train like one process, up to rounding (without batch norm).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -285,7 +242,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
 # <details><summary>What to listen for</summary>With (b), neighbours both compute the pixels around each cut. (b) pays where this work takes less
-# time than the latencies that (b) saves. (a) pays where computing hides the exchanges.</details>
+# time than the latencies.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -293,7 +250,34 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First, two questions: one about another kernel, one about section 4.
+# ### Would you notice the first try?
+#
+# The first try of section 3 dropped the ghosts' gradients. **Vote:** trained with it, the last loss is (a) near 0.16, as for noisy pages,
+# (b) a little different, (c) equal in every digit shown.
+
+
+# %%
+# %%px
+def return_ghost_rows(comm, gradient, width):
+    return gradient[:, :, width:-width]
+
+
+_, careless = train(comm)  # `GhostRows` finds the function by its name; 10.3, run again, brings yours back
+
+# %%
+draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first try": cluster["careless"]})
+
+# %% [markdown]
+# <details><summary>Open after you have run the cells</summary>
+#
+# (b): the loss is 0.3 % lower, and no seam shows. Only a comparison with one process shows the error.
+#
+# </details>
+
+# %% tags=["exercise: 10.q2"]
+
+# %% [markdown]
+# And with another kernel, or with replicas that average?
 
 # %% tags=["exercise: 10.q4"]
 
@@ -327,9 +311,7 @@ for ranks in (1, 2):
 # ### Must every layer ask its neighbours?
 #
 # Our network exchanges two rows before each of its two convolutions. It could exchange four rows once, since each convolution uses up two rows on each side. This is a
-# **fused halo**. Its price: near a cut, both neighbours compute the same rows of the first layer.
-#
-# A fused halo also has a trap. We look for the trap in a signal, which is one row of numbers.
+# **fused halo**. It has a trap. We look for the trap in a signal, which is one row of numbers.
 
 # %% tags=["exercise: 10.2"]
 
@@ -339,7 +321,8 @@ for ranks in (1, 2):
 # Second, what does fusing cost? Take a tile of 64 × 64 pixels with neighbours on all sides, and count the pixels that its rank computes in all layers. Near the cuts, fusing adds
 # pixels that neighbours compute, too. An exchange per layer adds none. **Predict:** with *twenty* fused layers, how many times as many pixels does the rank compute?
 #
-# In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` once.
+# In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` once. `Tiles` holds the communicators of a rank's column and row of tiles.
+# `counted` returns a communicator that counts what it sends.
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -361,13 +344,12 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
     lines.append(f"{name}: messages {sent.messages}, bytes {sent.nbytes}, as in one piece: {close}")
 
 # %%
-from course_lib.theory.tiles import Window, extra_pixels
-
 print(*cluster[0]["lines"], sep="\n")
-times = {layers: 1 + extra_pixels([Window(3, 1, 1, 1)] * layers, (64, 64)) for layers in (1, 2, 4, 8, 20)}
-for layers, factor in times.items():
-    print(f"fused layers: {layers:2}, pixels computed: {factor:.2f} times as many")
-outcome("Twenty fused layers compute how many times as many pixels?", times[20], word="counted")
+for layers in (1, 2, 4, 8, 20):
+    computed = sum((64 + 2 * later) ** 2 for later in range(layers))  # by layers with so many later ones
+    times = computed / (layers * 64**2)
+    print(f"fused layers: {layers:2}, pixels computed: {times:.2f} times as many")
+outcome("Twenty fused layers compute how many times as many pixels?", times, word="counted")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>

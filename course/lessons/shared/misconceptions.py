@@ -27,6 +27,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "02": {
         "same-seed-adds-samples": "the same seed everywhere still adds samples",
+        "n-times-the-samples-an-nth": "four times as many samples make a quarter of the error",
         "n-ranks-n-times": "4 ranks are 4 times as fast",
         "the-rest-is-the-other": "when two things changed, what one does not explain is the other's",
         "counts-fit-32-bits": "a count fits into 32 bits",

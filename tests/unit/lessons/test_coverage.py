@@ -140,7 +140,6 @@ CASES: list[tuple[dict[str, object], int, str]] = [
     (texts((' tags=["more"]', "")), 1, "the core has 2 exercises"),
     (changed(BUG, title="Do it"), 1, "no exercise is called 'Spot the bug: …'"),
     (texts(('predict("Minutes?", None)', "z = 1")), 1, "nothing is predicted"),
-    (texts(("# %%exercise 70.q1\nanswer", "print")), 1, "the core has 0 questions; ask one or two"),
     (texts(("# %%exercise 70.q2\nanswer", "print")), 1, "70.q2 stands in the lesson 0 times"),
     (texts(("70.q2\n", "70.q1\n")), 1, "70.q1 stands in the lesson 2 times"),
 ]
