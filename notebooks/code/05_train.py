@@ -1,4 +1,4 @@
-"""Which trainings are the same? Learns data/digits.npz, which lies beside this file.
+"""Which trainings are the same? Learns data/digits.npz.
 
 Start it with one of these:
 

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: trains a network on data/digits.npz, one stage per rank.
+"""Pipeline parallelism: trains on data/digits.npz.
 
 Start it with one of these:
 
@@ -30,7 +30,7 @@ IMAGES, WIDTH = 512, 128  # images per micro-batch; outputs of a hidden layer pe
 
 # %%
 def cut(team):
-    """This rank's stage. Each rank first draws all layers, so that the cut does not change the weights."""
+    """This rank's stage. All ranks draw all layers, so the cut does not change the weights."""
     torch.manual_seed(0)
     layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
@@ -72,23 +72,17 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
 
 # %%
 def gpipe(stage, stages, m):
-    """The schedule of one of the stages, for m micro-batches."""
     return [("F", i) for i in range(m)] + [("B", i) for i in reversed(range(m))]
 
 
 def train(team, schedule=gpipe, m=2, steps=40):
-    """Train with m micro-batches per step; returns the loss of the last step."""
-    stage = cut(team)
+    """Train with m equal micro-batches per step; return the last loss."""
+    stage, order = cut(team), schedule(team.rank, team.size, m)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
-
-    def share(outputs, targets):
-        return F.cross_entropy(outputs, targets, reduction="sum") / (m * IMAGES)
-
-    for seed in range(steps):
-        batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
+    for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, IMAGES)):
         parts = [(images[row], labels[row]) for row in batch]
         optimizer.zero_grad()
-        loss = run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
+        loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, WIDTH)
         optimizer.step()
     return team.allreduce(loss)
 

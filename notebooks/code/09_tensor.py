@@ -1,4 +1,4 @@
-"""Tensor parallelism by hand: trains on data/digits.npz a network whose middle is cut over the ranks.
+"""Tensor parallelism by hand: trains a network on data/digits.npz.
 
 Start it with one of these:
 
@@ -8,6 +8,7 @@ Start it with one of these:
 """
 
 # %%
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +31,14 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 # %%
 def network(comm, weights, pixels):
-    """Forward: what goes into the pair, its hidden numbers, and ten outputs per image."""
+    """Forward: `x`, `hidden` and `y`."""
     first, up, down = weights
     x = np.maximum(pixels @ first, 0)
     return x, *mlp_forward(comm, x, up, down)
 
 
 def gradients(comm, weights, pixels, targets):
-    """Backward: the gradients of the loss, half the squared error per image, averaged over the images."""
+    """Backward: gradients of half the squared error per image, averaged."""
     _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
     d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
@@ -45,23 +46,18 @@ def gradients(comm, weights, pixels, targets):
 
 
 # %%
-WIDTH, HIDDEN = 54, 202  # numbers of `x` and of the hidden layer, per image
-
-
 def new_weights(comm):
     """The matrix `first`, this rank's columns of `up`, and its rows of `down`."""
     draw = np.random.default_rng(0)
-    shapes = (64, WIDTH), (WIDTH, HIDDEN), (HIDDEN, 10)
-    first, up, down = (draw.normal(0, shape[0] ** -0.5, shape) for shape in shapes)
-    mine = np.array_split(np.arange(HIDDEN), comm.size)[comm.rank]
+    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in pairwise([64, 54, 202, 10]))
+    mine = np.array_split(np.arange(202), comm.size)[comm.rank]
     return first, up[:, mine], down[mine]
 
 
 def train(comm):
-    """Train on 400 batches of 100 images; return this rank's weights."""
-    draw, weights = np.random.default_rng(1), new_weights(comm)
-    for _ in range(400):
-        batch = draw.integers(len(images), size=100)
+    """Train; return this rank's weights."""
+    weights = new_weights(comm)
+    for batch in np.random.default_rng(1).integers(len(images), size=(400, 100)):
         for weight, gradient in zip(weights, gradients(comm, weights, images[batch], targets[batch])):
             weight -= 0.1 * gradient
     return weights
@@ -92,5 +88,4 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 # %%
 weights = collected(comm, train(comm))
 if comm.rank == 0:
-    n_right, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
-    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {n_right} of 297 new images right")
+    print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, a weight: {weights[0][20, 0]:.9f}")

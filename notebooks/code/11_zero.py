@@ -1,4 +1,4 @@
-"""ZeRO, stage by stage: trains a network on data/digits.npz, beside this file.
+"""ZeRO, stage by stage: trains a network on data/digits.npz.
 
 Start it with one of these:
 
@@ -50,7 +50,7 @@ def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
 
 # %%
 def train(comm, stage, steps=60, layers=0, width=128):
-    """Train on all ranks of `comm`, and print the last loss."""
+    """Train, and print the last loss."""
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))

@@ -1,7 +1,5 @@
 """DeepSpeed trains as ds_config.json says, on data/shapes.npz.
 
-Start it:
-
     mpiexec -n 4 python code/12_train.py
     deepspeed --num_gpus 4 code/12_train.py
     sbatch -n 8 --wrap "mpiexec python code/12_train.py"
@@ -62,13 +60,14 @@ def network(width):
 def batch_keys(global_batch, ranks, room):
     """The batch keys for updates of `global_batch` images; a rank has room for `room` images at a time."""
     share = global_batch // ranks  # images of one rank
+    assert share > 0, "more ranks than images"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 
 
 # %%
 def train(config, steps=3, width=1536):
-    """Train on the same images in each step; yield their number and the loss of all ranks."""
+    """Train on the same images in each step; yield their number and their loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
     batch, device = engine.train_batch_size(), engine.device

@@ -69,7 +69,7 @@ elif rank == 1:
 # %%
 # %%px --setup
 def ring(nbytes):
-    """Send `nbytes` bytes to the right neighbour; receive the left neighbour's array."""
+    """Send an array of so many bytes to the right, and receive the left neighbour's."""
     mine = np.full(nbytes, rank, np.uint8)  # one byte per number
     theirs = np.empty(nbytes, np.uint8)
     comm.Send(mine, dest=(rank + 1) % size)

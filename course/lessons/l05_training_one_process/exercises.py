@@ -176,7 +176,7 @@ WHOLE_BATCH_ONLY = Question(
             belief="a-piece-is-a-step",
         ),
     ),
-    objectives=(2,),
+    objectives=(3,),
 )
 
 NOT_A_NUMBER = Question(
@@ -204,7 +204,7 @@ NOT_A_NUMBER = Question(
             belief="divergence-is-rounding",
         ),
     ),
-    objectives=(3,),
+    objectives=(2,),
 )
 
 FALLING_LOSS = Question(
@@ -240,8 +240,8 @@ EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
 PREDICTIONS = (
     Prediction(
         id="05.p7",
-        question="How many of 297 are right at 16 times the rate without warm-up?",
-        objectives=(3,),
+        question="How many of 297 are right at 16 times the rate, no warm-up?",
+        objectives=(2,),
         targets=("longer-steps-get-further",),
     ),
     Prediction(

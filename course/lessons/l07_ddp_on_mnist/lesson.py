@@ -4,13 +4,13 @@
 # able:
 #   - turn the loop of one process into a DDP loop
 #   - say what DDP does and what it leaves to you
-#   - find out why training is less accurate on more ranks
 # more:
+#   - find out why training is less accurate on more ranks
 #   - read measured and published results side by side
 #   - find out what a step sends, and waits for
 # before: >-
 #   {06}
-# minutes: {core: 20, more: 20}
+# minutes: {core: 20, more: 22}
 # ranks: 4
 # warm-up:
 #   - ask: In data parallelism, what do the ranks send in every step?
@@ -242,8 +242,6 @@ RANKS, IMAGES = 4, 480
 # | start | `torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE`, on each machine |
 # | backend | `"nccl"`; first `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, all tensors on that GPU |
 
-# %% tags=["exercise: 07.q6", "subslide"]
-
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
@@ -264,7 +262,9 @@ RANKS, IMAGES = 4, 480
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First two questions and an exercise on section 3, where mistakes raise no error. Then two stories: *What does a step send?* and *What did the study measure?*
+# ### Which mistakes raise no error?
+
+# %% tags=["exercise: 07.q6"]
 
 # %% tags=["exercise: 07.q1"]
 
@@ -447,7 +447,7 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # (c): here two *threads* are faster. So "ranks beat threads" is no law. Threads split each operation. 128 images are enough work for two threads, but may be
 # too little for eight. Ranks split the batch, and must communicate.
 #
-# The site's page *The study* has all models, learning curves, and what eight ranks would do. `.venv/bin/course study --quick` measures a small study on *your* machine.
+# The site's page *The study* has all models and learning curves. `.venv/bin/course study --quick` measures a small study on *your* machine.
 #
 # </details>
 
@@ -457,8 +457,8 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # ### Where to go from here
 #
 # `code/train_mnist_ddp.py` is the long form of your program, with real MNIST, checkpoints that survive a failure, GPUs and `spawn`. Lesson 14 starts it on several machines.
-# [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what is not in this lesson: four ways for processes to meet, messages and groups, other
-# backends, `DataParallel`, the synthetic benchmark, and mistakes that we found in published scripts.
+# [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what is not in this lesson: other ways for processes to meet, messages and groups, and
+# other backends.
 #
 # ## References
 #

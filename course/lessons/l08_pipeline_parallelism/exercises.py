@@ -54,7 +54,7 @@ ONE_F_ONE_B = Exercise(
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
     task="**1F1B** means one forward, one backward. A stage first runs `warmup` forwards: one for each "
-    "*later* stage, but at most m. Then it alternates one forward and one backward. At the end, `warmup` "
+    "*later* stage, but at most m. Then one forward and one backward alternate. At the end, `warmup` "
     "backwards remain. The code differs in two places.",
     objectives=(3,),
     stub='''\

@@ -8,6 +8,7 @@ from mpi_classroom.figures import Picture
 from mpi_classroom.show import show
 
 Schedule = Callable[[int, int, int], list[tuple[str, int]]]  # of stage, stages, m: ("F" or "B", micro-batch)
+TITLES = {"gpipe": "GPipe", "one_f_one_b": "1F1B"}  # by the function's name
 
 
 def draw_schedules(m: int, *schedules: Schedule, stages: int = 4) -> Picture:
@@ -18,7 +19,8 @@ def draw_schedules(m: int, *schedules: Schedule, stages: int = 4) -> Picture:
             [Action("F" if kind == "F" else "B", rank, i) for kind, i in schedule(rank, stages, m)]
             for rank in range(stages)
         ]
-        played[f"{schedule.__name__}, {m} micro-batches"] = simulate(rows, 1, 2)
+        title = TITLES.get(schedule.__name__, schedule.__name__)
+        played[f"{title}, {m} micro-batches"] = simulate(rows, 1, 2)
     return schedule_grids(played)
 
 

@@ -3,13 +3,13 @@
 # goal: Cut a network into stages, one per rank, and find out how long ranks are idle.
 # able:
 #   - run forward and backward across ranks
-#   - count how long ranks are idle
-#   - write the schedule 1F1B, and say how many micro-batches a stage keeps
+#   - count idle slots
+#   - write the schedule 1F1B
 # more:
 #   - say what recomputing, interleaving and unequal stages cost
 # before: >-
 #   {01}, {03}, {05}
-# minutes: {core: 20, more: 10}
+# minutes: {core: 20, more: 12}
 # ranks: 4
 # warm-up:
 #   - ask: >-
@@ -28,11 +28,10 @@
 # ## 1 · A stage per rank
 #
 # Some networks are too large for one GPU. In **pipeline parallelism** each rank keeps a few consecutive layers, its **pipeline stage**.
-# Our network has eight linear layers, with a ReLU before each.
 
 # %%
 # %%px --save 08_pipeline.py
-"""Pipeline parallelism: trains a network on data/digits.npz, one stage per rank."""
+"""Pipeline parallelism: trains on data/digits.npz."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -57,15 +56,15 @@ IMAGES, WIDTH = 512, 128  # images per micro-batch; outputs of a hidden layer pe
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    """This rank's stage. Each rank first draws all layers, so that the cut does not change the weights."""
+    """This rank's stage. All ranks draw all layers, so the cut does not change the weights."""
     torch.manual_seed(0)
     layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
 
 
 # %% [markdown] tags=["subslide"]
-# A batch is cut into **micro-batches** (lesson 05). A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
-# What layers compute are **activations**. A forward keeps them for the backward, and sends its stage's output to the next rank. A backward sends the gradient of its stage's input to the previous rank.
+# A batch is cut into **micro-batches**. A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` backward.
+# A forward keeps what its layers compute, their **activations**, for the backward. It sends the stage's output to the next rank. A backward sends the gradient of its stage's input to the previous rank.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -74,7 +73,7 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# `requires_grad_()` makes autograd compute the gradient that the previous rank needs. `y.backward(gradient)` continues from the gradient that the next rank sent.
+# `requires_grad_()` makes autograd compute the gradient that the previous rank needs.
 #
 # The simplest schedule is **GPipe**'s: first all forwards, then all backwards in reverse order.
 
@@ -82,23 +81,17 @@ def cut(team):
 # %%
 # %%px --save 08_pipeline.py
 def gpipe(stage, stages, m):
-    """The schedule of one of the stages, for m micro-batches."""
     return [("F", i) for i in range(m)] + [("B", i) for i in reversed(range(m))]
 
 
 def train(team, schedule=gpipe, m=2, steps=40):
-    """Train with m micro-batches per step; returns the loss of the last step."""
-    stage = cut(team)
+    """Train with m equal micro-batches per step; return the last loss."""
+    stage, order = cut(team), schedule(team.rank, team.size, m)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
-
-    def share(outputs, targets):
-        return F.cross_entropy(outputs, targets, reduction="sum") / (m * IMAGES)
-
-    for seed in range(steps):
-        batch = np.random.default_rng(seed).integers(len(images), size=(m, IMAGES))
+    for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, IMAGES)):
         parts = [(images[row], labels[row]) for row in batch]
         optimizer.zero_grad()
-        loss = run_stage(team, stage, schedule(team.rank, team.size, m), parts, share, WIDTH)
+        loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, WIDTH)
         optimizer.step()
     return team.allreduce(loss)
 
@@ -126,7 +119,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · Who is idle?
 #
-# Is the pipeline faster? First rank 0 trains all layers alone. Then ranks 0 and 1 train half of the layers each.
+# Is the pipeline faster? Rank 0 trains all layers alone. Then ranks 0 and 1 train half of them each.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -135,34 +128,32 @@ predict("One micro-batch: how many times as fast are two ranks?", None)
 # %%px --targets 0:2 --timeout 300
 from course_lib.measure import measure
 
-alone, pair = MPI.COMM_SELF, comm.Create_group(comm.group.Incl([0, 1]))
-speed = {}
-for m in 1, 2, 4, 8, 16:
-    ways = {"one": lambda: comm.rank == 0 and train(alone, gpipe, m, steps=1)}
-    ways["two"] = lambda: train(pair, gpipe, m, steps=1)
-    one, two = measure(pair, ways)
-    speed[m] = one.low / two.low  # the shortest of ten runs
+pair = comm.Create_group(comm.group.Incl([0, 1]))
+ways = {"one": lambda: comm.rank == 0 and train(MPI.COMM_SELF, m=1, steps=1)}
+ways["two"] = lambda: train(pair, m=1, steps=1)
+one, two = measure(pair, ways)
+speed = one.low / two.low  # the shortest of ten runs
 
 # %% tags=["nbval-ignore-output"]
-outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["speed"][1])
+outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["speed"])
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You pay for two ranks and get at most the speed of one! While one rank computes, the other waits for its result.
+# You pay for two ranks and get at most the speed of one! While one rank computes, the other waits.
 #
 # </details>
 #
-# Do more micro-batches of the same size help? We draw four equal stages. A forward takes 1 slot of time, a backward 2, a message none.
+# Do more micro-batches of the same size help? We draw four equal stages. A forward takes 1 slot, a backward 2, a message none.
 
 # %%
-from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
+from course.lessons.l08_pipeline_parallelism.figures import draw_schedules
 
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
 # The white slots are the **bubble**: each rank is idle for 9 of 21 slots.
-# **Vote:** with 16 micro-batches, each rank is idle for (a) fewer slots, (b) 9 slots, (c) more slots.
+# **Vote:** with 16 micro-batches, each rank is idle for (a) fewer, (b) 9, (c) more.
 
 # %%
 draw_schedules(16, cluster[0]["gpipe"])
@@ -170,20 +161,8 @@ draw_schedules(16, cluster[0]["gpipe"])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). With p ranks and m micro-batches, rank 0 works for 3m slots. It waits while the last micro-batch passes through the p − 1 other ranks and back: 3(p − 1) slots, whatever m is.
-# So a step takes 3(m + p − 1) slots. One rank alone has p times rank 0's work: 3pm. The speed-up is **p · m / (m + p − 1)**.
-#
-# </details>
-#
-# Your two ranks also trained with 16 micro-batches. **Predict** their speed-up over one rank.
-
-# %% tags=["nbval-ignore-output"]
-draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# The formula (dashed) leaves out messages and other programs, so you measure less.
+# (b). Rank 0 is idle while the last micro-batch passes through the three others and back: 3 · 3 slots, however many came before.
+# These are now 9 of 57 slots. With p ranks and m micro-batches, each rank is idle for **(p − 1) / (m + p − 1)** of a step.
 #
 # </details>
 
@@ -202,7 +181,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Before its first backward, GPipe keeps the activations of all 32 micro-batches. They alone fill the 64 MiB.
+# (b). Before its first backward, GPipe keeps the activations of all 32 micro-batches.
 #
 # </details>
 #
@@ -211,10 +190,10 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # %% tags=["exercise: 08.4"]
 
 # %% [markdown] tags=["notes"]
-# Nine minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
+# Eight minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Does 1F1B train within 64 MiB? And how long is a step? On four ranks, 8 micro-batches take 33 slots with GPipe. **Predict:** how many with 1F1B?
+# Does 1F1B train within 64 MiB? On four ranks, 8 micro-batches take 33 slots with GPipe. **Predict:** how many with 1F1B?
 
 # %%
 print("1F1B trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 32, 1)", small))
@@ -225,8 +204,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# It trains, and takes 33 slots, too: 1F1B saves memory, not time. Stage s of p, counted from 0, runs at most p − s forwards before its first backward. Then each backward
-# frees a micro-batch before the next forward. So activations no longer limit m.
+# It trains, and takes 33 slots, too: 1F1B saves memory, not time. Each backward frees a micro-batch before the next forward.
+# So no rank keeps more than p, whatever m is.
 #
 # </details>
 
@@ -235,17 +214,14 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # | | with 64 GPUs |
 # |---|---|
-# | m | is limited: each of 8 pipelines gets an eighth of the global batch, and small micro-batches use a GPU badly |
-# | messages | are few, and only between neighbours, so a pipeline often spans machines |
-# | batch norm | takes its statistics from one micro-batch |
-
-# %% tags=["exercise: 08.q4", "subslide"]
+# | m | is limited: all pipelines share one global batch, and small micro-batches use a GPU badly |
+# | messages | are few, so a pipeline often spans machines |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With equal stages and free messages, GPipe and 1F1B on p ranks have the speed-up p · m / (m + p − 1).
-# - GPipe keeps all m micro-batches. With 1F1B, stage s (from 0) keeps at most p − s.
+# - With equal stages and free messages, each rank is idle for (p − 1) / (m + p − 1) of a step.
+# - GPipe keeps the activations of all m micro-batches. 1F1B keeps those of at most p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -253,8 +229,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # Your GPipe has 8 stages and 8 micro-batches. Which change gives most images per second: (a) 1F1B, (b) 32
 # micro-batches of the same size, (c) links with twice the bandwidth?
 #
-# <details><summary>What to listen for</summary>(b), if training bears a batch four times as large: ranks are idle for (p − 1)/(m + p − 1) = 7/39 of the time, not 7/15.
-# (a) saves the memory that (b) may need. (c) helps little unless messages take long.</details>
+# <details><summary>What to listen for</summary>(b), if training bears a batch four times as large: ranks are idle for 7/39 of a step, not 7/15.
+# (a) saves memory, not time. (c) helps little unless messages take long.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -262,8 +238,37 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### What can memory buy?
+# ### How close do two real ranks come?
 #
+# With m micro-batches, each of two ranks is idle for 1/(m + 1) of a step. So they should be 2m/(m + 1) times as fast as one rank. **Predict:** what do your two ranks reach with 16?
+
+# %%
+# %%px --targets 0:2 --timeout 300
+speed = {}
+for m in 1, 2, 4, 8, 16:
+    ways = {"one": lambda: comm.rank == 0 and train(MPI.COMM_SELF, m=m, steps=1)}
+    ways["two"] = lambda: train(pair, m=m, steps=1)
+    one, two = measure(pair, ways)
+    speed[m] = one.low / two.low
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.figures import draw_speed
+
+draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
+
+# %% [markdown]
+# <details><summary>Open after you have run the cells</summary>
+#
+# The formula (dashed) says 2 · 16/17 = 1.88. It leaves out messages and other programs, so you measure less.
+#
+# </details>
+
+# %% [markdown]
+# ### What can memory buy?
+
+# %% tags=["exercise: 08.q4"]
+
+# %% [markdown]
 # GPipe's authors had a different answer to the memory limit. Their ranks **recompute**: a rank keeps only the input of its stage. When the gradient comes, the rank goes forward again, and then backward.
 # In PyTorch, `torch.utils.checkpoint` does that; here, `Recomputed` of `course_lib` does. `SavedBytes` counts the bytes that autograd keeps.
 #
@@ -297,7 +302,7 @@ for name in cluster[0]["kept"]:
 # On rank 0, GPipe that recomputes keeps least. On rank 3, 1F1B does. A rank that recomputes keeps eight inputs of its stage, and all activations of the one micro-batch that goes backward.
 # Rank 0 has the smallest inputs: 64 numbers per image instead of 128. And with 1F1B, rank 0 keeps the most micro-batches: four.
 #
-# Recomputing costs a second forward: 4 slots per micro-batch instead of 3. It saves more in deep stages, which have many activations for one input. Ours have only two linear layers. 1F1B can recompute, too.
+# Recomputing costs a second forward: 4 slots per micro-batch instead of 3. It saves more in deep stages, which have many activations for one input. Ours have only two linear layers.
 #
 # </details>
 #
@@ -324,11 +329,10 @@ for m in (4, 8, 32):
 # <details><summary>Open after you have run the cell</summary>
 #
 # More, from m = 8 on. Rank 0 runs 11 forwards before its first backward, each through one chunk. A chunk is half of a rank's layers, so the 11 take as much memory as 5.5 micro-batches. With 1F1B, rank 0 keeps 4.
-# (With m = 4, the whole batch has only 4 micro-batches.)
 #
 # The bubble is half as long: 4.5 slots instead of 9. With v chunks per rank, it is 1/v as long, if m is a multiple of p and messages take no time.
 #
-# Messages have a price, too: activations cross seven boundaries between ranks instead of three. On slow links, that can cost more time than the smaller bubble saves.
+# But activations cross seven boundaries between ranks instead of three. On slow links, that can cost more time than the smaller bubble saves.
 #
 # </details>
 #
@@ -356,7 +360,7 @@ schedule_grids(both)
 # %% [markdown]
 # Four stages that compute need four cores. Ours *sleep* instead, for as long as they would compute, and sleeping needs no core. The messages are real. We call such times **emulated**.
 #
-# A forward and a backward together take 3 ms on each of the first three stages, and 9 ms on the last. We send 16 micro-batches through.
+# A forward and a backward together take 3 ms on each of the first three stages, and 9 ms on the last. **Predict:** how many milliseconds do 16 micro-batches take?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -371,10 +375,14 @@ took = timed(
     lambda: run_stage(comm, sleeper, one_f_one_b(comm.rank, 4, 16), parts, lambda y, _: y.sum(), 9),
 )
 if comm.rank == 0:
-    print(f"{1e3 * took:.0f} ms emulated; the last stage alone works for {16 * 9} ms")
+    print(f"{1e3 * took:.0f} ms emulated")
 
 # %% [markdown]
-# The last stage works for 144 ms. Filling and draining the pipeline add 9 ms. The rest comes from sleeps that last too long, messages, and other programs. The first three ranks are idle most of the time.
+# <details><summary>Open after you have run the cell</summary>
+#
+# The last stage works for 16 · 9 = 144 ms. Filling and draining the pipeline add 9 ms. The rest comes from sleeps that last too long, messages, and other programs.
+#
+# </details>
 #
 # So cut by *time*, not by the number of layers or weights. `layer_flops` of `course_lib` counts each layer's operations, a first guess at its time. `split_layers` cuts between layers so that the most expensive stage is
 # as cheap as possible.
@@ -401,8 +409,6 @@ for name, costs in {"weights": None, "operations": flops}.items():
 #
 # 95 %. One linear layer has nearly all weights and fills the second stage, so the first stage gets all convolutions. But a convolution uses its few weights at every pixel, and this linear layer uses each weight once per image.
 # Cut by operations, the first stage has 48 %.
-#
-# In a language model, linear layers use their weights at every token. There, equal blocks are equal work. But the last stage also computes a score for every token of the vocabulary, so it may need fewer blocks.
 #
 # </details>
 

@@ -2,14 +2,14 @@
 # title: Tensor parallelism
 # goal: Cut the matrices of a layer into pieces, one per rank, and find out what that costs.
 # able:
-#   - cut a pair of layers for any number of ranks
-#   - find where ranks must add up parts, forward and backward
+#   - cut a pair of layers
+#   - find where ranks add up parts
 #   - calculate when tensor parallelism sends fewer bytes than data parallelism
 # more:
 #   - cut attention, by hand or with DTensor, and say what cutting the sequence saves
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 16}
+# minutes: {core: 20, more: 18}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks all-reduce 100 MB in a ring. How much does each rank send?
@@ -37,8 +37,9 @@
 
 # %%
 # %%px --save 09_tensor.py
-"""Tensor parallelism by hand: trains on data/digits.npz a network whose middle is cut over the ranks."""
+"""Tensor parallelism by hand: trains a network on data/digits.npz."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -72,14 +73,14 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 # %%
 # %%px --save 09_tensor.py
 def network(comm, weights, pixels):
-    """Forward: what goes into the pair, its hidden numbers, and ten outputs per image."""
+    """Forward: `x`, `hidden` and `y`."""
     first, up, down = weights
     x = np.maximum(pixels @ first, 0)
     return x, *mlp_forward(comm, x, up, down)
 
 
 def gradients(comm, weights, pixels, targets):
-    """Backward: the gradients of the loss, half the squared error per image, averaged over the images."""
+    """Backward: gradients of half the squared error per image, averaged."""
     _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
     d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
@@ -92,23 +93,18 @@ def gradients(comm, weights, pixels, targets):
 
 # %%
 # %%px --save 09_tensor.py
-WIDTH, HIDDEN = 54, 202  # numbers of `x` and of the hidden layer, per image
-
-
 def new_weights(comm):
     """The matrix `first`, this rank's columns of `up`, and its rows of `down`."""
     draw = np.random.default_rng(0)
-    shapes = (64, WIDTH), (WIDTH, HIDDEN), (HIDDEN, 10)
-    first, up, down = (draw.normal(0, shape[0] ** -0.5, shape) for shape in shapes)
-    mine = np.array_split(np.arange(HIDDEN), comm.size)[comm.rank]
+    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in pairwise([64, 54, 202, 10]))
+    mine = np.array_split(np.arange(202), comm.size)[comm.rank]
     return first, up[:, mine], down[mine]
 
 
 def train(comm):
-    """Train on 400 batches of 100 images; return this rank's weights."""
-    draw, weights = np.random.default_rng(1), new_weights(comm)
-    for _ in range(400):
-        batch = draw.integers(len(images), size=100)
+    """Train; return this rank's weights."""
+    weights = new_weights(comm)
+    for batch in np.random.default_rng(1).integers(len(images), size=(400, 100)):
         for weight, gradient in zip(weights, gradients(comm, weights, images[batch], targets[batch])):
             weight -= 0.1 * gradient
     return weights
@@ -131,7 +127,7 @@ def collected(comm, weights):
 
 
 # %% [markdown] tags=["subslide"]
-# First one process trains, then a team of four ranks. The team reads 297 new images. Then *one* process reads these images with the team's collected matrices.
+# One process trains, then a team of four ranks. The team reads 297 new images. Then *one* process reads them with the collected matrices.
 # **Vote:** compared with one process's network, the team's network is (a) about as good, (b) worse, (c) worse only when collected.
 
 # %%
@@ -145,7 +141,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). The team reads well, and nothing raised an error. But the model that you would save is much worse: each rank has trained a `first` of its own, and you save only rank 0's. On GPUs, you might notice after a week of training.
+# (c). The team reads well, and nothing raised an error. But the model that you would save is much worse: each rank has trained a `first` of its own, and you save only rank 0's.
 #
 # </details>
 
@@ -155,7 +151,7 @@ for team in MPI.COMM_SELF, comm:
 # %% tags=["exercise: 09.4"]
 
 # %% [markdown] tags=["notes"]
-# Nine minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
+# Eight minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
 # Now four ranks train, then one process. Both print a weight of `first` with nine decimals. **Vote:** (a) all nine agree, (b) two or three agree, (c) none agrees.
@@ -164,8 +160,7 @@ for team in MPI.COMM_SELF, comm:
 # %%px --save 09_tensor.py
 weights = collected(comm, train(comm))
 if comm.rank == 0:
-    n_right, one = right(MPI.COMM_SELF, weights), weights[0][20, 0]
-    print(f"ranks: {comm.size}, a weight of `first`: {one:.9f}, {n_right} of 297 new images right")
+    print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, a weight: {weights[0][20, 0]:.9f}")
 
 # %%
 # !mpiexec -n 1 python code/09_tensor.py
@@ -173,24 +168,24 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). The runs add in a different order. In double precision, that changes only later decimals.
+# (a). The order of adding changes only later decimals.
 #
-# A rank's columns of `up` give only a part of `d_x`. Without the sum, each rank trained a `first` that fits only its own columns. So a pair needs *two all-reduces* per step: one forward, one backward.
+# A rank's columns of `up` give only a part of `d_x`. Without the sum, the ranks' copies of `first` drifted apart. So a pair needs *two all-reduces* per step: one forward, one backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Data parallelism (lesson 06) all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
+# Data parallelism all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
 #
-# Tensor parallelism all-reduces two arrays, `y` and `d_x`. How many numbers do both have for B images? Find the B for which that is 16,384, and write it in place of `None`.
+# Tensor parallelism all-reduces two arrays, `y` and `d_x`. How many numbers do both have for B images? Find the B for which that is 16,384.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# We count the bytes that tensor parallelism all-reduces, for batches from 32 to 1,024.
+# Now we count.
 
 
 # %%
@@ -203,18 +198,17 @@ class Counting(MPI.Intracomm):
         super().Allreduce(sendbuf, recvbuf)
 
 
-data = sum(weight.nbytes for weight in new_weights(MPI.COMM_SELF))  # gradients are as large
 tensor = {}
 for batch in 32, 64, 128, 256, 512, 1024:
     counting = Counting(comm)
     gradients(counting, new_weights(comm), images[:batch], targets[:batch])
     tensor[batch] = counting.nbytes
-met = [batch for batch in tensor if tensor[batch] == data]
+met = [batch for batch in tensor if tensor[batch] == 16_384 * 8]  # 8 bytes per number
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l09_tensor_parallelism.figures import draw_bytes
 
-draw_bytes(tensor=cluster[0]["tensor"], data=cluster[0]["data"])
+draw_bytes(tensor=cluster[0]["tensor"], data=16_384 * 8)
 
 # %%
 outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0], word="they met at")
@@ -229,20 +223,17 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs or 2,048 |
+# | | with 64 GPUs |
 # |---|---|
-# | batch | in a language model, B counts *tokens* (pieces of words). GPUs that share one cut model are a group; B counts one group's tokens |
-# | overlap | data parallelism sends during backward; tensor parallelism usually waits for the sum of `y` |
-# | links | so the group needs the fastest links: it is often two to eight GPUs of one machine, or a rack joined by NVLink |
-
-# %% tags=["exercise: 09.q4", "subslide"]
+# | batch | in a language model, B counts *tokens*, pieces of words |
+# | links | GPUs that share a layer wait for the sum of `y`. They need fast links, so they are often in one machine |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Cut `up` by columns and `down` by rows: that needs one all-reduce forward (`y`) and one backward (`d_x`). Forget one, and no error tells you.
 # - The bytes of tensor parallelism grow with the batch, those of data parallelism with the weights.
-# - We cut layers mainly for memory: each of n ranks keeps 1/n of a pair's weights, gradients and optimizer state.
+# - We cut layers mainly for memory: each of n ranks keeps 1/n of a pair.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -259,7 +250,9 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First come a question, an exercise and a timing about cutting matrices. Then we cut attention, and let PyTorch do the work.
+# ### Which cuts work, and which pay?
+
+# %% tags=["exercise: 09.q4"]
 
 # %% tags=["exercise: 09.q3"]
 
@@ -340,7 +333,7 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair, too, and each pair has one all-reduce forward and one backward. (If backward recomputes activations, the sum of forward often runs again.) Here, six heads on four ranks are 2, 2, 1 and 1. Real models choose a number of heads that the ranks can share equally.
+# Attention is a pair, too, and each pair has one all-reduce forward and one backward. Here, six heads on four ranks are 2, 2, 1 and 1.
 #
 # Weights are not all that fills memory. Forward also keeps **activations**, the numbers between layers, for backward. One process keeps all of them. Now four ranks share the model.
 # **Vote:** the rank that keeps most keeps (a) a quarter of the activations, (b) about half, (c) all.

@@ -3,14 +3,14 @@
 # goal: Keep each number on one rank only.
 # able:
 #   - write stage 1 of ZeRO with two collectives
+# more:
 #   - predict which stage fits into a memory limit
 #   - say what no stage makes smaller
-# more:
 #   - read stage 3, and count what each stage sends
 #   - shard a model with FSDP2, and say what its settings cost
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 15}
+# minutes: {core: 20, more: 17}
 # ranks: 4
 # warm-up:
 #   - ask: Which two collectives make an all-reduce?
@@ -47,7 +47,7 @@ draw_kept(ranks=4, stages=[0])
 
 # %%
 # %%px --save 11_zero.py
-"""ZeRO, stage by stage: trains a network on data/digits.npz, beside this file."""
+"""ZeRO, stage by stage: trains a network on data/digits.npz."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +88,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%
 # %%px --save 11_zero.py
 def train(comm, stage, steps=60, layers=0, width=128):
-    """Train on all ranks of `comm`, and print the last loss."""
+    """Train, and print the last loss."""
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
@@ -178,7 +178,7 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO changes where numbers are kept, not what is computed. Only rounding may differ: in float64, far behind six decimals.
+# (c). ZeRO changes where numbers are kept, not what is computed.
 #
 # </details>
 
@@ -208,8 +208,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %%
 from course_lib.effects import runs_within
 
-# `first` runs before the limit applies: what libraries allocate once shall not count
-first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # no limit
 large = "train(comm, {}, steps=3, layers=32, width=512)"
 for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
     fits = (n for n in (1, 2, 3) if runs_within(mib, 2, "code/11_zero.py", large.format(n), first))
@@ -235,9 +234,7 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # | | with 64 GPUs |
 # |---|---|
 # | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12 (with a 32-bit copy). Per parameter, a GPU keeps 4.2 bytes in stage 1, 2.2 in stage 2, 0.25 in stage 3. |
-# | slow network between machines | HSDP (in More) gathers weights only inside a machine, whose GPUs together must have room for all model states. |
-
-# %% tags=["exercise: 11.q4", "subslide"]
+# | slow network between machines | HSDP (in More) gathers weights only inside a machine. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -252,7 +249,7 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # On each of your 8 GPUs, data parallelism lacks 20 GB. What must you know before you choose (a) stage 1, (b) stage 3, (c) a smaller batch per GPU?
 #
 # <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state. (b) frees 7/8 of all
-# model states, but sends more. (c) frees only activations. With accumulated gradients and no batch norm, the training stays as it was.</details>
+# model states, but sends more. (c) frees only activations.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -260,7 +257,9 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Two questions about the core.
+# ### What fits, what is computed, what is clipped?
+
+# %% tags=["exercise: 11.q4"]
 
 # %% tags=["exercise: 11.q1"]
 
@@ -354,7 +353,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): 131.6 kB is a sixteenth. In backward, too, our code frees a tile before it gathers the next. A library that gathers the next tile early needs room for two.
+# (c): 131.6 kB is a sixteenth. In backward, too, our code frees a tile before it gathers the next.
 #
 # </details>
 #
@@ -394,7 +393,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # <details><summary>Open after you have run the cell</summary>
 #
 # No: both losses are 0.537938. Adam computes with a tensor in a file as with any other tensor. The operating system reads a part of the file when Adam needs it.
-# Offloading costs time, not accuracy. (With GPUs, Adam then usually runs on the host's CPUs.)
+# Offloading costs time, not accuracy.
 #
 # </details>
 #
@@ -453,8 +452,6 @@ for name in ("sharded", "hybrid"):
 # 3, 3, 3 and 1. Our code cuts numbers, not rows.
 #
 # With HSDP, rank 0 keeps half. Weights are gathered inside a machine. Only slices of gradients cross the network between machines.
-#
-# (What if a model is too large to build on one rank? Build it on PyTorch's device `meta`, which takes no memory. Shard it, then give each slice memory.)
 #
 # </details>
 

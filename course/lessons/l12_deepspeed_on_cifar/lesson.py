@@ -4,12 +4,12 @@
 # able:
 #   - train with DeepSpeed's engine and JSON file
 #   - compute micro-batches
-#   - choose a stage by what fits, and by what is sent
+#   - choose a stage by what fits and what is sent
 # more:
 #   - save from all ranks, and repair a training loop
 # before: >-
 #   {11}, the core · {07}
-# minutes: {core: 20, more: 10}
+# minutes: {core: 20, more: 13}
 # ranks: 4
 # warm-up:
 #   - ask: ZeRO has three stages. What does each shard?
@@ -32,8 +32,7 @@ from pathlib import Path
 
 _ = Path("code/ds_config.json").write_text("""\
 {"optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": true}},
- "gradient_clipping": 1.0,
- "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
+ "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
 # We train on drawn shapes, as large as CIFAR-10's images.
@@ -41,8 +40,6 @@ _ = Path("code/ds_config.json").write_text("""\
 # %%
 # %%px --save 12_train.py
 """DeepSpeed trains as ds_config.json says, on data/shapes.npz.
-
-Start it:
 
     mpiexec -n 4 python code/12_train.py
     deepspeed --num_gpus 4 code/12_train.py
@@ -117,7 +114,7 @@ def network(width):
 # %%
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536):
-    """Train on the same images in each step; yield their number and the loss of all ranks."""
+    """Train on the same images in each step; yield their number and their loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
     batch, device = engine.train_batch_size(), engine.device
@@ -161,7 +158,7 @@ from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):
-    """Whether the ranks train with `mib` MiB each; `zero` replaces keys of ds_config.json."""
+    """Whether the ranks train with `mib` MiB each; `zero` replaces keys."""
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # first, without a limit
     large = f"config['zero_optimization'] |= {zero}; list(train(config))"
     return runs_within(mib, ranks, "code/12_train.py", large, first=tiny)
@@ -183,7 +180,7 @@ trains(600)
 #
 # </details>
 #
-# From stage 1 on, each rank keeps a second 32-bit copy of the weights that it updates. Bytes per 32-bit parameter on N ranks:
+# From stage 1 on, each rank also keeps a copy of the weights that it updates. Bytes per parameter on N ranks:
 #
 # | | weights | gradients | averages | copy |
 # |---|---|---|---|---|
@@ -191,14 +188,14 @@ trains(600)
 # | stage 2 | 4 | 4/N | 8/N | 4/N |
 # | stage 3 | 4/N | 4/N | 8/N | 4/N |
 #
-# Temporary memory adds about 4 bytes here. 600 MiB are 19 bytes per parameter, and 420 MiB are 13. **Predict** the next four answers:
+# Temporary memory adds about 4 bytes. 600 MiB are 19 bytes per parameter, and 420 MiB are 13. **Predict** the next four answers:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
     print(f"{ranks} ranks, {mib} MiB, stage {stage}: {trains(mib, ranks, stage=stage)}")
 
 # %% [markdown]
-# We repeat stage 3. Now a rank gathers weights only for the layer that it computes:
+# Now stage 3 gathers only the weights of the layer being computed:
 
 # %%
 trains(600, stage=3, stage3_max_live_parameters=0)
@@ -206,14 +203,14 @@ trains(600, stage=3, stage3_max_live_parameters=0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# On 2 ranks, stage 3 has the smallest sum, 10. But by default, a rank gathers up to 50 million numbers ahead. That adds all our weights (4 bytes) and a receive buffer (4).
+# Stage 3 has the smallest sum, 10. But by default, a rank gathers up to 50 million numbers ahead. That adds all weights (4 bytes) and a receive buffer (4).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is fast?
 #
-# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, and stage 3 sent 3 (without the factor (N − 1)/N). We now use DeepSpeed's defaults, a small network and a link *slowed on purpose* to 10 MB/s.
+# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, and stage 3 sent 3 (without the factor (N − 1)/N). We now use DeepSpeed's defaults and a link *slowed on purpose* to 10 MB/s.
 
 # %%
 continue_with("12.1")
@@ -230,7 +227,7 @@ parameters, times = sum(map(torch.numel, network(512).parameters())), []
 
 
 def third_step(**zero):
-    """What a rank sends in the third step: numbers per parameter, by collective."""
+    """Numbers per parameter that a rank sends in step three."""
     steps = train(config | {"zero_optimization": zero}, width=512)
     next(steps), next(steps)
     began = perf_counter()
@@ -255,27 +252,11 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # Stages 1 and 2 send 3. They all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers once, not twice: by default, up to a billion weights stay gathered until backward.
 #
 # </details>
-#
-# **Vote:** what makes stage 1 send less: (a) smaller buckets (`reduce_bucket_size`), (b) `use_multi_rank_bucket_allreduce` off?
-
-# %%
-# %%px --timeout 200
-for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce": False}:
-    third_step(stage=1, **key)
-
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but more messages.
-#
-# </details>
-
-# %% tags=["exercise: 12.q4", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# On 64 GPUs, change the global batch, 48, to a multiple of 64, and start `deepspeed --hostfile hosts code/12_train.py`. By default (`overlap_comm`), stage 3 sends gradients during backward.
+# On 64 GPUs, change the global batch, 48, to a multiple of 64, and start `deepspeed --hostfile hosts code/12_train.py`.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -297,6 +278,27 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown] tags=["more"]
 # ## More
 #
+# ### Must stages 1 and 2 send 3?
+#
+# By default, stages 1 and 2 sent 3 numbers per parameter, because they all-reduce all gradients. **Vote:** what makes stage 1 send less: (a) smaller buckets (`reduce_bucket_size`), (b) `use_multi_rank_bucket_allreduce` off?
+
+# %%
+# %%px --timeout 200
+for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce": False}:
+    third_step(stage=1, **key)
+
+# %% [markdown]
+# <details><summary>Open after you have run the cell</summary>
+#
+# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but more messages.
+#
+# </details>
+#
+# ### Is stage 3 as cheap for a large model?
+
+# %% tags=["exercise: 12.q4"]
+
+# %% [markdown]
 # ### Whose files are these?
 #
 # First the JSON file. What happens when a colleague reuses it?
@@ -348,6 +350,5 @@ if rank == 0:
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020.
 # - J. Ren and others, [ZeRO-Offload](https://arxiv.org/abs/2101.06840), 2021; S. Rajbhandari and others,
 #   [ZeRO-Infinity](https://arxiv.org/abs/2104.07857), 2021.
-# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3. The report also says that ZeRO needs 64 times less memory. That is true of
-#   weights, gradients and optimizer state, in stage 3 on 64 ranks.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script of 12.3.
 # - A. Krizhevsky, *Learning Multiple Layers of Features from Tiny Images*, 2009: CIFAR-10.

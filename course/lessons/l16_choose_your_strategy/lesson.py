@@ -10,7 +10,7 @@
 #   - compare a prediction with published runs
 # before: >-
 #   {08}, {09} and {11}, the cores. Helpful: {06}
-# minutes: {core: 20, more: 8}
+# minutes: {core: 20, more: 9}
 # ranks: 4
 # warm-up:
 #   - ask: Adam trains in 16 bits. How many bytes of model states does each parameter need?
@@ -163,13 +163,6 @@ if rank == 0:
 # The best bill is 31.0 hours. `chat` takes ZeRO, whose messages hide on NVLink. `cards` takes a pipeline of 64 micro-batches, which sends least. `genome` takes tensor: a pipeline would idle, as one sequence is one micro-batch.
 #
 # </details>
-#
-# Now look at all ways to divide eight GPUs. Choose a customer's numbers. A click on a total shows the lines of `16_plan.py` behind it.
-
-# %% tags=["skip"]
-from course.lessons.l16_choose_your_strategy.figures import explore
-
-explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -177,7 +170,6 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # | | published lists say | our page says |
 # |---|---|---|
 # | NVLink | ZeRO, pipeline and tensor are [mostly on par](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | tensor takes 31 % longer than ZeRO-3 |
-# | no NVLink | [a pipeline is faster](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | yes, with many micro-batches |
 # | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes: 64 sequences feed only 64 data ranks |
 
 # %% tags=["exercise: 16.q6", "subslide"]
@@ -206,8 +198,14 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # Which plan wins `genome` on the cheap GPUs? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
 #
-# Then look it up in section 3: choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB.
-#
+# Then look it up. The next cell shows all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. A click on a total shows the lines of `16_plan.py` behind it.
+
+# %%
+from course.lessons.l16_choose_your_strategy.figures import explore
+
+explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
+
+# %% [markdown]
 # <details><summary>Open after you have voted and looked</summary>
 #
 # (c), on this page. Eight tensor ranks keep too many activations: they do not fit. A pipeline of eight fits, but idles most of the time. Pipeline 4 × tensor 2 fits, and idles less.
