@@ -289,9 +289,8 @@ def test_a_row_that_nobody_can_do_is_noticed(course: dict[str, LessonSource]) ->
     assert too_short(part, ends, course["06"]) == []
     (repair,) = re.findall(r"^\| ([0-9:]+) \| 2 ·", part, re.MULTILINE)
     hurried = re.sub(r"^\| [0-9:]+ \| 3 ·", f"| {repair} | 3 ·", part, flags=re.MULTILINE)
-    assert [each[6:] for each in too_short(hurried, ends, course["06"])] == [
-        "2 · Repair line 3: 7 minutes of work"
-    ]
+    (found,) = too_short(hurried, ends, course["06"])
+    assert re.search(r"2 · Repair line 3: \d minutes of work$", found)
 
 
 def test_too_many_votes_for_a_lesson_are_refused(course: dict[str, LessonSource]) -> None:
