@@ -48,6 +48,8 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
 
 # %%
 class GhostRows(torch.autograd.Function):
+    """`with_ghost_rows` forward, `return_ghost_rows` backward."""
+
     @staticmethod
     def forward(ctx, comm, x, width):
         ctx.comm, ctx.width = comm, width  # backward needs them

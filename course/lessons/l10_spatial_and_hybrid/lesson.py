@@ -128,6 +128,8 @@ def return_ghost_rows(comm, gradient, width):
 # %%
 # %%px --save 10_halo.py
 class GhostRows(torch.autograd.Function):
+    """`with_ghost_rows` forward, `return_ghost_rows` backward."""
+
     @staticmethod
     def forward(ctx, comm, x, width):
         ctx.comm, ctx.width = comm, width  # backward needs them
