@@ -6,7 +6,6 @@ Jain and others, GEMS (2020).
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import isqrt
 
 from course.lessons.l16_choose_your_strategy.planner.quantity import Quantity
 from course_lib.theory.memory import ADAM_FP32, SHARDED_FROM, STAGES, StateBytes
@@ -195,14 +194,8 @@ def gems_seconds(stages: int, batches: int, forward: float, backward: float) -> 
 
 
 def tile_shape(shape: str, tiles: int) -> tuple[int, int]:
-    """Rows and columns of tiles: "vertical" strips, "horizontal" ones, or a "square" of tiles."""
-    shapes = {"vertical": (1, tiles), "horizontal": (tiles, 1), "square": (isqrt(tiles), isqrt(tiles))}
-    if shape not in shapes:
-        raise ValueError(f"there is no shape {shape!r}; choose one of {', '.join(shapes)}")
-    rows, columns = shapes[shape]
-    if rows * columns != tiles:
-        raise ValueError(f"{tiles} tiles make no square; use {isqrt(tiles) ** 2} tiles, or strips")
-    return rows, columns
+    """Rows and columns of tiles: "vertical" strips or "horizontal" ones."""
+    return {"vertical": (1, tiles), "horizontal": (tiles, 1)}[shape]
 
 
 def leaves(quantity: Quantity) -> list[Quantity]:

@@ -183,7 +183,7 @@ def test_a_checkpoint_of_one_stage_is_read_by_another(
     np.testing.assert_allclose(losses, uninterrupted(comm, 0)[0], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("stage", [0, 3])
 def test_float32_masters_of_bfloat16_weights_are_kept(
     comm: MPI.Intracomm,
     shared_folder: Path,
@@ -200,7 +200,7 @@ def test_float32_masters_of_bfloat16_weights_are_kept(
     assert all(torch.equal(value, weights[name]) for name, value in full_weights(zero, model).items())
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [PLAIN, 2])
 def test_without_the_optimizers_state_the_losses_are_others(
     comm: MPI.Intracomm,
     shared_folder: Path,
@@ -248,26 +248,6 @@ def test_state_that_is_kept_in_files_stays_there(comm: MPI.Intracomm, shared_fol
     assert [state["exp_avg"].data_ptr() for state in zero.optimizer.state.values()] == places
     losses = train(comm, model, zero, range(BREAK, STEPS))
     assert losses == pytest.approx(uninterrupted(comm, 2)[0], rel=1e-12)
-
-
-def test_a_parameter_without_dimensions_and_sgd(comm: MPI.Intracomm, shared_folder: Path) -> None:
-    """Its momentum has the shape of a count of steps."""
-    found = []
-    for steps in (3, 1):
-        scale = nn.ParameterDict(
-            {"scale": nn.Parameter(torch.tensor(2.0)), "shift": nn.Parameter(torch.ones(3))}
-        )
-        optimizer = torch.optim.SGD(scale.parameters(), lr=0.1, momentum=0.9)
-        if steps == 1:
-            load_training(comm, shared_folder, scale, optimizer)
-        for step in range(steps):
-            optimizer.zero_grad()
-            (scale["scale"] * scale["shift"].sum()).backward()
-            optimizer.step()
-            if steps == 3 and step == 1:
-                save_training(comm, shared_folder, scale, optimizer, step=2)
-        found.append({name: value.detach().clone() for name, value in scale.items()})
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 def test_the_learning_rate_is_the_one_at_the_break(comm: MPI.Intracomm, shared_folder: Path) -> None:
@@ -322,13 +302,14 @@ def by_rank_0(comm: MPI.Intracomm, do: Callable[[], Any]) -> None:
     comm.Barrier()
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("which", ["last rank's file", "manifest"])
+@pytest.mark.parametrize(
+    ("which", "damage"), [*(("last rank's file", how) for how in DAMAGE), ("manifest", "missing")]
+)
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_taken(
     comm: MPI.Intracomm,
     shared_folder: Path,
-    damage: str,
     which: str,
+    damage: str,
 ) -> None:
     model, zero = build(comm, 2)
     first, second = (save(comm, shared_folder, model, zero, step) for step in (1, 2))
@@ -368,14 +349,6 @@ def test_another_model_or_optimizer_is_refused_by_all(comm: MPI.Intracomm, share
         match=r"SGD is not the optimizer that was saved: .* the checkpoint .*amsgrad.*betas",
     ):
         load_training(comm, shared_folder, model, torch.optim.SGD(model.parameters(), lr=0.1))
-
-
-def test_an_optimizer_of_other_tensors_is_refused(comm: MPI.Intracomm, shared_folder: Path) -> None:
-    """Its state would be lost without a word."""
-    model = Normed().double()
-    other = adamw([torch.zeros(3, requires_grad=True)])
-    with pytest.raises(CheckpointError, match="AdamW updates tensors that are no parameters"):
-        save_training(comm, shared_folder, model, other, step=1)
 
 
 def test_a_file_that_runs_code_is_not_run(comm: MPI.Intracomm, shared_folder: Path) -> None:
@@ -419,23 +392,6 @@ def test_a_full_disk_is_told_by_all_and_the_checkpoint_before_stays(
     assert found is not None and found.path == path
     assert sorted(each.name for each in shared_folder.iterdir()) == [LOCK, "000001-step1", LATEST]
     save(comm, shared_folder, model, zero, 3)  # and when there is room again
-
-
-def test_a_rank_that_fails_fails_all(
-    comm: MPI.Intracomm,
-    shared_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, zero = build(comm, 3)
-
-    def broken(path: Path, content: Any) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    if comm.rank == comm.size - 1:
-        monkeypatch.setattr("course_lib.parallel.checkpoint.write_tensors", broken)
-    with pytest.raises(CheckpointError, match="Permission denied"):
-        save(comm, shared_folder, model, zero, 1)
-    assert find(comm, shared_folder) is None
 
 
 def test_a_late_rank_ends_with_an_error_as_do_those_that_waited(comm: MPI.Intracomm) -> None:
@@ -489,7 +445,7 @@ def test_what_one_rank_cannot_collect_fails_all(comm: MPI.Intracomm, shared_fold
         save(comm, shared_folder, model, zero, 1)
 
 
-@pytest.mark.parametrize("stage", [PLAIN, 2, 3])
+@pytest.mark.parametrize("stage", [PLAIN, 3])
 def test_when_one_rank_cannot_read_nobody_has_changed(
     comm: MPI.Intracomm,
     shared_folder: Path,

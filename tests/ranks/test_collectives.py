@@ -4,12 +4,10 @@ The numbers are whole, so that every order of adding gives the same sum in every
 are kept, and the same comparison has to reject them.
 """
 
-import inspect
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,8 +32,8 @@ from course_lib.comm.collectives import (
 from course_lib.fast import collectives as fast
 from course_lib.fast.collectives import PIECE_BYTES
 
-LENGTHS = (0, 1, 2, 3, 7, 1000, 100_003)
-DTYPES = ("float32", "float64", "int32", "int64", "complex128")
+LENGTHS = (0, 1, 3, 100_003)
+DTYPES = ("float32", "int64", "complex128")
 LONG = 2 * PIECE_BYTES // 8 * 3 + 5  # of float64: several pieces for each of 1, 2 or 3 ranks
 
 InPlace = Callable[[MPI.Comm, Array], None]
@@ -190,7 +188,7 @@ def test_it_does_so_when_there_are_more_ranks_than_numbers_and_many_pieces(
     assert not [length for length in lengths if not is_mpis(comm, ours, length, "float64")]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "longdouble", "complex64", "clongdouble"])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "longdouble"])
 @pytest.mark.parametrize("ours", ALLREDUCES, ids=named)
 def test_other_dtypes_are_summed_too(comm: MPI.Comm, ours: InPlace, dtype: str) -> None:
     """Their oracle is NumPy: Open MPI has no float16 everywhere, and sums that leave int8 it clips."""
@@ -210,7 +208,7 @@ def test_a_sum_has_the_same_bits_on_every_rank(comm: MPI.Comm, ours: InPlace) ->
     np.testing.assert_allclose(mine, np.sum(everyones, axis=0), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("length", [0, 1, 7, 10_001, LONG])
+@pytest.mark.parametrize("length", [7, LONG])
 @pytest.mark.parametrize("ours", ALLREDUCES[2:], ids=named)
 def test_the_fast_sum_has_the_bits_of_the_plain_one(comm: MPI.Comm, ours: InPlace, length: int) -> None:
     mine = np.random.default_rng(comm.rank).normal(size=length)
@@ -218,20 +216,6 @@ def test_the_fast_sum_has_the_bits_of_the_plain_one(comm: MPI.Comm, ours: InPlac
     ours(comm, mine)
     getattr(collectives, ours.__name__)(comm, plain)
     assert mine.tobytes() == plain.tobytes()
-
-
-@pytest.mark.parametrize("length", [0, 1, 7, 10_001, LONG])
-def test_the_fast_reduce_scatter_has_the_bits_of_the_plain_one(comm: MPI.Comm, length: int) -> None:
-    mine = np.random.default_rng(comm.rank).normal(size=length)
-    plain, quick = (np.empty_like(split(comm, mine)[comm.rank]) for _ in range(2))
-    ring_reduce_scatter(comm, mine, plain)
-    fast.ring_reduce_scatter(comm, mine, quick)
-    assert quick.tobytes() == plain.tobytes()
-
-
-def test_a_fast_form_has_the_signature_of_the_plain_one() -> None:
-    for ours, _ in CHECKS:
-        assert inspect.signature(ours) == inspect.signature(getattr(collectives, ours.__name__))
 
 
 def test_one_after_another_without_a_barrier_they_do_not_mix_up_messages(comm: MPI.Comm) -> None:
@@ -253,7 +237,7 @@ def test_a_message_of_ones_own_that_waits_is_not_taken_for_theirs(comm: MPI.Comm
     assert (word == -1).all()
 
 
-@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (1000,), (7, 3), (2, 0), (0, 4)])
+@pytest.mark.parametrize("shape", [(0,), (7,), (7, 3), (2, 0)])
 def test_parts_are_those_of_numpy_and_are_views(comm: MPI.Comm, shape: tuple[int, ...]) -> None:
     whole = np.arange(np.prod(shape)).reshape(shape)
     for ours, theirs in zip(chunks_of(whole, comm.size), split(comm, whole), strict=True):
@@ -269,10 +253,7 @@ PLACEMENTS = (
     [0, 0, 0, 0],
     [0, 1, 2, 3],
     [0, 1, 1, 1],
-    [0, 0, 0, 1],
-    [0, 0, 1, 1],
     [0, 1, 0, 1],
-    [1, 0, 0, 2],
 )
 Nodes = tuple[MPI.Comm, MPI.Comm]
 
@@ -399,27 +380,18 @@ TEN = np.zeros(10)
 REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
     ("not contiguous", lambda comm: recursive_doubling_allreduce(comm, np.zeros((4, 6)).T)),
-    ("not contiguous", lambda comm: tree_broadcast(comm, np.zeros(9)[::2])),
     ("not contiguous", lambda comm: scatter_allgather_broadcast(comm, np.zeros(9)[::-1])),
     ("not contiguous", lambda comm: tree_reduce(comm, np.zeros(9)[::2])),
     ("not contiguous", lambda comm: ring_allgather(comm, np.zeros(2), np.zeros(4 * comm.size)[::2])),
-    ("not contiguous", lambda comm: ring_reduce_scatter(comm, np.zeros(4 * comm.size)[::2], np.zeros(2))),
     ("not contiguous", lambda comm: scatter(comm, np.zeros(comm.size), np.zeros((2, 2))[:, 0])),
     ("not contiguous", lambda comm: gather(comm, np.zeros((2, 2))[:, 0], np.zeros(2 * comm.size))),
     ("is read-only", lambda comm: ring_allreduce(comm, frozen(np.zeros(3)))),
-    ("is read-only", lambda comm: recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
     ("is read-only", lambda comm: ring_allgather(comm, np.zeros(1), frozen(np.zeros(comm.size)))),
-    ("is read-only", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
     (r"out is \(9,\) float64 and must be", lambda comm: ring_reduce_scatter(comm, TEN, np.zeros(9))),
     (r"shard is \(3, 3\) float64 and must be", lambda comm: ring_allgather(comm, np.zeros((3, 3)), TEN)),
-    (
-        r"float32 and must be .* float64",
-        lambda comm: ring_allgather(comm, np.zeros(1, "f"), np.zeros(comm.size)),
-    ),
     (r"int32 and must be", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), np.zeros(1, "i"))),
     ("root -1 is not one of", lambda comm: tree_broadcast(comm, TEN, -1)),
     ("root 99 is not one of", lambda comm: scatter_allgather_broadcast(comm, TEN, 99)),
-    ("root 99 is not one of", lambda comm: tree_reduce(comm, TEN, root=99)),
     ("root 99 is not one of", lambda comm: scatter(comm, TEN, TEN, 99)),
     ("root 99 is not one of", lambda comm: gather(comm, TEN, TEN, 99)),
     ("share memory", lambda comm: ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
@@ -431,9 +403,7 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: fast.ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
     ("is read-only", lambda comm: fast.recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
     ("is read-only", lambda comm: fast.ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
-    (r"out is \(9,\) float64 and must be", lambda comm: fast.ring_reduce_scatter(comm, TEN, np.zeros(9))),
     ("share memory", lambda comm: fast.ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
-    ("holds bool", lambda comm: fast.ring_allreduce(comm, np.array([True]))),
 ]
 
 
@@ -452,18 +422,6 @@ def test_a_shard_that_is_too_long_is_told_where_the_message_comes(comm: MPI.Comm
         return
     with pytest.raises(ValueError, match="shard has 24 bytes, but rank 0 sent 16"):
         scatter(comm, None, np.empty(3))
-
-
-def test_a_shard_that_is_too_short_is_told_at_the_root(comm: MPI.Comm) -> None:
-    if comm.size > 2:
-        comm = comm.Split(0 if comm.rank < 2 else MPI.UNDEFINED)
-    if comm == MPI.COMM_NULL or comm.size == 1:
-        return
-    if comm.rank == 1:
-        gather(comm, np.empty(1), None)
-    else:
-        with pytest.raises(ValueError, match="chunk 1 of full has 16 bytes, but rank 1 sent 8"):
-            gather(comm, np.empty(2), np.empty(4))
 
 
 def test_a_broadcast_shorter_than_the_buffer_is_refused(comm: MPI.Comm) -> None:
@@ -524,62 +482,31 @@ def test_no_two_collectives_share_a_tag(comm: MPI.Comm) -> None:
 # ---------------------------------------------------------------- known-wrong variants
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A variant that the comparison has to reject on `ranks` of them (by default on 2 and more)."""
-
-    what: str
-    variant: Callable[..., None]
-    is_mpis: Callable[..., bool]
-    ranks: Callable[[int], bool] = lambda n: n > 1
-
-
-def ring(comm: MPI.Comm, buffer: Array, *, sums: int, copies: int, shift: int = 0) -> None:
-    """The ring with the number of its steps, and the chunk that it copies first, as arguments."""
+def ring(comm: MPI.Comm, buffer: Array, *, shift: int = 0) -> None:
+    """The ring, with the chunk that it copies first as an argument."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(buffer, n)
-    for step in range(sums):
+    for step in range(n - 1):
         into = chunks[(rank - step - 1) % n]
         incoming = np.empty_like(into)
         comm.Sendrecv(chunks[(rank - step) % n], right, recvbuf=incoming, source=left)
         into += incoming
-    for step in range(copies):
+    for step in range(n - 1):
         outgoing, into = chunks[(rank + 1 + shift - step) % n], chunks[(rank + shift - step) % n]
         comm.Sendrecv(outgoing, right, recvbuf=into, source=left)
 
 
-def right_ring(comm: MPI.Comm, buffer: Array) -> None:
-    ring(comm, buffer, sums=comm.size - 1, copies=comm.size - 1)
-
-
 def one_chunk_off(comm: MPI.Comm, buffer: Array) -> None:
-    ring(comm, buffer, sums=comm.size - 1, copies=comm.size - 1, shift=1)
-
-
-def one_sum_too_few(comm: MPI.Comm, buffer: Array) -> None:
-    ring(comm, buffer, sums=comm.size - 2, copies=comm.size - 1)
-
-
-def one_copy_too_few(comm: MPI.Comm, buffer: Array) -> None:
-    ring(comm, buffer, sums=comm.size - 1, copies=comm.size - 2)
+    ring(comm, buffer, shift=1)
 
 
 def equal_chunks_only(comm: MPI.Comm, buffer: Array) -> None:
-    right_ring(comm, buffer[: len(buffer) // comm.size * comm.size])
+    """What does not divide is left out."""
+    ring(comm, buffer[: len(buffer) // comm.size * comm.size])
 
 
-def powers_of_two_only(comm: MPI.Comm, buffer: Array) -> None:
-    """Recursive doubling without the ranks that are left over; they would wait, so they stay out."""
-    core = 2 ** (comm.size.bit_length() - 1)
-    for distance in collectives.distances(core):
-        if comm.rank < core:
-            incoming, partner = np.empty_like(buffer), comm.rank ^ distance
-            comm.Sendrecv(buffer, partner, recvbuf=incoming, source=partner)
-            buffer += incoming
-
-
-def last_exchange_only_copies(comm: MPI.Comm, buffer: Array) -> None:
+def one_rank_keeps_its_own(comm: MPI.Comm, buffer: Array) -> None:
     recursive_doubling_allreduce(comm, buffer)
     if comm.rank == comm.size - 1:
         buffer[:] = numbers(comm.rank, len(buffer), str(buffer.dtype))
@@ -589,17 +516,8 @@ def always_from_rank_0(comm: MPI.Comm, buffer: Array, root: int) -> None:
     tree_broadcast(comm, buffer, 0)
 
 
-def one_level_only(comm: MPI.Comm, buffer: Array, root: int) -> None:
-    """Every rank hears from the one before it, if that is the root."""
-    place = (comm.rank - root) % comm.size
-    if place == 0 and comm.size > 1:
-        comm.Send(buffer, (root + 1) % comm.size)
-    elif place == 1:
-        comm.Recv(buffer, root)
-
-
 def sums_on_the_way(comm: MPI.Comm, buffer: Array, root: int) -> None:
-    """A reduction that leaves partial sums in the buffers of others."""
+    """A reduction that leaves sums in the buffers of others."""
     ring_allreduce(comm, buffer)
 
 
@@ -626,33 +544,28 @@ def forgets_its_own_shard(comm: MPI.Comm, shard: Array, out: Array) -> None:
     split(comm, out)[comm.rank][:] = 0
 
 
-MISTAKES = [
-    Mistake("ring: copies start one chunk off", one_chunk_off, allreduce_is_mpis),
-    Mistake("ring: the last sum is missing", one_sum_too_few, allreduce_is_mpis),
-    Mistake("ring: the last copy is missing", one_copy_too_few, allreduce_is_mpis),
-    Mistake("ring: what does not divide is left out", equal_chunks_only, allreduce_is_mpis),
-    Mistake(
-        "doubling: powers of two only", powers_of_two_only, allreduce_is_mpis, lambda n: n in (3, 5, 6, 7)
-    ),
-    Mistake("doubling: one rank keeps its own", last_exchange_only_copies, allreduce_is_mpis),
-    Mistake("broadcast: the root is ignored", always_from_rank_0, broadcast_is_mpis),
-    Mistake("broadcast: one level of the tree", one_level_only, broadcast_is_mpis, lambda n: n > 2),
-    Mistake("reduce: other ranks' buffers change", sums_on_the_way, reduce_is_mpis),
-    Mistake("reduce: the root's own is missing", forgets_the_roots_own, reduce_is_mpis),
-    Mistake("reduce-scatter: the neighbour's part", the_neighbours_part, reduce_scatter_is_mpis),
-    Mistake("reduce-scatter: the input changes", sums_in_the_input, reduce_scatter_is_mpis),
-    Mistake("all-gather: the own shard is missing", forgets_its_own_shard, allgather_is_mpis),
+MISTAKES: list[tuple[Callable[..., None], Callable[..., bool]]] = [
+    (one_chunk_off, allreduce_is_mpis),
+    (equal_chunks_only, allreduce_is_mpis),
+    (one_rank_keeps_its_own, allreduce_is_mpis),
+    (always_from_rank_0, broadcast_is_mpis),
+    (sums_on_the_way, reduce_is_mpis),
+    (forgets_the_roots_own, reduce_is_mpis),
+    (the_neighbours_part, reduce_scatter_is_mpis),
+    (sums_in_the_input, reduce_scatter_is_mpis),
+    (forgets_its_own_shard, allgather_is_mpis),
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.what for mistake in MISTAKES])
-def test_a_mistake_is_told_from_the_truth(comm: MPI.Comm, mistake: Mistake) -> None:
-    if not mistake.ranks(comm.size):
-        pytest.skip(f"it is no mistake on {comm.size}")
+@pytest.mark.parametrize(("mistake", "is_mpis"), MISTAKES)
+def test_a_mistake_is_told_from_the_truth(
+    comm: MPI.Comm, mistake: Callable[..., None], is_mpis: Callable[..., bool]
+) -> None:
+    if comm.size == 1:
+        pytest.skip("it is no mistake on one rank")
     length = 7 if comm.size != 7 else 8
-    assert not everywhere(comm, mistake.is_mpis(comm, mistake.variant, length, "float64"))
+    assert not everywhere(comm, is_mpis(comm, mistake, length, "float64"))
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_the_ring_that_the_mistakes_are_made_of_is_right(comm: MPI.Comm, length: int) -> None:
-    assert allreduce_is_mpis(comm, right_ring, length, "float64")
+def test_the_ring_that_the_mistakes_are_made_of_is_right(comm: MPI.Comm) -> None:
+    assert allreduce_is_mpis(comm, ring, 7, "float64")

@@ -113,16 +113,6 @@ def test_a_ring_that_loses_blocks_or_gradients_is_told_apart(
     assert ring_is_full(comm, [3] * comm.size, causal=True) == (comm.size == 1)
 
 
-def test_averaging_softmaxes_of_blocks_is_not_the_softmax(comm: MPI.Intracomm) -> None:
-    """Known-wrong: each block is normalised for itself, and the results are averaged."""
-    whole = numbers(3, 1, 2, 3 * comm.size, 5)
-    query = whole[0][..., dealt(comm, [3] * comm.size), :]
-    blocks = zip(whole[1].chunk(comm.size, -2), whole[2].chunk(comm.size, -2), strict=True)
-    wrong = sum(F.scaled_dot_product_attention(query, *block) for block in blocks) / comm.size
-    expected = full_attention(whole, causal=False)[..., dealt(comm, [3] * comm.size), :]
-    assert everywhere(comm, same(wrong, expected)) == (comm.size == 1)  # type: ignore[arg-type]
-
-
 # ---------------------------------------------------------------- experts
 
 
@@ -162,12 +152,6 @@ def experts_are_the_mixture(comm: MPI.Intracomm, experts: int, counts: Sequence[
 @pytest.mark.parametrize("experts", [2, 5])
 def test_experts_on_other_ranks_are_the_mixture(comm: MPI.Intracomm, experts: int, counts: list[int]) -> None:
     assert experts_are_the_mixture(comm, experts, counts[: comm.size])
-
-
-def test_the_ranks_are_asked_unevenly(comm: MPI.Intracomm) -> None:
-    """What the tests above rely on: the two experts are not asked by equally many tokens."""
-    choice = mixture(2).router(numbers(14, 4)).argmax(-1)
-    assert 0 < int(choice.sum()) < 14 and int(choice.sum()) != 7
 
 
 def back_in_the_wrong_order(

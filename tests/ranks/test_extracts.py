@@ -65,7 +65,7 @@ def alone(reading: Prepared) -> tuple[list[float], Extractor]:
     return losses, model
 
 
-@pytest.mark.parametrize("stage", (0, 2, 3))
+@pytest.mark.parametrize("stage", (2, 3))
 def test_any_number_of_ranks_trains_the_same_model(
     world: MPI.Intracomm, reading: Prepared, stage: int
 ) -> None:

@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 from course_lib.comm import halo
 from course_lib.comm.counting import counted
-from course_lib.comm.halo import _GhostRows, halo_exchange, owned_ranges, return_ghost_rows, with_ghost_rows
+from course_lib.comm.halo import _GhostRows, halo_exchange, owned_ranges, with_ghost_rows
 from course_lib.parallel.spatial_parallel import Tiles, make_tiles, padded_tile, tile_of
 from course_lib.theory.partition import even_range, even_ranges
 from course_lib.theory.tiles import Window
@@ -24,7 +24,7 @@ WINDOWS = [
     Window(3, before=4, after=4, dilation=4),
     Window(7, stride=2, before=3, after=3, dilation=2),
 ]
-LENGTHS = [13, 29]
+LENGTH = 13  # on four ranks, what a window needs may come from beyond the neighbour
 
 
 def numbers(*shape: int, seed: int) -> torch.Tensor:
@@ -44,31 +44,27 @@ def needs_of(comm: MPI.Intracomm, window: Window, length: int) -> list[range]:
     return [window.needs(part) for part in even_ranges(window.outputs(length), comm.size)]
 
 
-@pytest.mark.parametrize("dim", [2, 3])
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dim", [2, -1])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_a_tile_gets_what_the_whole_image_has_there(
-    comm: MPI.Intracomm, window: Window, length: int, dim: int
-) -> None:
+def test_a_tile_gets_what_the_whole_image_has_there(comm: MPI.Intracomm, window: Window, dim: int) -> None:
     shape = [2, 3, 4, 4]
-    shape[dim] = length
-    image, needed = numbers(*shape, seed=1), needs_of(comm, window, length)
+    shape[dim] = LENGTH
+    image, needed = numbers(*shape, seed=1), needs_of(comm, window, LENGTH)
     got = halo_exchange(comm, mine_of(comm, image, dim), dim, needed, fill=7.0)
     places = needed[comm.rank]
     assert got.shape[dim] == len(places)
     for index, place in enumerate(places):
-        expected = image.select(dim, place) if 0 <= place < length else torch.tensor(7.0).double()
+        expected = image.select(dim, place) if 0 <= place < LENGTH else torch.tensor(7.0).double()
         assert torch.equal(got.select(dim, index), expected.expand_as(got.select(dim, index)))
 
 
-@pytest.mark.parametrize("dim", [2, 3])
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dim", [2, -1])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_backward_is_the_transpose(comm: MPI.Intracomm, window: Window, length: int, dim: int) -> None:
+def test_backward_is_the_transpose(comm: MPI.Intracomm, window: Window, dim: int) -> None:
     shape = [2, 3, 4, 4]
-    shape[dim] = length
+    shape[dim] = LENGTH
     x = mine_of(comm, numbers(*shape, seed=1), dim).requires_grad_()
-    got = halo_exchange(comm, x, dim, needs_of(comm, window, length))
+    got = halo_exchange(comm, x, dim, needs_of(comm, window, LENGTH))
     y = numbers(*got.shape, seed=2 + comm.rank)
     got.backward(y)
     assert x.grad is not None
@@ -116,17 +112,6 @@ def test_tiles_that_contradict_what_is_said_of_them_are_refused(comm: MPI.Intrac
         halo_exchange(comm, torch.zeros(1, 1, 3, 1), 2, owned, owned=[])
 
 
-def test_a_dimension_may_be_counted_from_the_end(comm: MPI.Intracomm) -> None:
-    x = mine_of(comm, numbers(1, 2, 4, 12, seed=1), 3)
-    needed = needs_of(comm, Window(3, before=1, after=1), 12)
-    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
-    got, expected = halo_exchange(comm, ours, -1, needed), halo_exchange(comm, theirs, 3, needed)
-    assert torch.equal(got, expected)
-    got.square().sum().backward()
-    expected.square().sum().backward()
-    assert ours.grad is not None and theirs.grad is not None and torch.equal(ours.grad, theirs.grad)
-
-
 # ---------------------------------------------------------------- the version that lessons show
 
 
@@ -169,13 +154,6 @@ def test_ghost_rows_of_any_layout_and_dtype(comm: MPI.Intracomm, kind: str) -> N
 def test_a_strip_that_is_thinner_than_its_ghosts_is_refused(comm: MPI.Intracomm) -> None:
     with pytest.raises(RuntimeError, match="exceeds dimension size"):
         with_ghost_rows(comm, torch.zeros(1, 1, 1, 4), 2)
-
-
-def test_return_ghost_rows_is_the_transpose_of_with_ghost_rows(comm: MPI.Intracomm) -> None:
-    x = numbers(1, 2, 4, 3, seed=comm.rank)
-    y = numbers(1, 2, 8, 3, seed=10 + comm.rank)
-    left = inner(comm, with_ghost_rows(comm, x, 2), y)
-    assert left == pytest.approx(inner(comm, x, return_ghost_rows(comm, y, 2)), abs=1e-10)
 
 
 def halo_numbers(image: tuple[int, int], tiles: tuple[int, int], width: int) -> list[int]:

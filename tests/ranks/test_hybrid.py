@@ -3,8 +3,6 @@
 Known-wrong variants are kept and have to be told from it. The shapes of 8 ranks run as a job of their own.
 """
 
-import dataclasses
-
 import pytest
 import torch
 from mpi4py import MPI
@@ -12,7 +10,6 @@ from torch import nn
 
 from course_lib.parallel import hybrid as hybrid_module
 from course_lib.parallel.hybrid import Hybrid
-from course_lib.parallel.spatial_parallel import sum_over_tiles
 from course_lib.theory.hybrid import HybridShape, StageShape
 from course_lib.training.loop import Batch, summed_cross_entropy
 from tests.ranks.hybrids import ONE, ROWS, SHAPES, equals_one_process
@@ -24,20 +21,6 @@ def test_a_hybrid_equals_one_process(comm: MPI.Intracomm, name: str) -> None:
         assert equals_one_process(comm, SHAPES[name])
 
 
-@pytest.mark.parametrize("name", ["tile", "data × tile", "replica × tile", "tile × tensor"])
-def test_an_average_over_tiles_is_found_out(
-    comm: MPI.Intracomm, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def average(tiles, modules):  # type: ignore[no-untyped-def]
-        sum_over_tiles(tiles, modules)
-        for parameter in (p for module in modules for p in module.parameters()):
-            parameter.grad /= tiles.comm.size
-
-    monkeypatch.setattr(hybrid_module, "sum_over_tiles", average)
-    if SHAPES[name].ranks == comm.size:
-        assert not equals_one_process(comm, SHAPES[name])
-
-
 @pytest.mark.parametrize("name", ["replica × pipeline", "replica × tile", "Hy-Fi without data"])
 def test_replicas_that_are_not_summed_are_found_out(
     comm: MPI.Intracomm, name: str, monkeypatch: pytest.MonkeyPatch
@@ -45,26 +28,6 @@ def test_replicas_that_are_not_summed_are_found_out(
     monkeypatch.setattr(hybrid_module, "sum_replicas", lambda *_: None)
     if SHAPES[name].ranks == comm.size:
         assert not equals_one_process(comm, SHAPES[name])
-
-
-def test_a_schedule_is_checked_once(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
-    checked = []
-    monkeypatch.setattr(hybrid_module, "check_schedule", lambda *given: checked.append(given))
-    hybrid = Hybrid(comm, HybridShape((ONE,), data=comm.size), [nn.Linear(1, 2)])
-    batch = Batch(torch.zeros(2 * comm.size, 1), torch.zeros(2 * comm.size, dtype=torch.long), 2 * comm.size)
-    for microbatches in (1, 1, 2, 1):
-        hybrid.step(batch, summed_cross_entropy, microbatches=microbatches)
-    assert len(checked) == 2
-
-
-def test_replicas_have_mirrored_coordinates(comm: MPI.Intracomm) -> None:
-    for shape in SHAPES.values():
-        for position in range(shape.positions):
-            for replica in range(shape.replicas):
-                found = shape.coordinates(replica, position)
-                assert shape.position(replica, found) == position
-                assert shape.coordinates(1 - replica, shape.positions - 1 - position) == found
-                assert dataclasses.astuple(found) >= (0, 0, 0)
 
 
 def test_shapes_that_do_not_fit_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:

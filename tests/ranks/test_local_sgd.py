@@ -180,19 +180,11 @@ def simulated(size: int, period: int) -> torch.Tensor:
     return weights_of(replicas[0])
 
 
-@pytest.mark.parametrize("period", [1, 2, 3, 5])
+@pytest.mark.parametrize("period", [2, 5])
 def test_longer_periods_are_the_simulation_of_all_replicas(comm: MPI.Intracomm, period: int) -> None:
     model, _, _ = train(comm, period=period)
     assert gap(comm, model, simulated(comm.size, period)) < 1e-10
     assert replicas_agree(comm, model)
-
-
-def test_a_longer_period_is_another_training(comm: MPI.Intracomm) -> None:
-    """The oracle above can fail."""
-    if comm.size == 1:
-        pytest.skip("one rank has nobody to drift away from")
-    model, _, _ = train(comm, period=3)
-    assert gap(comm, model, one_process("mlp", torch.float64, sgd).weights) > 1e-6
 
 
 def test_ranks_meet_once_per_period(comm: MPI.Intracomm) -> None:

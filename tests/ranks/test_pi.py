@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def error_in_standard_errors(comm: MPI.Intracomm, estimate: Callable) -> float:
     return comm.bcast(math.sqrt(np.mean(squares)) / standard_error(SAMPLES))
 
 
-@pytest.mark.parametrize("samples", [1, 2, 3, 100_003])
+@pytest.mark.parametrize("samples", [1, 100_003])
 def test_the_estimate_counts_exactly_the_darts_of_all_streams(comm: MPI.Intracomm, samples: int):
     result = estimate_pi(comm, samples, seed=7)
     everyones = [
@@ -79,12 +80,6 @@ class ReduceOnly:
         self.comm.Reduce(inside, total)
 
 
-def test_one_reduce_of_eight_bytes_per_rank_is_all_that_is_sent(comm: MPI.Intracomm):
-    counting = ReduceOnly(comm)
-    estimate_pi(counting, 1000, seed=0)
-    assert counting.sent == [8]
-
-
 # -------------------------------------------------------------------- terms and strips
 
 Shared = Callable[[MPI.Intracomm, int], float | None]
@@ -108,7 +103,7 @@ def agrees(comm: MPI.Intracomm, got: float | None, expected: float) -> bool:
     return comm.allreduce(bool(mine), op=MPI.LAND)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 7, 100_003])
+@pytest.mark.parametrize("number", [1, 7, 100_003])
 @pytest.mark.parametrize(("shared", "alone"), BOTH)
 def test_all_ranks_together_have_the_sum_of_one(
     comm: MPI.Intracomm, shared: Shared, alone: Callable, number: int
@@ -121,8 +116,8 @@ def test_wrong_ways_to_deal_terms_are_seen(comm: MPI.Intracomm, wrong: Shared):
     assert agrees(comm, wrong(comm, 13), arctan_part(13)) == (comm.size == 1)
 
 
-@pytest.mark.parametrize("shared", [arctan_pi, midpoint_pi])
-def test_terms_cost_one_reduce_of_eight_bytes_per_rank(comm: MPI.Intracomm, shared: Shared):
+@pytest.mark.parametrize("shared", [arctan_pi, midpoint_pi, partial(estimate_pi, seed=0)])
+def test_one_reduce_of_eight_bytes_per_rank_is_all_that_is_sent(comm: MPI.Intracomm, shared: Shared):
     counting = ReduceOnly(comm)
     shared(counting, 1000)
     assert counting.sent == [8]

@@ -16,10 +16,8 @@ from torch.nn import functional as F
 from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
-from course_lib.parallel import pipeline
 from course_lib.parallel.gems import place_replicas, sum_replicas
 from course_lib.parallel.pipeline import (
-    Neighbours,
     Recomputed,
     StepResult,
     layer_flops,
@@ -37,16 +35,14 @@ from course_lib.theory.schedules import (
     interleaved_one_f_one_b,
     naive,
     one_f_one_b,
-    owners,
     peak_activations,
-    simulate,
 )
 from course_lib.training.kept import SavedBytes
 from course_lib.training.layers import Repeatable, Sleep, with_repeatable_dropout
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
-MICROBATCHES = [1, 2, 3, 4, 7, 8]
+MICROBATCHES = [1, 3, 8]
 SCHEDULES = [naive, gpipe, one_f_one_b]
 Run = Callable[..., StepResult]
 RUNS = {"plain": run_schedule, "fast": fast.run_schedule}
@@ -155,11 +151,8 @@ def test_an_interleaved_pipeline_equals_one_process(comm: MPI.Intracomm, groups:
 
 
 @plain_and_fast
-@pytest.mark.parametrize("make", SCHEDULES)
-def test_dropout_is_the_same_on_any_number_of_stages(
-    comm: MPI.Intracomm, make: Callable[[int, int], Schedule], run: Run
-) -> None:
-    assert equal_to_whole(comm, make(comm.size, 4), 4, run=run, dropout=True)
+def test_dropout_is_the_same_on_any_number_of_stages(comm: MPI.Intracomm, run: Run) -> None:
+    assert equal_to_whole(comm, one_f_one_b(comm.size, 4), 4, run=run, dropout=True)
 
 
 def test_a_mean_over_each_microbatch_is_not_the_mean_over_the_batch(comm: MPI.Intracomm) -> None:
@@ -213,8 +206,6 @@ def test_a_rank_without_its_module_is_named_on_every_rank(comm: MPI.Intracomm) -
     modules = {} if comm.rank == comm.size - 1 else {(0, comm.rank): nn.Identity()}
     with pytest.raises(ValueError, match=rf"rank {comm.size - 1} has no module for \(replica, stage\)"):
         run_schedule(comm, gpipe(comm.size, 1), modules, summed_cross_entropy, split_batch(batches()[0], 1))
-    with pytest.raises(ValueError, match=rf"rank {comm.size - 1} has no module for \(replica, stage\)"):
-        make_pipeline_step(comm, gpipe(comm.size, 1), modules, summed_cross_entropy, sgd(nn.Linear(1, 1)))
 
 
 @plain_and_fast
@@ -226,25 +217,6 @@ def test_a_schedule_that_lacks_an_action_is_refused_on_every_rank(comm: MPI.Intr
     parts = split_batch(batches()[0], comm.size)
     with pytest.raises(ValueError, match=f"nowhere B{comm.size - 1} of stage 0"):
         run(comm, schedule, modules, summed_cross_entropy, parts)
-
-
-@plain_and_fast
-def test_a_stage_of_two_ranks_is_refused_on_every_rank(comm: MPI.Intracomm, run: Run) -> None:
-    if comm.size == 1:
-        pytest.skip("one rank holds every stage")
-    schedule = gpipe(comm.size, 1)
-    schedule[comm.size - 1] = schedule[0]
-    modules = {(0, stage): nn.Identity() for stage in range(comm.size)}
-    with pytest.raises(ValueError, match=f"ranks 0 and {comm.size - 1} both run stage 0"):
-        run(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
-
-
-@plain_and_fast
-def test_a_schedule_that_can_never_finish_is_refused_on_every_rank(comm: MPI.Intracomm, run: Run) -> None:
-    schedule, modules = gpipe(comm.size, 1), {(0, comm.rank): nn.Identity()}
-    schedule[0].reverse()
-    with pytest.raises(ValueError, match="never finishes: rank 0 cannot run B0 of stage 0 before F0"):
-        run(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
 
 
 def test_gradients_of_complex_activations_return_to_the_stages_before(comm: MPI.Intracomm) -> None:
@@ -263,14 +235,6 @@ def test_gradients_of_complex_activations_return_to_the_stages_before(comm: MPI.
     assert ours is not None and theirs is not None and torch.allclose(ours, theirs)
 
 
-def test_a_schedule_without_actions_is_refused(comm: MPI.Intracomm) -> None:
-    nothing: Schedule = [[] for _ in range(comm.size)]
-    with pytest.raises(ValueError, match=f"a schedule of {comm.size} ranks without an action does nothing"):
-        run_schedule(comm, nothing, {}, summed_cross_entropy, [])
-    with pytest.raises(ValueError, match=f"a schedule of {comm.size} ranks without an action does nothing"):
-        make_pipeline_step(comm, nothing, {}, summed_cross_entropy, sgd(nn.Identity()))
-
-
 def test_a_step_of_two_replicas_is_refused_as_nobody_sums_their_gradients(comm: MPI.Intracomm) -> None:
     modules = place_replicas(comm, split_layers(layers(), comm.size))
     optimizer = sgd(nn.ModuleList(modules.values()))
@@ -278,30 +242,11 @@ def test_a_step_of_two_replicas_is_refused_as_nobody_sums_their_gradients(comm: 
         make_pipeline_step(comm, gems_mast(comm.size), modules, summed_cross_entropy, optimizer)
 
 
-def test_every_tensor_of_a_step_has_a_tag_of_its_own(comm: MPI.Intracomm) -> None:
-    """With five replicas, one more than the bits of one number can hold beside the micro-batch."""
-    actions = [replace(a, replica=r) for r in range(5) for a in interleaved_one_f_one_b(1, 3, chunks=1)[0]]
-    actions = [replace(a, stage=stage) for a in actions for stage in range(3)]
-    neighbours = Neighbours(comm, owners([actions]))
-    tags = [neighbours.tag(a, a.stage + 1) for a in actions if a.kind == "F" and a.stage < 2]
-    tags += [neighbours.tag(a, a.stage - 1) for a in actions if a.kind == "B" and a.stage > 0]
-    assert len(set(tags)) == len(tags)
-
-
 def test_more_tags_than_mpi_has_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:
     schedule = [[replace(a, replica=2**31) for a in actions] for actions in gpipe(comm.size, 1)]
     modules = {(2**31, comm.rank): nn.Identity()}
     with pytest.raises(ValueError, match=r"needs \d+ tags, MPI has \d+; use fewer micro-batches"):
         run_schedule(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
-
-
-def test_the_picture_of_the_file_is_1f1b() -> None:
-    slots = [["·"] * 6 for _ in range(3)]
-    for one in simulate(one_f_one_b(3, 4), 1, 1):
-        if one.end <= 6:
-            slots[one.rank][int(one.start)] = repr(one.action)
-    drawn = [line.split("…")[0].split() for line in str(pipeline.__doc__).splitlines() if "…" in line]
-    assert drawn == [["rank", str(rank), *actions] for rank, actions in enumerate(slots)]
 
 
 # ---------------------------------------------------------------- all sorts of layers
@@ -358,16 +303,6 @@ def test_assorted_layers_remember_and_learn_what_one_process_does(
         assert torch.allclose(got, right, **CLOSE)
     for parameter, other in zip(mine.parameters(), theirs.parameters(), strict=True):
         assert parameter.grad is not None and torch.allclose(parameter.grad, other.grad, **CLOSE)
-
-
-def test_a_second_forward_that_remembers_is_noticed(comm: MPI.Intracomm) -> None:
-    """Known-wrong: the second forward updates batch norm's running mean once more."""
-    model, same = assorted(), assorted()
-    run_schedule(MPI.COMM_SELF, gpipe(1, 1), {(0, 0): Recomputed(model)}, summed_cross_entropy, [tokens()])
-    same(tokens().inputs)
-    assert all(torch.equal(a, b) for a, b in zip(model.buffers(), same.buffers(), strict=True))
-    same(tokens().inputs)
-    assert not all(torch.equal(a, b) for a, b in zip(model.buffers(), same.buffers(), strict=True))
 
 
 def test_a_pipeline_step_trains_like_a_step_of_one_process(comm: MPI.Intracomm) -> None:
@@ -504,19 +439,8 @@ def test_a_parameter_of_two_stages_is_refused() -> None:
     assert len(split_layers(nn.Sequential(shared, nn.Tanh(), shared), 1)) == 1
 
 
-def test_costs_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 costs do not fit 8 layers"):
-        split_layers(layers(), 2, costs=[1, 1])
-
-
 def test_operations_of_layers_are_counted_and_leave_no_trace() -> None:
     model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
     before = copy.deepcopy(model.state_dict())
     assert layer_flops(model, torch.ones(4, 3)) == [1 + 2 * 4 * 3 * 5, 1, 1 + 2 * 4 * 5 * 2]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_counting_operations_leaves_the_inputs_alone() -> None:
-    inputs = -torch.ones(4, 3)
-    layer_flops(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 5)), inputs)
-    assert torch.equal(inputs, -torch.ones(4, 3))

@@ -59,12 +59,11 @@ def agree(left, right):
     return COMM.allreduce(near, op=MPI.LAND)
 
 
-@pytest.mark.parametrize("model_name", ["mlp", "cnn", "lstm"])
 @pytest.mark.parametrize("name", [OWN_MPI, DDP_GLOO, DDP_MPI4PY])
-def test_an_engine_trains_like_one_process(name, model_name, groups):
-    model = build(model_name, seed=COMM.rank).double()  # every rank starts with other weights
+def test_an_engine_trains_like_one_process(name, groups):
+    model = build("cnn", seed=COMM.rank).double()  # every rank starts with other weights
     trained = engine(name, COMM, model, recorder=Recorder(COMM), groups=groups)
-    assert agree(train(trained, model, COMM), alone(model_name))
+    assert agree(train(trained, model, COMM), alone("cnn"))
 
 
 @pytest.mark.skipif(COMM.size == 1, reason="one rank has nothing to average")

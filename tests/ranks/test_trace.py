@@ -46,13 +46,11 @@ def test_the_others_wait_as_long_as_the_slow_rank_sleeps(comm: MPI.Intracomm, sl
     assert min(misses) < 0.1, f"{misses}, clocks agree to {recorder.uncertainty} s"
 
 
-@pytest.mark.parametrize("slow", [0, -1])
 def test_a_rank_that_is_said_to_compute_while_it_waits_would_be_caught(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, slow: int
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace, "split_collectives", lambda spans, uncertainty: as_transfer(spans))
-    slow %= comm.size
-    recorder = Recorder(comm)
+    recorder, slow = Recorder(comm), comm.size - 1
     slept = slow_round(comm, recorder, slow)
     if spans := recorder.gather():
         assert (largest_miss(spans, slow, slept) > 0.9) == (comm.size > 1)
@@ -61,16 +59,6 @@ def test_a_rank_that_is_said_to_compute_while_it_waits_would_be_caught(
 def as_transfer(spans: list[Span]) -> list[Span]:
     """Known wrong: all of a collective is transfer."""
     return [replace(span, kind="transfer") if span.kind == "collective" else span for span in spans]
-
-
-def test_without_a_slow_rank_nobody_is_said_to_wait_for_one(comm: MPI.Intracomm) -> None:
-    recorder = Recorder(comm)
-    with recorder.span("work"):
-        time.sleep(0.2)
-    with recorder.span("meet", kind="collective"):
-        comm.Barrier()
-    if spans := recorder.gather():
-        assert min(mine["wait"] for mine in totals(spans).values()) == 0  # the last one never waits
 
 
 def meet_often(comm: MPI.Intracomm, recorder: Recorder) -> list[list[Span]]:

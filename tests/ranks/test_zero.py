@@ -1,4 +1,4 @@
-"""ZeRO from scratch against AdamW on the whole model in one process, twenty steps, in float64."""
+"""ZeRO from scratch against AdamW on the whole model in one process, eight steps, in float64."""
 
 import functools
 from collections.abc import Callable
@@ -12,14 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
-from course.lessons.l11_zero_from_scratch.runs import held, held_bytes
 from course_lib.fast import zero as fast
 from course_lib.parallel.zero import Zero1, Zero2, offload_state
 from course_lib.parallel.zero3 import TiledLinear, Zero3
-from course_lib.parallel.zero_shards import LossScaler, clip_gradients
+from course_lib.parallel.zero_shards import clip_gradients
 from course_lib.theory.partition import even_range
 
-STEPS, BATCH, WIDTH, CLASSES = 20, 12, 11, 5  # sizes that no number of ranks divides
+STEPS, BATCH, WIDTH, CLASSES = 8, 12, 11, 5  # sizes that no number of ranks divides
 BUCKET = 700  # bytes: several buckets
 STAGES = [1, 2, 3]
 
@@ -108,13 +107,17 @@ def train(comm: MPI.Intracomm, model: Net, zero: Any, passes: int = 1) -> list[f
     return norms
 
 
-SETTINGS = {"plain": {}, "clipped, accumulated": {"max_norm": 0.3, "passes": 3}}
+CLIPPED = {"max_norm": 0.3, "passes": 3}
+SETTINGS = {"plain": {}, "clipped, accumulated": CLIPPED}
 CASES = [pytest.param(stage, SETTINGS[name], id=f"{name}-{stage}") for name in SETTINGS for stage in STAGES]
 
 
 @pytest.mark.parametrize(
     ("stage", "settings"),
-    [*CASES, *(pytest.param(3, {"prefetch": ahead}, id=f"fast-3-{ahead}") for ahead in (False, True))],
+    [
+        *CASES,
+        *(pytest.param(3, {"prefetch": ahead, **CLIPPED}, id=f"fast-3-{ahead}") for ahead in (False, True)),
+    ],
 )
 def test_equals_one_process(comm: MPI.Intracomm, stage: int, settings: dict[str, Any]) -> None:
     settings = dict(settings)
@@ -153,58 +156,13 @@ def test_the_norm_of_a_ranks_own_shards_is_a_wrong_norm(
     assert max(float((found[name] - expected[name]).abs().max()) for name in found) > 1e-4
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_bytes_held_are_those_of_the_formula(comm: MPI.Intracomm, stage: int) -> None:
-    model = net()
-    zero = make(comm, model, stage)
-    train(comm, model, zero)
-    kept = {what: held_bytes(tensors) for what, tensors in held(zero).items()}
-    trainable = sum(p.numel() for p in net().parameters() if p.requires_grad)
-    frozen = sum(p.numel() for p in net().parameters() if not p.requires_grad)
-    full = {
-        "weights": 8 * (trainable + (frozen if stage == 3 else 0)),
-        "gradients": 8 * trainable,
-        "optimizer": 16 * trainable,
-    }
-    for what, first_sharded in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
-        if stage < first_sharded:
-            assert kept[what] == full[what]
-        else:
-            assert comm.allreduce(kept[what]) == full[what]  # every byte is on one rank
-    shares = comm.allgather(kept["optimizer"])
-    assert max(shares) - min(shares) <= 16 * len(zero.masters)  # one element of each bucket
-
-
-def memory(bucket: Any) -> int:
-    return bucket.weights.flat.untyped_storage().nbytes()
-
-
-def test_stage_3_gathers_at_most_one_layer(comm: MPI.Intracomm) -> None:
-    for prefetch, most in ((False, 1), (True, 2)):
-        model = net()
-        model.again = False
-        zero = make(comm, model, 3, prefetch=prefetch)
-        layers = [buckets for _, buckets in zero.layers[1:]]  # the first is the model, gathered throughout
-        seen: list[int] = []
-
-        def look(*_: Any, layers: Any = layers, seen: list[int] = seen) -> None:
-            seen.append(sum(any(memory(bucket) for bucket in buckets) for buckets in layers))
-
-        for block in model.blocks:
-            block.register_forward_pre_hook(look)
-            block.register_full_backward_pre_hook(look)
-        train(comm, model, zero)
-        assert max(seen) == most
-        assert not any(memory(bucket) for bucket in zero.buckets)
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_bfloat16_with_float32_masters(comm: MPI.Intracomm, stage: int) -> None:
+@pytest.mark.parametrize(("stage", "settings"), [(1, {}), (2, {}), (3, {}), (3, {"prefetch": True})])
+def test_bfloat16_with_float32_masters(comm: MPI.Intracomm, stage: int, settings: dict[str, Any]) -> None:
     """All ranks end with the same bits, close to one process that trains so."""
     results = []
     for group in (comm, MPI.COMM_SELF):
         model = net().bfloat16()
-        zero = make(group, model, stage)
+        zero = make(group, model, stage, **settings)
         train(group, model, zero)
         assert {master.dtype for master in zero.masters} == {torch.float32}
         results.append(full_weights(zero, model))
@@ -246,18 +204,6 @@ def test_a_tiled_layer_is_the_layer(comm: MPI.Intracomm) -> None:
         TiledLinear(linear, 11)
 
 
-def test_an_overflow_on_one_rank_is_skipped_by_all(comm: MPI.Intracomm) -> None:
-    scaler = LossScaler(factor=8.0, steps_to_double=2)
-    gradient = torch.tensor([16.0, float("inf") if comm.rank == comm.size - 1 else 1.0])
-    assert not scaler.unscale(comm, [gradient])
-    assert scaler.factor == 4.0
-    for _ in range(2):
-        gradient = torch.tensor([16.0])
-        assert scaler.unscale(comm, [gradient])
-    assert gradient.item() == 4.0
-    assert scaler.factor == 8.0
-
-
 def test_nothing_to_train_is_said(comm: MPI.Intracomm) -> None:
     model = nn.Linear(2, 2).requires_grad_(requires_grad=False)
     for stage in (Zero1, Zero2, Zero3):
@@ -285,15 +231,3 @@ def test_weights_that_are_channels_last_are_not_permuted(comm: MPI.Intracomm, st
         results.append(full_weights(optimizer, model))
     for name, value in results[0].items():
         torch.testing.assert_close(results[1][name], value, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("prefetch", [False, True])
-def test_the_fast_stage_3_is_the_plain_one_to_the_bit(comm: MPI.Intracomm, prefetch: bool) -> None:
-    found = []
-    for settings in ({}, {"prefetch": prefetch}):
-        model = net()
-        zero = make(comm, model, 3, max_norm=0.3, **settings)
-        norms = train(comm, model, zero, 2)
-        found.append((norms, full_weights(zero, model)))
-    assert found[0][0] == found[1][0]
-    assert all(torch.equal(value, found[1][1][name]) for name, value in found[0][1].items())
