@@ -1,5 +1,7 @@
 """DeepSpeed trains as ds_config.json says, on data/shapes.npz.
 
+Start it:
+
     mpiexec -n 4 python code/12_train.py
     deepspeed --num_gpus 4 code/12_train.py
     sbatch -n 8 --wrap "mpiexec python code/12_train.py"

@@ -41,6 +41,8 @@ _ = Path("code/ds_config.json").write_text("""\
 # %%px --save 12_train.py
 """DeepSpeed trains as ds_config.json says, on data/shapes.npz.
 
+Start it:
+
     mpiexec -n 4 python code/12_train.py
     deepspeed --num_gpus 4 code/12_train.py
     sbatch -n 8 --wrap "mpiexec python code/12_train.py"
