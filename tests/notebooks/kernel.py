@@ -107,6 +107,7 @@ class _Shown:
         self.parts: list[list[str]] = []
         self.by_id: dict[str, list[str]] = {}
         self.error, self.idle, self.number = "", False, 0
+        self.stream = ""  # its name, while one goes on: a print may come in two messages
 
     def add(self, message: dict[str, Any], wanted: str) -> None:
         content, kind = message["content"], message["msg_type"]
@@ -123,7 +124,12 @@ class _Shown:
             self.error = _ANSI.sub("", "\n".join(content["traceback"]))
         elif kind in ("stream", "display_data", "execute_result"):
             text = content["text"] if kind == "stream" else content["data"].get("text/plain", "") + "\n"
-            self.parts.append([text])
+            stream = content["name"] if kind == "stream" else ""
+            if stream and stream == self.stream:
+                self.parts[-1][0] += text
+            else:
+                self.parts.append([text])
+            self.stream = stream
             if display:
                 self.by_id[display] = self.parts[-1]
 

@@ -112,7 +112,8 @@ def test_after_a_figure_that_fails_ones_own_settings_hold_again(notebook: Notebo
     assert (
         "ZeroDivisionError" in notebook.run(FIGURE.replace("Picture(figure, 'a line of two')", "1 / 0")).error
     )
-    assert notebook.run("print(rcParams['lines.linewidth'])").output == "9.0\n"
+    ran = notebook.run("from matplotlib import rcParams\nprint(rcParams['lines.linewidth'])")
+    assert ran.output == "9.0\n"
 
 
 # -------------------------------------------------------------------- a second start; it comes last
