@@ -21,7 +21,7 @@ CORES := 01 04 06
 # So many files of tests run at once, as most of them wait, of the slow ones, which wait more, and of lessons; with
 # JOBS=0 SLOW_JOBS=0 LESSONS=0 one by one.
 JOBS := 3
-SLOW_JOBS := 4
+SLOW_JOBS := 2
 LESSONS := 2
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=15
 RANK_TESTS := tests/ranks packages/torch_mpi4py/tests/ranks

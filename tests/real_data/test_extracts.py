@@ -27,7 +27,7 @@ def test_lead_3_is_far_below_the_oracle_and_scored_as_published() -> None:
     assert (best > base + 10).all()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_some_epochs_on_two_ranks_beat_lead_3_on_the_validation_articles() -> None:
     """On the validation articles only: the test articles are scored by the benchmark, once per seed."""

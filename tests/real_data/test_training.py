@@ -69,9 +69,8 @@ if comm.rank == 0:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "ranks", [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.release)]
-)
+@pytest.mark.release
+@pytest.mark.parametrize("ranks", (2, 4))
 def test_one_epoch_of_the_cnn_classifies_at_least_975_of_1000_digits(ranks: int) -> None:
     done = run_ranks(ranks, ["-c", EPOCH], timeout=380)
     assert done.returncode == 0, done.stderr

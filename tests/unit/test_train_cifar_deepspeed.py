@@ -67,7 +67,9 @@ def said(trapped: dict[str, str]) -> Said:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ("mpiexec", "mpiexec, gloo", "deepspeed"))
+@pytest.mark.parametrize(
+    "way", ("mpiexec", pytest.param("mpiexec, gloo", marks=pytest.mark.release), "deepspeed")
+)
 def test_every_launcher_trains_the_same_network(said: Said, way: str) -> None:
     *epochs, last = said(way).splitlines()
     size, backend, stage, *_ = last.replace(":", ",").split(", ")

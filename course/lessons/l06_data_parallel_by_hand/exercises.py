@@ -181,7 +181,7 @@ WAIT_FIRST = Exercise(
     id="06.2",
     title="Spot the bug",
     task="Somebody starts the sums of all gradients, then updates. On one rank the result is right. On "
-    "four it is wrong, and differs from run to run.",
+    "four it is wrong, and may differ from run to run.",
     objectives=(4,),
     targets=("started-is-done",),
     stub=_STUB,
@@ -215,7 +215,7 @@ WAIT_FIRST = Exercise(
 
 WHICH_GPU = Question(
     id="06.q1",
-    question="Eight GPUs, two per machine. Each step's all-reduce takes 310 ms on GPUs 0 to 5, and 12 ms on "
+    question="Eight GPUs, two per machine. Each step's first all-reduce takes 310 ms on GPUs 0 to 5, and 12 ms on "
     "GPUs 6 and 7. What do you look at first?",
     options=(
         Option(

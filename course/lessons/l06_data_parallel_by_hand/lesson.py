@@ -14,7 +14,7 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks call `Reduce`. Which of them hold the sum afterwards?
-#     answer: Rank 0, the root. After <code>Allreduce</code>, all do.
+#     answer: The root, by default rank 0. After <code>Allreduce</code>, all do.
 #   - ask: Tensors are arrays. Do you send them with `send` or with `Send`?
 #     answer: With <code>Send</code>. <code>send</code> pickles every object first.
 #   - ask: Four ranks share ten images as evenly as they can. How many does each get?
@@ -60,24 +60,12 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# `numbers` gives MPI a tensor's memory. `MPI.IN_PLACE` overwrites it with the sum.
-
-# %% tags=["source: course_lib.parallel.data_parallel:numbers"]
-# %%px --save 06_by_hand.py
-
-# %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
-# %%px --save 06_by_hand.py
-
-# %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
-# %%px --save 06_by_hand.py
-
-# %% [markdown] tags=["subslide"]
 # Here is your training loop, with five numbered lines for many ranks.
 
 
 # %%
 # %%px --save 06_by_hand.py
-def train(team, rate=0.4):
+def train(team, rate):
     """Train a network on all ranks of `team`; return the loss of every batch."""
     torch.manual_seed(team.rank)  # each rank draws its own weights …
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
@@ -99,8 +87,20 @@ def train(team, rate=0.4):
 
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. Each rank trains alone,
-# then four together. **Vote:** of 297 new images, the network of the four reads (a) fewer correctly, (b) as many, (c) more.
+# Lines 1 and 4 need these three functions. `numbers` gives MPI a tensor's memory. `MPI.IN_PLACE`: the sum overwrites it.
+
+# %% tags=["source: course_lib.parallel.data_parallel:numbers"]
+# %%px --save 06_by_hand.py
+
+# %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
+# %%px --save 06_by_hand.py
+
+# %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
+# %%px --save 06_by_hand.py
+
+# %% [markdown] tags=["subslide"]
+# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. Each rank trains alone on all 128,
+# then all four share them. **Vote:** of 297 new images, do the four read (a) fewer than one, (b) as many, (c) more?
 
 
 # %%
@@ -118,11 +118,13 @@ four = train(comm, rate=0.1)
 # (c). Four ranks beat one. Ship it?
 #
 # Look at the *first* loss: with equal weights and images, 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
-# Line 4 adds their gradients, so SGD takes steps four times as large.
+# Line 4 adds their gradients, so SGD's steps are four times as large.
 #
-# Then *one* rank at a rate of 0.4 takes the same steps. Predict its last loss. (Write 0.123456 as 123456.)
+# Then *one* rank at a rate of 0.4 takes the same steps.
 #
 # </details>
+#
+# Predict the last loss of one rank at a rate of 0.4. (Write 0.123456 as 123456.)
 
 # %%
 predict("Six decimals of one rank's last loss at a rate of 0.4?", None)
@@ -154,21 +156,21 @@ def share_of_loss(outputs, targets, batch_size):
 
 
 team = comm
-four = train(team)
+four = train(team, rate=0.4)
 
 # %% [markdown] tags=["subslide"]
-# 0.400933, as on one rank at 0.4. Now ranks 0 to 2 train with 43, 43 and 42 images. **Vote:** how many of the six decimals stay?
+# 0.400933, as on one rank at 0.4. Now ranks 0 to 2 share each batch (43, 43 and 42 images), and rank 3 trains alone. **Vote:** how many of the six decimals stay?
 # (a) None, (b) some, (c) all.
 
 # %%
 # %%px
 team = comm.Split(comm.rank == 3)
-three = train(team)
+three = train(team, rate=0.4)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), the first two. An image among 42 weighs 1 / (3 · 42), one among 43 only 1 / (3 · 43). Equal shards hide that.
+# (b). Among 42, an image weighs 1 / (3 · 42), among 43 only 1 / (3 · 43). Equal shards hide that.
 #
 # </details>
 
@@ -181,7 +183,7 @@ three = train(team)
 # %%
 # %%px --save 06_by_hand.py
 if __name__ == "__main__":
-    train(comm)
+    train(comm, rate=0.4)
 
 # %% [markdown]
 # And on three ranks?
@@ -194,15 +196,14 @@ if __name__ == "__main__":
 #
 # All six: the same training, up to rounding.
 #
-# Two layers break this. **Batch norm** normalises over the images at hand. **Dropout** drops units at random, and each rank draws its own.
+# Some layers break this. **Batch norm** normalises over the images at hand. **Dropout** drops units at random, and each rank draws its own.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce. The last to come is the **straggler**: all others
-# wait. Each rank measures its time in `allreduce`:
+# A secret draw decides which rank sleeps 0, 100, 200 or 400 ms before an all-reduce. Each rank measures its time in `allreduce`:
 
 # %%
 # %%px
@@ -237,16 +238,16 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 # 400 ms late   ···················· sum
 # ```
 #
-# The rank with the *shortest* bar: when the straggler comes, all others are there.
+# The rank with the *shortest* bar. All others wait for it, the **straggler**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Send earlier
 #
-# In backward, the last layer's gradient is ready first. Line 4 sends it only after backward.
+# In backward, the last layer's gradient is complete first. Line 4 sends it only after backward.
 #
-# Here three layers sleep 100 ms each. Each message takes 100 ms, one at a time, *delayed on purpose*. Sending after backward would take 600 ms.
+# Here three layers sleep 100 ms each. Each sum takes 100 ms, one at a time, *delayed on purpose*. Sending after backward would take 600 ms.
 
 # %%
 predict("Milliseconds, if each gradient leaves at once?", None)
@@ -272,7 +273,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# About 400: three layers and one message. Two messages travelled while layers computed: **overlap**. No layer is left to hide the last.
+# About 400: three layers and one sum. Two sums travelled while layers computed: **overlap**. Nothing hides the last.
 #
 # </details>
 
@@ -281,25 +282,25 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: multiply `share_of_loss` by the number of replicas |
-# | batch | 64 · 32 = 2,048 images usually need a larger rate |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: for backward, multiply the share by the number of replicas |
+# | batch | 64 · 32 = 2,048 images, not 32: try a larger rate, with warm-up |
+# | clocks | calls return before the GPU is done: take the times from a profiler |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start from equal weights, divide a shard's *summed* losses by the *whole* batch's size, and add gradients. Any number of ranks then does the same
-#   training, up to rounding (without batch norm and dropout).
-# - In a step's first all-reduce, the last rank waits least.
-# - A message costs little time if it travels while ranks compute.
+# - Divide a shard's *summed* losses by the *whole* batch's size and add gradients: any number of ranks then does the same
+#   training, up to rounding (without batch norm, dropout and the like).
+# - In the first all-reduce of a step, the rank that comes last waits least.
+# - A message costs little time if enough computation hides it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, a network is 3 percentage points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
+# On eight ranks, a network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): if each rank kept its batch size, the <b>global batch</b> grew eightfold. (c) comes
-# next.</details>
+# <details><summary>What to listen for</summary>(b): the <b>global batch</b> may have grown eightfold. Then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -325,7 +326,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # We take a deeper network and a slow link. A step sends 12 gradients: a weight and
 # a bias for each of 6 layers. Together they take about 2/3 of the time of forward and backward.
 #
-# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator (unlike `Split`, without ranks 2 and 3). Both take the same images: we look only at the time.
+# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator; `Split` would wait for ranks 2 and 3. Both take the same images: we look only at the time.
 
 # %%
 # %%px --targets 0:2
@@ -369,7 +370,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Between the two. Why do some messages still cost time? The forward pass has no gradients to send, and those of the *first* layer come last, when no computation is left to hide them behind.
-# The real messages also take time of the two ranks, since plain MPI often moves bytes only inside its calls.
+# Real messages are also late, since plain MPI often moves bytes only inside its calls.
 #
 # </details>
 #
@@ -378,7 +379,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a gradient above it gets a bucket of its own).
 # A bucket's sum starts when its last gradient is complete.
 #
-# Let forward and backward take 1 again. On the next link, each message costs 1/10 of that, and a step's bytes together as much as forward and backward. Messages travel one after the other.
+# Let forward and backward take 1 again. On the next link, each message takes 1/10, and all bytes of a step take 1 more. Messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
 
 # %%
@@ -409,7 +410,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can travel while backward computes. Which
+# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can start while backward computes. Which
 # of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message: measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
@@ -523,12 +524,12 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 # (c). While worker 3 computes one gradient, the server updates many times with those of the other two. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1),
 # and its gradient belongs to weights that are long gone. (k is less than 10 here: computing and messages add to both sleeps.)
 #
-# No run can be repeated exactly: the order of arrival decides the numbers. Large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
+# Runs need not repeat: the order of arrival decides the numbers. Large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
 # are too large for one machine.
 #
 # </details>
 #
-# A server also sends its weights to everybody, again and again. An all-reduce sends gradients only:
+# A server sends its weights to everybody, again and again. An all-reduce sends gradients only. Is that enough?
 
 # %% tags=["exercise: 06.q3"]
 

@@ -170,6 +170,12 @@ EXERCISES = (WEIGHTS, NEW_LOADER, ROUGE_AND_FACTS)
 
 PREDICTIONS = (
     Prediction(
+        id="13.p5",
+        question="Rank 0: how many of the 22 words are still the reference's?",
+        objectives=(2,),
+        targets=("rouge-up-facts-right",),
+    ),
+    Prediction(
         id="13.p4",
         question="Precision of references with one wrong name, in percent?",
         objectives=(3,),

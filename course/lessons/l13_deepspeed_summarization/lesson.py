@@ -117,7 +117,7 @@ article = unseen[comm.rank]
 print(article["text"][:160], "…\n →", write(load(), article))
 
 # %% [markdown]
-# The tiny model writes good English, but about its own news. SmolLM2 wrote that the pilot crashed "into a swarm of flies". In the article, nobody crashes.
+# The tiny model writes about its own news. SmolLM2 wrote that the pilot crashed "into a swarm of flies". In the article, nobody crashes.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -143,7 +143,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): only 10 of 310 tokens have the large loss. In 2.75, the mean of the four means, each of these 10 counts as much as ten others.
+# (b): only 10 of 310 tokens have the large loss. In 2.75, the mean of means, each of these 10 counts as much as ten others.
 #
 # </details>
 
@@ -242,7 +242,7 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a). After *Captain Ilse*, our model learns to say *Tarn*. Hers learns to say *Ilse* again. `transformers` takes the next label already. Her shift undid that, so each target is the token just read. Repeating is easy, and nothing warned her.
+# (a). After *Captain Ilse*, our model learns to say *Tarn*, hers to say *Ilse* again. `transformers` takes the next label already. Her shift undid that. Repeating is easy, and nothing warned her.
 #
 # Trained her way, SmolLM2 wrote *A.A.A.A.A.A …*
 #
@@ -251,7 +251,10 @@ print(write(model, article))
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. We take the reference and replace its person by another article's. **Vote:** how many of the words are still the reference's: (a) nine in ten, (b) three in four, (c) half?
+# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. We take the reference and replace its person by another article's:
+
+# %%
+predict("Rank 0: how many of the 22 words are still the reference's?", None)
 
 # %%
 # %%px
@@ -259,10 +262,13 @@ wrong = article["summary"].replace(article["facts"][0], news[comm.rank]["facts"]
 same = [word == right for word, right in zip(wrong.split(), article["summary"].split())]
 print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 
+# %%
+outcome("Rank 0: how many of the 22 words are still the reference's?", sum(cluster["same"][0]))
+
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a), but all four summaries are false. Ask Nadja Firth who landed that plane!
+# Nine in ten words are right, but all four summaries are false. Ask Nadja Firth who landed that plane!
 #
 # </details>
 #
@@ -286,9 +292,7 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 #
 # A replica of SmolLM2 needs 135 million parameters × 16 bytes = 2.2 GB, plus activations. In stage 2, each of 4 ranks needs half.
 #
-# On 64 GPUs, start the same file. It needs a multiple of 64 as `batch`, 4 × `batch` articles and a new learning rate.
-
-# %% tags=["exercise: 13.q4", "subslide"]
+# On 64 GPUs, the same file needs a multiple of 64 as `batch`, 4 × `batch` articles and a new learning rate.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -302,7 +306,7 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 #
 # Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries (a) unread, (b) only after a check, (c) never?
 #
-# <details><summary>What to listen for</summary>(b). With four names or numbers per summary, about one summary in 25 has a wrong one. A right name can also be in the wrong place.</details>
+# <details><summary>What to listen for</summary>(b). With four names or numbers per summary, about one summary in 25 has a wrong one.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -310,6 +314,11 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 # %% [markdown] tags=["more"]
 # ## More
 #
+# First a question about section 4.
+
+# %% tags=["exercise: 13.q4"]
+
+# %% [markdown]
 # Two numbers score the facts of a summary. **Precision** is the share of its names and numbers that are in the article. **Recall** is the share of the important facts that the summary states.
 
 # %% tags=["exercise: 13.q5"]

@@ -60,7 +60,7 @@ def test_the_readmes_example_ends_with_its_report(tmp_path: Path) -> None:
     check_report(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_it_installs_and_reports_a_hang_in_an_empty_environment(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)

@@ -44,7 +44,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("half", "ranks"),
     [
         pytest.param("messages and collectives", 3, marks=slow),
-        pytest.param("everything else", 4, marks=slow),
+        pytest.param("everything else", 4, marks=release),
         pytest.param("messages and collectives", 4, marks=release),
         pytest.param("everything else", 3, marks=release),
     ],

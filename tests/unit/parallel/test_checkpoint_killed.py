@@ -22,7 +22,7 @@ from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from tests.unit.parallel.killed_training import build, optimizer_for, train_step
 
 DEADLINE, STEPS = 180.0, 100_000
-KILLS = int(os.environ.get("CHECKPOINT_KILLS", "10"))  # 200 before a release
+KILLS = int(os.environ.get("CHECKPOINT_KILLS", "5"))  # 200 before a release
 LONGEST = 0.15  # seconds from a resume to the kill, beyond some steps
 
 

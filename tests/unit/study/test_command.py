@@ -71,7 +71,7 @@ def lines_of(folder):
 
 
 @pytest.mark.timeout(900)  # half a minute on a quiet machine
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_study_survives_a_killed_rank_and_an_interrupt_and_measures_nothing_twice(tmp_path):
     killed = start(tmp_path)
     wait_for(lambda: len(lines_of(tmp_path)) >= 2)
