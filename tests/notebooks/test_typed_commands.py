@@ -135,14 +135,6 @@ def test_cells_that_are_saved_run_and_are_a_program(notebook: Notebook, folder: 
     assert lines(notebook, "!mpiexec -n 1 python code/00_ring.py") == ["code 1 0"]
 
 
-def test_two_saved_cells_may_bind_the_same_name_and_a_cell_may_be_renamed(
-    notebook: Notebook, folder: Path
-) -> None:
-    for code, cell in (("x = 1", "a"), ("x = 2", "b"), ("y = 3", "a")):
-        assert not notebook.run(f"%%px --save 00_two.py\n{code}", cell=cell).text.strip()
-    assert (folder / "code" / "00_two.py").read_text().endswith("# %%\ny = 3\n\n\n# %%\nx = 2\n")
-
-
 def test_a_cell_that_cannot_be_saved_says_so_and_runs(notebook: Notebook, folder: Path) -> None:
     (folder / "code").write_text("a file where the folder should be")
     ran = notebook.run("%%px --save 00_ring.py\nprint(__file__[-15:])").text

@@ -35,6 +35,6 @@ def test_the_numbers_of_one_process(machine: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_numbers_of_two_ranks(machine: str) -> None:
     files = [f"tests/ranks/test_{name}.py" for name in ON_RANKS]
-    files += [f"packages/torch_mpi4py/tests/ranks/test_{name}.py" for name in ("collectives", "stack")]
+    files += [f"packages/torch_mpi4py/tests/ranks/test_{name}.py" for name in ("differential", "stack")]
     call = ["-m", "mpi_classroom.launch", "2", "-m", "pytest", "-p", "pytest_timeout"]
     run(machine, *call, *files, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")

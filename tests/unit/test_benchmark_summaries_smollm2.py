@@ -1,7 +1,6 @@
 """The benchmark of SmolLM2 on real news: which articles, how it decodes, what its rows and its record say."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +101,6 @@ def test_a_run_that_goes_on_forgets_what_its_checkpoint_has_not_seen(
     again = training.Log(MPI.COMM_SELF, 2)
     assert [line["loss"] for line in again.lines] == [0, 1] and again.step == 2
     assert training.Log(MPI.COMM_SELF, 0).lines == []
-
-
-def test_the_rate_climbs_and_stays() -> None:
-    rates = [training.rate_at(step) for step in range(12)]
-    assert all(low < high for low, high in pairwise(rates[:10])) and set(rates[9:]) == {training.RATE}
 
 
 def test_the_recorded_run_began_as_one_process_does() -> None:

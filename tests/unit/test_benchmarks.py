@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from mpi4py import MPI
 
-from benchmarks import harness, torch_mpi, torch_mpi_races
+from benchmarks import harness, tensor_parallel, torch_mpi, torch_mpi_races, zero
+from benchmarks.allreduce import size_rows
+from benchmarks.data_parallel import ALONE, OURS, PEERS, SIMPLE, rows_of
 from benchmarks.harness import Row, Timing, on_ranks, row, time_alternately
 from course.paths import ROOT
 
@@ -27,13 +30,13 @@ def test_a_ratio_above_one_means_ours_is_better_whatever_the_unit():
     fast, slow = Timing(1.0, 0.1), Timing(4.0, 0.2)
     assert row("seconds", 1, fast, slow, "peer", unit="s").ratio == 4
     assert row("rate", 1, slow, fast, "peer", unit="GB/s").ratio == 4
-    assert (
-        row("s", 1, fast, slow, "", unit="s").better,
-        row("r", 1, slow, fast, "", unit="GB/s").better,
-    ) == (
-        "lower",
-        "higher",
-    )
+
+
+@pytest.mark.parametrize(("module", "ours"), [(tensor_parallel, "ours"), (zero, "own 1")])
+def test_contenders_that_train_something_else_are_not_timed(module: ModuleType, ours: str):
+    module.must_agree({ours: [5.0, 4.0], "peer": [5.0, 4.0001]})
+    with pytest.raises(RuntimeError, match=r"peer .*one of us is wrong"):
+        module.must_agree({ours: [5.0, 4.0], "peer": [5.0, 4.01]})
 
 
 def test_contenders_take_turns_after_a_warm_up():
@@ -45,6 +48,24 @@ def test_contenders_take_turns_after_a_warm_up():
     )
     assert calls == ["ours", "peer"] * 4
     assert set(timings) == {"ours", "peer"}
+
+
+def test_each_pair_is_a_row_whose_ratio_says_how_many_times_faster_ours_is():
+    timings = {"ring": (1e-3, 1e-4), "MPI_Allreduce": (2e-3, 0.0), "Gloo": (5e-3, 0.0), "memcpy": (1e-4, 0.0)}
+    rows = size_rows(1, 4096, timings)
+    assert [round(row.ratio, 6) for row in rows] == [2, 5, 0.1]
+    assert [(row.case, row.unit, row.better) for row in rows] == 3 * [
+        ("all-reduce, ring, 4 KiB", "us", "lower")
+    ]
+    assert rows[0].ours == pytest.approx(1000) and rows[0].peer_name == "MPI_Allreduce, in place"
+
+
+def test_efficiency_is_the_throughput_of_two_ranks_over_twice_that_of_one() -> None:
+    rates = {OURS: [190.0], SIMPLE: [180.0], ALONE: [100.0], PEERS["ours"]: [200.0], PEERS["peer"]: [150.0]}
+    rows = rows_of("cnn", rates)
+    assert [row.peer_name for row in rows[:2]] == ["2 × one rank"] * 2
+    assert [row.ratio for row in rows] == pytest.approx([0.95, 0.9, 0.95, 190 / 150, 0.9, 190 / 180])
+    assert {row.better for row in rows} == {"higher"}
 
 
 def test_a_timing_is_the_median_and_the_spread():
@@ -77,25 +98,21 @@ def vars_of(a_row: Row) -> list[object]:
 
 
 @pytest.mark.release
-def test_the_pi_benchmark_prints_json_alone_on_standard_output():
-    command = [sys.executable, "-m", "benchmarks.pi", "--quick", "--json", "-"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
-    assert [r["ranks"] for r in rows] == [1, 2, 2] * 3 + [2]
-    assert all(set(r) >= KEYS for r in rows)
-    assert all(r["ratio"] == pytest.approx(r["peer"] / r["ours"]) for r in rows)
-    assert "NumPy's share" in done.stderr
-
-
-@pytest.mark.release
-@pytest.mark.parametrize("name", ["classroom", "data_parallel", "pipeline", "spatial", "synthetic", "zero"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("allreduce", "classroom", "data_parallel", "deepspeed", "deepspeed_cifar", "pi", "pipeline"),
+        *("spatial", "synthetic", "tensor_parallel", "zero"),
+    ],
+)
 def test_a_benchmark_runs_and_prints_json_alone_on_standard_output(name: str) -> None:
     command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert rows and all(set(row) >= KEYS and row["ratio"] > 0 for row in rows)
+    faster = {"lower": lambda row: row["peer"] / row["ours"], "higher": lambda row: row["ours"] / row["peer"]}
+    assert all(row["ratio"] == pytest.approx(faster[row["better"]](row)) for row in rows)
 
 
 @pytest.mark.release

@@ -63,32 +63,19 @@ def test_the_installer_reads_on_old_pythons_and_imports_the_standard_library_alo
     assert names <= sys.stdlib_module_names
 
 
-def test_the_target_of_this_system_and_python_is_found() -> None:
-    assert install.find_target(TARGETS, "linux-x86_64", "3.12", GLIBC) == TARGETS[1]
-
-
 @pytest.mark.parametrize(
     ("system", "python", "libc", "sentence"),
     [
-        (
-            "linux-x86_64",
-            "3.8",
-            GLIBC,
-            r"Python 3\.8 runs this, and the bundle is for Python 3\.11 and 3\.12",
-        ),
-        (
-            "linux-aarch64",
-            "3.11",
-            GLIBC,
-            r"is for linux-x86_64, and this machine is linux-aarch64\. Ask for .*",
-        ),
+        ("linux-x86_64", "3.8", GLIBC, r"the bundle is for Python 3\.11 and 3\.12"),
+        ("linux-aarch64", "3.11", GLIBC, r"is for linux-x86_64, .* linux-aarch64\. Ask for .*"),
         ("macos-x86_64", "3.11", GLIBC, r"no files for Macs with Intel processors"),
         ("windows-x86_64", "3.11", GLIBC, r"inside WSL2"),
-        ("linux-x86_64", "3.11", ("glibc", "2.17"), r"glibc 2\.28 or newer, and this one has glibc 2\.17"),
-        ("linux-x86_64", "3.11", ("", ""), r"and this one has another C library"),
+        ("linux-x86_64", "3.11", ("glibc", "2.17"), r"glibc 2\.28 or newer, .* glibc 2\.17"),
+        ("linux-x86_64", "3.11", ("", ""), r"another C library"),
     ],
 )
 def test_a_wrong_machine_is_one_sentence(system: str, python: str, libc: tuple, sentence: str) -> None:
+    assert install.find_target(TARGETS, "linux-x86_64", "3.12", GLIBC) == TARGETS[1]
     with pytest.raises(Trouble, match=sentence):
         install.find_target(TARGETS, system, python, libc)
 
@@ -122,40 +109,21 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "sentence"),
+    ("name", "change"),
     [
-        (
-            "wheels/one.whl",
-            lambda path: path.write_bytes(b"two" * 1000),
-            "wheels/one.whl is missing or damaged",
-        ),
-        ("wheels/one.whl", Path.unlink, "wheels/one.whl is missing or damaged"),
-        (
-            "course.zip",
-            lambda path: path.write_bytes(path.read_bytes()[:-1]),
-            "course.zip is missing or damaged",
-        ),
-        ("bundle.json", lambda path: path.write_text("{"), "bundle.json is missing or damaged"),
-        ("sha256.txt", Path.unlink, "sha256.txt is missing or damaged"),
-        (
-            "sha256.txt",
-            lambda path: path.write_text(path.read_text()[:-90]),
-            "sha256.txt is missing or damaged",
-        ),
+        ("wheels/one.whl", lambda path: path.write_bytes(b"two" * 1000)),
+        ("wheels/one.whl", Path.unlink),
+        ("bundle.json", lambda path: path.write_text("{")),
+        ("sha256.txt", lambda path: path.write_text(path.read_text()[:-90])),
     ],
 )
-def test_a_damaged_file_is_named_before_anything_is_installed(
-    bundle, tmp_path, name, change, sentence
-) -> None:
+def test_a_damaged_file_is_named_before_anything_is_installed(bundle, tmp_path, name, change) -> None:
+    assert start(bundle, "--check") == (0, "All 4 files are as they were written.\n")
     change(bundle / name)
     code, words = start(bundle, tmp_path / "new")
-    assert code == 1 and words.splitlines()[-1].startswith(sentence), words
+    assert code == 1 and words.splitlines()[-1].startswith(f"{name} is missing or damaged"), words
     assert not (tmp_path / "new" / "requirements.lock").exists()
     assert start(bundle, "--check")[0] == 1
-
-
-def test_all_files_can_be_checked_without_installing(bundle: Path) -> None:
-    assert start(bundle, "--check") == (0, "All 4 files are as they were written.\n")
 
 
 def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, monkeypatch) -> None:
@@ -176,19 +144,9 @@ def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, mo
     assert len(installed) == 2 and (folder / "my_course" / "mine.ipynb").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("log", "sentence"),
-    [
-        ("x\nERROR: Could not install: [Errno 28] No space left on device: 'x'\n", "the disk is full; free"),
-        (
-            "a\nERROR: one\nERROR: No matching distribution found for torch\n",
-            "No matching distribution found",
-        ),
-        ("", "it said nothing"),
-    ],
-)
-def test_the_reason_is_taken_from_what_pip_printed(log: str, sentence: str) -> None:
-    assert install.reason(log).startswith(sentence)
+def test_a_full_disk_is_taken_from_what_pip_printed() -> None:
+    log = "x\nERROR: Could not install: [Errno 28] No space left on device: 'x'\n"
+    assert install.reason(log).startswith("the disk is full; free")
 
 
 def test_a_command_that_fails_names_the_log(tmp_path: Path) -> None:
@@ -236,10 +194,8 @@ def test_programs_stay_programs_in_the_zip(tmp_path: Path) -> None:
         (tmp_path / "course" / name).chmod(mode)
     assert make.pack_course(tmp_path / "course.zip", tmp_path) == 10
     install.unpack(tmp_path / "course.zip", tmp_path / "new")
-    assert [os.access(tmp_path / "new/course" / name, os.X_OK) for name in ("run.sh", "text")] == [
-        True,
-        False,
-    ]
+    assert os.access(tmp_path / "new/course/run.sh", os.X_OK)
+    assert not os.access(tmp_path / "new/course/text", os.X_OK)
 
 
 @pytest.mark.parametrize("system", make.SYSTEMS)
@@ -254,12 +210,6 @@ def test_each_target_gets_the_pins_of_the_lock_that_hold_there(system: str, pyth
     if (system, python) == (install.this_platform(), install.this_python()):
         learners = install.requirements(LOCK.read_text())[2]
         assert names == {name: pin for name, pin in pins(learners).items() if name != "torch"}
-
-
-def test_no_wheel_asks_for_a_newer_linux_than_pytorch_does() -> None:
-    found = make.tags("linux-aarch64")
-    assert found[0] == "manylinux_2_28_aarch64" and "manylinux2014_aarch64" in found
-    assert make.tags("macos-arm64") == ["macosx_14_0_arm64"]
 
 
 def test_a_build_of_pytorch_for_an_accelerator_is_refused(tmp_path: Path) -> None:
@@ -284,9 +234,7 @@ def test_an_earlier_bundle_is_replaced_and_nothing_else(bundle: Path) -> None:
 def test_a_data_set_goes_where_lessons_look_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COURSE_DATA", str(tmp_path))
     monkeypatch.setattr(mnist, "data_folders", lambda: [tmp_path / "none"])
-    with pytest.raises(
-        make.BundleError, match="mnist is not on this machine; get it first: course fetch mnist"
-    ):
+    with pytest.raises(make.BundleError, match="get it first: course fetch mnist"):
         make.files_of_set("mnist")
     names = [file.name for file in read_registry("mnist").files]
     (tmp_path / "mnist").mkdir()
@@ -300,18 +248,15 @@ def test_a_data_set_goes_where_lessons_look_for_it(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (
-            ["--platform", "windows-x86_64"],
-            "course: there are no packages for windows-x86_64; choose from linux-",
-        ),
-        (["--python", "3.8"], "course: the course is not for Python 3.8; choose from 3.11, "),
-        (["--data", "imagenet"], "course: there is no data set imagenet to add; choose from mnist, cifar10"),
-        (["--image", "none.tar.gz"], "course: none.tar.gz is not a file; write it with: docker save"),
+        (["--platform", "windows-x86_64"], "no packages for windows-x86_64; choose from linux-"),
+        (["--python", "3.8"], "the course is not for Python 3.8; choose from 3.11, "),
+        (["--data", "imagenet"], "no data set imagenet to add; choose from mnist, cifar10"),
+        (["--image", "none.tar.gz"], "none.tar.gz is not a file; write it with: docker save"),
     ],
 )
 def test_a_wish_that_cannot_be_met_is_one_sentence(tmp_path: Path, options: list[str], sentence: str) -> None:
     result = CliRunner().invoke(cli.app, ["bundle", str(tmp_path / "new"), *options])
-    assert result.exit_code == 1 and result.output.startswith(sentence), result.output
+    assert result.exit_code == 1 and sentence in result.output, result.output
     assert not (tmp_path / "new").exists()
 
 

@@ -23,13 +23,6 @@ def commands(workflow):
     ]
 
 
-def test_tests_run_on_each_system_and_python():
-    matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["test"]["strategy"]["matrix"]
-    assert [system.partition("-")[0] for system in matrix["system"]] == ["ubuntu", "ubuntu", "macos"]
-    assert any(system.endswith("-arm") for system in matrix["system"])
-    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_may_only_read_names_actions_by_commit_and_runs_make_targets(path):
     workflow = read(path)
@@ -64,22 +57,6 @@ def test_what_is_in_the_image_has_it_built_and_checked_again():
     assert [name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)] == []
 
 
-def test_no_deployment_is_cancelled():
-    for path in WORKFLOWS:
-        text = path.read_text()
-        if "deploy-pages" in text or "gh release" in text:
-            cancel = read(path).get("concurrency", {}).get("cancel-in-progress", False)
-            assert cancel in (False, "${{ github.event_name == 'pull_request' }}"), path.name
-
-
-def test_a_release_builds_on_a_base_image_with_a_digest():
-    runs, _ = commands(read(ROOT / ".github" / "workflows" / "release.yml"))
-    assert "imagetools inspect" in runs[0] and "BASE_IMAGE=$base@$digest" in runs[0]
-    (default,) = re.findall(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert "@" not in default
-    assert '"BASE_IMAGE=$BASE_IMAGE"' in (ROOT / "tests" / "image" / "build_and_check.sh").read_text()
-
-
 def test_a_container_of_compose_may_do_no_more_than_it_must():
     course = read(ROOT / "compose.yaml")["services"]["course"]
     assert course["cap_drop"] == ["ALL"] and "cap_add" not in course
@@ -94,52 +71,6 @@ def test_a_container_of_compose_may_do_no_more_than_it_must():
         each.split(":")[1] for each in course["volumes"]
     }
     assert written == {"/tmp", "/home/learner", "/course/build", "/course/my_course", "/course/data"}
-
-
-def merged(services, name):
-    """A service as Compose has it after `extends`: lists are appended, then their items must differ."""
-    service = dict(services[name])
-    base = services[service.pop("extends")["service"]] if "extends" in service else {}
-    both = {key: base[key] + service[key] for key in base.keys() & service if isinstance(base[key], list)}
-    return base | service | both
-
-
-def repeated(services):
-    """What is in a list of a service twice once it is merged, as `service.key: item`."""
-    found = []
-    for name in services:
-        for key, value in merged(services, name).items():
-            if isinstance(value, list):
-                found += [f"{name}.{key}: {item}" for item in sorted(set(value)) if value.count(item) > 1]
-    return found
-
-
-def test_no_list_of_a_merged_service_has_an_item_twice():
-    services = read(ROOT / "compose.yaml")["services"]
-    assert repeated(services) == []
-    nodes = merged(services, "nodes")
-    assert nodes["security_opt"] == ["no-new-privileges:true", "seccomp=unconfined", "apparmor=unconfined"]
-    assert nodes["cap_drop"] == ["ALL"] and nodes["read_only"] is True
-    wrong = services["nodes"] | {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]}
-    assert repeated(services | {"nodes": wrong}) == ["nodes.security_opt: no-new-privileges:true"]
-
-
-def test_the_image_is_tried_as_compose_starts_it():
-    course = read(ROOT / "compose.yaml")["services"]["course"]
-    words = (ROOT / "tests" / "image" / "build_and_check.sh").read_text()
-    (in_memory,) = re.findall(r"^in_memory=\(\n(.*?)\n\)", words, re.MULTILINE | re.DOTALL)
-    assert in_memory.split() == course["tmpfs"]
-    assert "limit pids pids.max 4096" in words and "limit memory memory.limit_in_bytes $((6 << 30))" in words
-    assert (course["pids_limit"], course["mem_limit"]) == (4096, "${COURSE_MEMORY:-6g}")
-    options = (
-        "--cap-drop ALL",
-        "--security-opt no-new-privileges",
-        "--read-only",
-        "--pids-limit 4096",
-        "--memory 6g",
-    )
-    for option in options:
-        assert option in words, option
 
 
 def test_what_moved_is_asked_of_every_inventory(monkeypatch, capsys):

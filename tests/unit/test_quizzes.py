@@ -40,11 +40,6 @@ def test_letters_and_replies_are_those_that_a_learner_sees(rows: dict[str, dict[
             assert options[row["right"]].right
 
 
-def test_the_tests_have_the_letters_of_their_own_form(rows: dict[str, dict[str, str]]) -> None:
-    assert (rows["pre-test 9"]["right"], rows["post-test 9"]["right"]) == ("c", "b")
-    assert rows["pre-test 9"]["c"] == "16 GB" and rows["post-test 9"]["b"] == "32 GB"
-
-
 def test_a_question_without_an_answer_is_no_row_in_silence() -> None:
     page = "\n## Pre-test\n\n1. Who?\n   - (a) I\n   - (b) You\n"
     with pytest.raises(KeyError):

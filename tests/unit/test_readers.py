@@ -1,9 +1,7 @@
 """Who reads a name of the library: imports of every form count, the module itself and other names do not."""
 
-import ast
-
 from course.paths import ROOT
-from course.tools.readers import File, defined, names, reader_of, that_name
+from course.tools.readers import File, reader_of, that_name
 
 
 def file(reader: str, text: str) -> File:
@@ -26,10 +24,3 @@ def test_a_lesson_and_its_program_are_one_reader() -> None:
     lesson = ROOT / "course/lessons/l11_zero_from_scratch/runs.py"
     assert {reader_of(lesson), reader_of(ROOT / "notebooks/code/11_zero.py")} == {"l11"}
     assert reader_of(ROOT / "benchmarks/zero.py") == "benchmarks/zero"
-
-
-def test_public_functions_classes_and_constants_are_listed() -> None:
-    found = {f"{each.module}:{each.name}" for each in names()}
-    assert {"course_lib.comm.allreduce:ring", "course_lib.parallel.zero:Zero2"} <= found
-    assert "course_lib.comm.regions:_CopyTo" not in found
-    assert defined(ast.parse("import os").body[0]) == []

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from course.paths import ROOT
 from course.tools import rehearsal
-from course.tools.rehearsal import Hub, Rehearsed, rehearse_all, words
+from course.tools.rehearsal import Hub, rehearse_all
 
 HUB = ROOT / "docs" / "hub"
 
@@ -44,7 +44,9 @@ def test_only_who_is_on_the_list_comes_in_and_what_is_idle_ends(
     config = configured(tmp_path, monkeypatch)
     assert config.Authenticator.allowed_users == {"ann", "ben"}
     assert config.PAMAuthenticator.allow_all is False
-    assert config.Spawner.mem_limit == "4G"
+    assert "allow_all" not in config.Authenticator, "with another authenticator it would admit strangers"
+    assert (config.Spawner.mem_limit, config.Spawner.cpu_limit) == ("4G", 2)
+    assert config.Spawner.environment["COURSE_OFFLINE"] == "1"
     assert any("cull_idle_timeout" in each for each in config.Spawner.args)
     assert "services" not in config.JupyterHub, "without a token nobody may start servers"
 
@@ -99,13 +101,3 @@ def test_who_got_no_ranks_is_named_and_every_server_is_ended(
     ]
     assert free > 0
     assert {f"DELETE /hub/api/users/{name}/server" for name in ("ann", "ben")} < set(hub.asked)
-
-
-def test_the_words_count_the_slowest_and_name_what_failed() -> None:
-    found = [Rehearsed("ann", 3.2, 9.6), Rehearsed("ben", 5.4, 4.0), Rehearsed("cat", failed="no server")]
-    assert words(found, 21_500_000_000) == [
-        "2 of 3 learners had four ranks.",
-        "The slowest server came after 5 s, the slowest cell took 10 s more.",
-        "Memory left while all had them: 21.5 GB. A lesson takes more: one-server.md.",
-        "cat: no server",
-    ]

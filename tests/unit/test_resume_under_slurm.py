@@ -34,14 +34,6 @@ def batch_lines() -> str:
     return wrapped[1]
 
 
-def test_the_docstring_traps_the_signal_passes_it_on_and_requeues() -> None:
-    lines = batch_lines()
-    assert "trap stop USR1" in lines
-    assert "kill -USR1 $!" in lines
-    assert "scontrol requeue $SLURM_JOB_ID" in lines
-    assert subprocess.run(["sh", "-n", "-c", lines], check=False).returncode == 0
-
-
 @pytest.mark.parametrize(("training", "code"), [("true", 0), ("sh -c 'exit 3'", 3)])
 def test_a_job_that_was_not_asked_to_stop_ends_as_its_training_did(training: str, code: int) -> None:
     lines = batch_lines().replace("mpiexec python code/15_resume.py FOLDER", training)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from course import doctor
 from course.version import MADE_FROM, course_version, made_from
 
 NUMBER = version("course-lib")
@@ -62,8 +61,3 @@ def test_a_machine_without_git_and_a_git_that_refuses_tell_the_version(
     assert course_version(clone) == NUMBER
     monkeypatch.setenv("PATH", "/nowhere")
     assert course_version(clone) == NUMBER
-
-
-def test_the_report_of_the_doctor_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "course_version", lambda: "0.1.0, commit 123456789abc of 2026-11-20")
-    assert doctor.report([])["course"] == "0.1.0, commit 123456789abc of 2026-11-20"

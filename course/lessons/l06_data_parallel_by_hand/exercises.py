@@ -215,8 +215,8 @@ WAIT_FIRST = Exercise(
 
 WHICH_GPU = Question(
     id="06.q1",
-    question="Eight GPUs, two per machine. Each step's first all-reduce takes 310 ms on GPUs 0 to 5, and 12 ms on "
-    "GPUs 6 and 7. What do you look at first?",
+    question="Eight GPUs, two per machine. Each step's first all-reduce takes 310 ms on GPUs 0 to 5, and "
+    "12 ms on GPUs 6 and 7. What do you look at first?",
     options=(
         Option(
             "the network of the first three machines",
@@ -243,7 +243,7 @@ WHICH_GPU = Question(
 SAME_TRAINING = Question(
     id="06.q2",
     question="One GPU trains with batches of 256 and a rate of 0.1, without batch norm and dropout. On eight "
-    "GPUs, each takes the mean loss of its 32 of these 256 images, and a library *averages* the "
+    "GPUs, each takes the mean loss of 32 of the 256 images, and a library *averages* the "
     "gradients. Which training on one GPU equals this?",
     options=(
         Option(
@@ -269,7 +269,8 @@ SAME_TRAINING = Question(
 
 NO_BROADCAST = Question(
     id="06.q3",
-    question="Every rank draws its first weights with its own seed, and line 1 is missing. What happens?",
+    question="Every rank draws its first weights with its own seed, and `broadcast_weights` is missing. "
+    "What happens?",
     options=(
         Option(
             "the replicas become equal, because their gradients are added",
@@ -304,7 +305,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="06.p2",
-        question="Which rank comes last?",
+        question="Which rank slept longest?",
         objectives=(3,),
         targets=("short-wait-is-good",),
     ),

@@ -87,7 +87,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 need these three functions. `numbers` gives MPI a tensor's memory. `MPI.IN_PLACE`: the sum overwrites it.
+# Lines 1 and 4 need these three functions. `numbers` gives MPI a tensor's memory; with `MPI.IN_PLACE`, the sum goes there.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -100,7 +100,7 @@ def train(team, rate):
 
 # %% [markdown] tags=["subslide"]
 # Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. Each rank trains alone on all 128,
-# then all four share them. **Vote:** of 297 new images, do the four read (a) fewer than one, (b) as many, (c) more?
+# then all four share them. **Vote:** of 297 new images, do the four read (a) fewer than the one, (b) as many, (c) more?
 
 
 # %%
@@ -120,7 +120,7 @@ four = train(comm, rate=0.1)
 # Look at the *first* loss: with equal weights and images, 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
 # Line 4 adds their gradients, so SGD's steps are four times as large.
 #
-# Then *one* rank at a rate of 0.4 takes the same steps.
+# So *one* rank at a rate of 0.4 takes the same steps.
 #
 # </details>
 #
@@ -139,14 +139,14 @@ outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cl
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.603732 / 4 = 0.400933. The program said 0.1 and trained at 0.4.
+# 1.603732 / 4 = 0.400933, and the same 85.5 %. The program said 0.1 and trained at a rate of 0.4.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# The usual repair divides by the number of ranks:
+# So divide by the number of ranks:
 
 
 # %%
@@ -159,8 +159,8 @@ team = comm
 four = train(team, rate=0.4)
 
 # %% [markdown] tags=["subslide"]
-# 0.400933, as on one rank at 0.4. Now ranks 0 to 2 share each batch (43, 43 and 42 images), and rank 3 trains alone. **Vote:** how many of the six decimals stay?
-# (a) None, (b) some, (c) all.
+# 0.400933, as on one rank at 0.4. Now ranks 0 to 2 share each batch, and rank 3 trains alone. **Vote:** which of the
+# six decimals is the first to change? (a) The third, (b) the sixth, (c) none.
 
 # %%
 # %%px
@@ -170,7 +170,7 @@ three = train(team, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Among 42, an image weighs 1 / (3 · 42), among 43 only 1 / (3 · 43). Equal shards hide that.
+# (a). They train with 43, 43 and 42 images. Of 42, an image weighs 1 / (3 · 42); of 43, only 1 / (3 · 43). Equal shards hide that.
 #
 # </details>
 
@@ -223,10 +223,10 @@ show(cluster["row"], x="rank", y="time in allreduce")
 # Accuse one:
 
 # %%
-predict("Which rank comes last?", None)
+predict("Which rank slept longest?", None)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was rank")
+outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was rank")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -247,7 +247,7 @@ outcome("Which rank comes last?", cluster["delays"][0].argmax(), word="it was ra
 #
 # In backward, the last layer's gradient is complete first. Line 4 sends it only after backward.
 #
-# Here three layers sleep 100 ms each. Each sum takes 100 ms, one at a time, *delayed on purpose*. Sending after backward would take 600 ms.
+# Here three layers sleep 100 ms each. Sums queue: each takes 100 ms, *delayed on purpose*. Sending after backward would take 600 ms.
 
 # %%
 predict("Milliseconds, if each gradient leaves at once?", None)
@@ -282,8 +282,8 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: for backward, multiply the share by the number of replicas |
-# | batch | 64 · 32 = 2,048 images, not 32: try a larger rate, with warm-up |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: for backward, multiply the share by 64 |
+# | batch | 64 · 32 = 2,048 images, not 128: try a larger rate, reached slowly |
 # | clocks | calls return before the GPU is done: take the times from a profiler |
 
 # %% [markdown] tags=["slide"]
@@ -291,7 +291,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # - Divide a shard's *summed* losses by the *whole* batch's size and add gradients: any number of ranks then does the same
 #   training, up to rounding (without batch norm, dropout and the like).
-# - In the first all-reduce of a step, the rank that comes last waits least.
+# - In an all-reduce, the rank that comes last waits least.
 # - A message costs little time if enough computation hides it.
 
 # %% [markdown] tags=["slide"]
@@ -352,7 +352,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes 1 + 2/3, plus the real messages. **Predict** the third. (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
+# We time three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes 1 + 2/3 or more: real messages cost, too. **Predict:** how much of the 2/3 is left in the third? (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
 
 # %%
 # %%px --targets 0:2
@@ -369,7 +369,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Between the two. Why do some messages still cost time? The forward pass has no gradients to send, and those of the *first* layer come last, when no computation is left to hide them behind.
+# A part. Why do some messages still cost time? The forward pass has no gradients to send, and those of the *first* layer come last, when no computation is left to hide them behind.
 # Real messages are also late, since plain MPI often moves bytes only inside its calls.
 #
 # </details>
@@ -379,7 +379,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a gradient above it gets a bucket of its own).
 # A bucket's sum starts when its last gradient is complete.
 #
-# Let forward and backward take 1 again. On the next link, each message takes 1/10, and all bytes of a step take 1 more. Messages travel one after the other.
+# Let forward and backward take 1 again. The next link takes 1/10 per message, plus 1 for all bytes. Messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
 
 # %%
@@ -415,10 +415,9 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #
 # </details>
 #
-# #### What else must be equal?
+# #### A restart
 #
-# Say that rank 1 restarts with the right weights, but without the momentum.
-# **Predict:** are the two replicas equal one step later?
+# Rank 1 restarts in the middle of a training with momentum. Rank 0 sends it the weights. **Predict:** are the two replicas equal one step later?
 
 # %%
 # %%px --targets 0:2
@@ -474,8 +473,8 @@ if pair.rank == 0:
 # A *synchronous* server waits for one gradient from every worker, then updates once. With the same shares of the loss, it trains as an all-reduce does (up to rounding), but with n workers a single server
 # receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, for any n (lesson 04).
 #
-# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: after a worker
-# fetched the weights, other workers' gradients change them before its own arrives. A gradient's **staleness** is the number of those updates.
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: while a
+# worker computes, other workers' gradients change the weights. A gradient's **staleness** is the number of those updates.
 #
 # Three equal workers train: each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
 # one update by each of the others, (b) 5 to 10, (c) 11 or more.
@@ -529,7 +528,7 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 #
 # </details>
 #
-# A server sends its weights to everybody, again and again. An all-reduce sends gradients only. Is that enough?
+# A server sends its weights to everybody, again and again. An all-reduce sends gradients only:
 
 # %% tags=["exercise: 06.q3"]
 

@@ -45,6 +45,7 @@ UNITS_OF_LABELS = {"bytes": "bytes", "nbytes": "bytes", "seconds": "s"}
 WIDE = 30  # a range of more than this factor gets a logarithmic axis
 FEW_TICKS = 9
 FEW_BARS = 10  # of which each has its number above it
+ALONE = 2  # the style of a series without a name: blue
 
 
 class Row(Protocol):
@@ -101,6 +102,7 @@ def show(rows: Sequence[Any], *, x: str, y: str = "", by: str = "", title: str =
     else:
         draw_bars(axes, series, places, factor)
         axes.set_xlim(-0.6, len(places) - 0.4)
+        axes.grid(visible=False, axis="x")
         axes.set_xticks(range(len(places)), [wrapped(say(place, unit), 7 / len(places)) for place in places])
     axes.set_xlabel(x)
     if len(series) > 1 or series[0].name:
@@ -141,7 +143,7 @@ def in_series(rows: Sequence[Row], x: str, by: str) -> list[Series]:
         name, place = str(row.labels[by]) if by else "", row.labels[x]
         if name not in names:
             names.append(name)
-        style = series_style(names.index(name))
+        style = series_style(names.index(name) if by else ALONE)
         new = Series(name, row.kind, style["color"], style["marker"])
         points = series.setdefault((name, row.kind), new).points
         if place in points:

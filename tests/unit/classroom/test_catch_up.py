@@ -80,7 +80,7 @@ def test_nothing_is_written(lessons: Path, practice: Practice) -> None:
     assert {path: path.read_bytes() for path in lessons.iterdir()} == before
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 3}'])
+@pytest.mark.parametrize("text", ["{", '{"cells": 3}'])
 def test_a_damaged_lesson_is_one_sentence(lessons: Path, practice: Practice, text: str) -> None:
     (lessons / "01_mpi_basics.ipynb").write_text(text)
     with pytest.raises(CatchUpError, match="is not a readable notebook; restore it with git"):
@@ -88,7 +88,6 @@ def test_a_damaged_lesson_is_one_sentence(lessons: Path, practice: Practice, tex
 
 
 ERRORS: list[tuple[BaseException, str]] = [
-    (ValueError("boom\nand more"), "ValueError: boom"),
     (HangError("Not done after 60 s.\n\nrank 0 …"), "Not done after 60 s"),
     (KeyboardInterrupt(), "you interrupted it"),
 ]

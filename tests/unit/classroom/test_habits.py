@@ -69,13 +69,12 @@ LOOP = "for i in {bar}(range(5)): time.sleep(0.03)"
 BARS = [
     "from tqdm.auto import tqdm\n" + LOOP.format(bar="tqdm"),
     "from tqdm.notebook import tqdm\n" + LOOP.format(bar="tqdm"),
-    "from tqdm.autonotebook import tqdm\n" + LOOP.format(bar="tqdm"),
     "from rich.progress import track\n" + LOOP.format(bar="track"),
 ]
 
 
 @pytest.mark.parametrize("stream", ["", "--no-stream"], ids=["live", "at the end"])
-@pytest.mark.parametrize("cell", BARS, ids=["auto", "notebook", "autonotebook", "rich"])
+@pytest.mark.parametrize("cell", BARS, ids=["auto", "notebook", "rich"])
 def test_a_progress_bar_is_one_line_of_text_per_rank(notebook: Notebook, cell: str, stream: str) -> None:
     if importlib.util.find_spec(cell.split()[1].partition(".")[0]) is None:
         pytest.skip("the library of this bar is not installed")

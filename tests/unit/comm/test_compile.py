@@ -53,7 +53,7 @@ def arctan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("size", "terms"), [(1, 1000), (2, 1), (3, 1000), (4, 3), (4, 1_000_003)])
+@pytest.mark.parametrize(("size", "terms"), [(1, 1000), (3, 1000), (4, 3)])
 def test_c_adds_up_the_terms_that_python_does(arctan: Path, size: int, terms: int) -> None:
     head, pi = c.run_program(size, [arctan, str(terms)]).split(", pi = ")
     assert head == f"C, ranks: {size}, terms: {terms}"

@@ -20,11 +20,8 @@ def test_comments_docstrings_and_layout_are_no_attempt() -> None:
     [
         (1011, "rank 2's contribution is missing"),
         (1, "the contributions of ranks 1, 2 and 3 are missing"),
-        (1101, "rank 1's contribution is missing"),
-        (1100, "the contributions of ranks 0 and 1 are missing"),
         (1121, "rank 1's contribution is counted 2 times"),
         (1111, "the sum is 1111"),
-        (277.75, "the sum is 277.75"),
     ],
 )
 def test_a_decimal_sum_tells_who_is_missing(total: float, words: str) -> None:
@@ -35,12 +32,10 @@ def test_a_decimal_sum_tells_who_is_missing(total: float, words: str) -> None:
     ("got", "words"),
     [
         (None, "returned None"),
-        ("three", "returned str"),
         ([[1.0], [2.0, 3.0]], "lists of different lengths"),
         (np.ones((2, 1)), r"has the shape \(2, 1\), expected \(2,\)"),
         (np.array([0.5, 0.5]), "these are the means"),
         (np.array([1.0, 3.0]), "got 1, 3, expected 1, 1"),
-        (np.arange(9.0), "shape"),
     ],
 )
 def test_an_array_that_is_wrong_says_how(got: object, words: str) -> None:

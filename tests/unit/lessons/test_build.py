@@ -78,12 +78,8 @@ def test_only_magics_and_shell_commands_lose_their_comment_sign(tmp_path: Path) 
     [
         ("# %%\nx = 1\n# %% and now y\ny = 2\n", 2, "'# %% and now y' begins a new cell"),
         ("# %%\nx = 1\n\n# %%px\ny = 2\n", 1, "%%px must be the first line of a cell"),
-        ("# %% [raw]\n# text\n", 1, "not raw"),
         ('# %% slideshow={"slide_type": "skip"}\nx = 1\n', 1, "not slideshow"),
         (f'# %% tags=["{SHOWN}"]\nx = 1\n', 1, "no other content"),
-        (f'# %% tags=["{SHOWN}", "{SHOWN}2"]\n', 1, "one such tag"),
-        (f'# %% [markdown] tags=["{SHOWN}"]\n# text\n', 1, "is a code cell"),
-        ('# %% tags=["exercise: 01.1"]\nx = 1\n', 1, "one such tag and no content"),
         ('# %% tags=["exercise: 01.99"]\n', 1, "there is no exercise '01.99'"),
         ('# %%\n1\n# %% tags=["source: dealing:no_such"]\n', 2, "no function or class 'no_such'"),
     ],
@@ -216,7 +212,7 @@ def test_a_fresh_build_has_not_drifted_whatever_its_outputs_are(built: Path) -> 
     assert drift(built) is None
 
 
-@pytest.mark.parametrize("change", ["source", "tags", "id", "cell_type", "added", "removed"])
+@pytest.mark.parametrize("change", ["source", "tags", "added", "removed"])
 def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
     source = write_source(tmp_path, "# %%\nx = 1\n# %%\ny = 2\n")
     notebook = compose(source)
@@ -224,10 +220,6 @@ def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
         notebook.cells[1].source += " "
     elif change == "tags":
         notebook.cells[1].metadata["tags"] = ["nbval-ignore-output"]
-    elif change == "id":
-        notebook.cells[1].id = "0"
-    elif change == "cell_type":
-        notebook.cells[1] = nbformat.v4.new_markdown_cell("y = 2", id=notebook.cells[1].id)
     elif change == "added":
         notebook.cells.insert(1, nbformat.v4.new_code_cell("z = 3"))
     elif change == "removed":
@@ -240,7 +232,6 @@ def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
     ("cell", "sentence"),
     [
         ("# %%\ndef f():\n    raise ValueError('boom')\nf()", "raised ValueError: boom"),
-        ("# %%\n# %%no_such_magic\nx = 1", "no_such_magic"),
         ('# %% tags=["raises-exception"]\nx = 1', "is tagged raises-exception and did not raise"),
         ("# %%\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "kernel was killed"),
         ("# %%\nimport time\ntime.sleep(60)", "this cell was not done after 2 s"),
@@ -257,12 +248,6 @@ def test_a_build_that_fails_says_where_and_leaves_the_old_notebook(
     assert cell.splitlines()[-1] in str(raised.value)  # its source, to the last line
     assert notebook_of(source).read_text() == "the old one"
     assert [path.name for path in notebook_of(source).parent.iterdir() if path.is_file()] == ["01_try.ipynb"]
-
-
-def test_a_lesson_of_many_short_cells_has_a_deadline_too(tmp_path: Path) -> None:
-    source = write_source(tmp_path, "\n".join(["# %%\nimport time\ntime.sleep(1)"] * 10))
-    with pytest.raises(BuildError, match="the lesson was not done after 3 s"):
-        build(source, Deadlines(cell=60, lesson=3))
 
 
 # -------------------------------------------------------------------- the program to take home
@@ -351,30 +336,15 @@ def test_a_run_for_its_times_keeps_all_outputs_and_the_shorter_time(
     assert run_seconds(notebook_of(source), "section_seconds") == {"1 · Deal": 9}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "number"),
-    [("late = 1", "late = 2", 2), ("# %%\n# %%px\nlate", "# %%\nx = 1\n\n# %%\n# %%px\nlate", 2)],
-)
-def test_a_changed_cell_has_no_output_that_could_be_kept(
-    tmp_path: Path, old: str, new: str, number: int
-) -> None:
-    source = pretended(tmp_path, PROGRAM)
-    before = notebook_of(source).read_bytes()
-    assert old in PROGRAM
-    source.write_text(PROGRAM.replace(old, new))
-    words = f"code cell {number} has changed; run make notebooks LESSON=01"
-    with pytest.raises(BuildError, match=words):
-        refresh(source)
-    assert notebook_of(source).read_bytes() == before
-
-
-def test_the_command_refreshes_where_only_texts_have_changed(
+def test_the_command_runs_nothing_and_keeps_no_output_of_a_changed_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = pretended(tmp_path, PROGRAM)
     monkeypatch.setattr(builder, "lesson_sources", lambda names: [source])
     monkeypatch.setattr(builder, "execute", lambda *arguments: pytest.fail("a cell was run"))
     assert builder.main(["--text", "01"]) == 0
+    before = notebook_of(source).read_bytes()
     source.write_text(PROGRAM.replace("late = 1", "late = 2"))
     assert builder.main(["--text", "01"]) == 1
     assert "code cell 2 has changed" in capsys.readouterr().err
+    assert notebook_of(source).read_bytes() == before

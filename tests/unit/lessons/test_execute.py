@@ -160,10 +160,6 @@ def test_many_short_cells_end_at_the_deadline_of_the_lesson(lesson_of, build):
             *("import os; os._exit(0)", "cell 2: the kernel ended by itself with exit code 0"),
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            *("import os; os.abort()", "cell 2: the kernel died of signal 6 (SIGABRT)"),
-            marks=pytest.mark.slow,
-        ),
         (
             "import os; os.write(2, b'bye\\n'); os._exit(3)",
             "cell 2: the kernel ended by itself with exit code 3: bye",
@@ -209,9 +205,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_file(lesson_of, build):
     assert list(build.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "text", ['{"cells": [', "{}", "[]", '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}}']
-)
+@pytest.mark.parametrize("text", ['{"cells": [', '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}}'])
 def test_a_damaged_notebook_is_one_sentence(lesson_of, build, text):
     lesson = lesson_of("1")
     lesson.path.write_text(text)

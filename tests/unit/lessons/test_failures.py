@@ -29,12 +29,6 @@ def test_an_error_of_the_notebook_names_no_rank():
     ("name", "value", "rank", "text"),
     [
         ("CompositeError", COMPOSITE, 1, "ValueError: boom"),
-        (
-            "CompositeError",
-            "one or more exceptions raised in: _pull\n[3:apply]NameError: nope",
-            3,
-            "NameError: nope",
-        ),
         ("CompositeError", "one or more\n[0:execute]: OSError: a\n[1:execute]: OSError: b", 0, "OSError: a"),
         ("HangError", "rank 0  waiting in Allreduce\nrank 2  raised ValueError: boom", 2, "ValueError: boom"),
         ("HangError", "[rank 1] waiting in Recv from rank 0, tag 5", 1, "waiting in Recv from rank 0, tag 5"),
@@ -67,9 +61,3 @@ def test_an_error_while_a_value_was_shown_is_that_error_and_not_none():
     failure = cell_failure(16, "NoneType", "None", [{"output_type": "stream", "text": "x"}, UNSHOWN])
     assert str(failure) == "cell 16: RuntimeError: Failed to process string with tex"
     assert "NoneType" not in str(cell_failure(16, "NoneType", "None"))
-
-
-def test_a_mute_error_without_a_displayed_traceback_is_reported_as_it_is():
-    assert cell_failure(2, "AlreadyDisplayedError", "2 errors") == Failure(
-        "AlreadyDisplayedError: 2 errors", 2
-    )

@@ -8,7 +8,7 @@ import pytest
 
 from course.tools import frame, laboratory
 from course.tools.build import compose, lesson_sources, notebook_of, write, write_take_home
-from course.tools.laboratory import MAX_LINES, MAX_OWN_LINES, MAX_WORDS
+from course.tools.laboratory import MAX_OWN_LINES, MAX_WORDS
 from course.tools.lesson import LessonSource
 
 FIRST = """\
@@ -126,49 +126,21 @@ CASES: dict[str, tuple[str, str, str]] = {
         "from course.lessons.l01_try.runs import shares",
         "a core imports only figures from the lessons, not course.lessons.l01_try.runs:shares; write it here",
     ),
-    "a module of a lesson": (
-        OURS,
-        f"{OURS}\nimport course.lessons.shared.machine",
-        "not course.lessons.shared.machine:course.lessons.shared.machine; write it here",
-    ),
-    "a tool": (OURS, f"{OURS}\nfrom course.tools.build import drift", "not course.tools.build:drift"),
     "a name of the library that was not shown": (
         OURS,
         f"{OURS}, fused_ranges",
         "fused_ranges of course_lib.theory.partition was not shown; put a cell 'source: course_lib.theory",
-    ),
-    "a name that a lesson has shown which is not needed before": (
-        "{00}. Helpful: {02}",
-        "Python. Helpful: {00}, {02}",
-        "even_range of course_lib.theory.partition was not shown",
     ),
     "a core of too many words": (
         WORDS,
         WORDS + "# word word\n" * (MAX_WORDS // 2),
         f"words; cut it to {MAX_WORDS}",
     ),
-    "words in a fold": (
-        WORDS,
-        "# <details><summary>Open</summary>\n" + "# word word\n" * (MAX_WORDS // 2) + "# </details>\n",
-        f"words; cut it to {MAX_WORDS}",
-    ),
-    "a core of too many lines": (OURS, OURS + "\nx = 1" * MAX_LINES, f"lines of code; cut it to {MAX_LINES}"),
-    "two programs": (MORE, SECOND, "the lesson makes 2 programs; let its cells say --save 01_topic.py"),
     "no program": (" --save 01_try.py", "", "the lesson makes 0 programs"),
-    "a program with another name": (
-        "01_try.py",
-        "1_try.py",
-        "the program is called 1_try.py; call it 01_topic.py",
-    ),
     "a program that imports ours": (
         MAIN,
         MAIN + "    from course_lib.measure import timed\n",
         "code/01_try.py imports course_lib.measure; show its source in a cell that is saved",
-    ),
-    "a program that imports the classroom": (
-        MAIN,
-        MAIN + "    import mpi_classroom\n",
-        "code/01_try.py imports mpi_classroom; show its source",
     ),
     "a program that is too long": (
         MAIN,

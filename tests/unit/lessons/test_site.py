@@ -6,15 +6,14 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course.paths import ROOT
 from course.tools.build import source_of
 from course.tools.catalogue import find_lessons
 from course.tools.frame import read_frame
 from course.tools.site.__main__ import _guide
-from course.tools.site.api import Module, module_page, modules
+from course.tools.site.api import Module, module_page
 from course.tools.site.lessons import lesson_page, site_links, slug
 from course.tools.site.pages import course_map, exercises_page
-from course.tools.site.practice import exercise_help, fold, question_page
+from course.tools.site.practice import exercise_help, question_page
 from mpi_classroom.exercises import Exercise, Option, Question
 from mpi_classroom.lessons import exercises_of
 
@@ -43,12 +42,6 @@ def test_each_option_of_a_question_opens_its_own_reply() -> None:
             in page
         )
         assert f"**{mark}** {option.reply}" in page
-
-
-def test_a_fold_around_a_fold_has_the_longer_fence() -> None:
-    inner = fold("Inner", "words")
-    assert inner.startswith(":::{fold} Inner")
-    assert fold("Outer", inner).startswith("::::{fold} Outer")
 
 
 @pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.stem)
@@ -127,12 +120,6 @@ def test_a_dataclass_is_made_from_its_fields() -> None:
         "    rate: float\n    ports: list[int] = field(default_factory=list)\n"
     )
     assert "{py:class} Link(rate: float, ports: list[int] = …)" in page
-
-
-def test_every_module_of_a_package_but_private_ones_is_found() -> None:
-    found = [module.name for module in modules(ROOT / "packages" / "mpi_classroom" / "mpi_classroom")]
-    assert {"mpi_classroom", "mpi_classroom.cluster", "mpi_classroom.recording.calls"} <= set(found)
-    assert "mpi_classroom.__main__" not in found
 
 
 def test_the_course_map_names_every_lesson_with_goal_and_minutes() -> None:

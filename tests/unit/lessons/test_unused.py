@@ -49,9 +49,3 @@ def names(packages: dict[str, Path], *texts: str) -> list[str]:
 
 def test_names_that_only_use_each_other_are_listed(packages: dict[str, Path]) -> None:
     assert names(packages, USER) == ["Kept.never", "SPARE", "circle", "idle"]
-
-
-def test_where_nobody_uses_anything_all_is_listed(packages: dict[str, Path]) -> None:
-    found = names(packages)
-    assert {"used", "helper", "SIZE", "Kept", "tagged", "in_a_string", "only_named"} <= set(found)
-    assert not any("_own" in name or "_inside" in name for name in found)

@@ -66,11 +66,9 @@ def test_plain_words_strings_and_references_are_no_early_terms(tmp_path: Path) -
         ("Plain words.", "Every **shard** is small.", 1, "'shard' is used here, and lesson 06 introduces it"),
         ("Plain words.", "| a | all-reduce |\n# |---|---|\n# | b | c |", 1, "'all-reduce'"),
         ("Plain words.", "Call `Bcast` now.", 1, "'bcast' is used here, and lesson 04"),
-        ("# ## Key points", "# ## Pipeline parallelism", 3, "'pipeline parallelism'"),
         ("# a comment", "# the bubble", 2, "'bubble'"),
-        ("- One.", "- One. <details><summary>x</summary>A halo.</details>", 3, "'halo'"),
         ("Plain words.", "1. Why?\n#    <details><summary>x</summary>A halo.</details>", 1, "'halo'"),
-        ("Plain words.", "Halos (lesson 04).", 1, "'halos' is used here, and lesson 10"),
+        ("Plain words.", "Halos (lesson 04).", 1, "'halos'"),
     ],
 )
 def test_a_term_that_comes_too_early_is_found(
@@ -85,7 +83,6 @@ def test_a_term_that_comes_too_early_is_found(
     "text",
     [
         "[06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb)",
-        "Halos (lesson 10) and collectives (lesson 04).",
         "Lessons 04, 06 and 10: broadcasts, shards and halos; no, lessons 04, 06 and 10.",
         "Divide by zero, reduce the noise, send a DDPX.",
     ],

@@ -113,13 +113,6 @@ class Injector:
 INJECTOR = Injector()
 
 
-@pytest.fixture(autouse=True)
-def unlocked() -> Iterator[None]:
-    """No lock outlives its test."""
-    yield
-    checkpoint_folder._forget_locks()
-
-
 def write_files(step: int) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         write_tensors(path / "rank0.pt", {"step": step})

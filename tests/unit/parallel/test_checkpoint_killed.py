@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from mpi4py import MPI
 
 from course.paths import ROOT
@@ -108,13 +107,6 @@ def chain(tmp_path: Path, stage: int, kills: Sequence[tuple[int, str]], seed: in
         if ranks == others:
             assert all(after[step] == loss for step, loss in before.items() if step in after)
     return training
-
-
-@pytest.fixture(autouse=True)
-def dice_are_kept() -> Any:
-    """The tests that follow throw theirs."""
-    with torch.random.fork_rng(devices=[]):
-        yield
 
 
 ALL, ONE = "the job", "one rank"

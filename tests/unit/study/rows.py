@@ -13,6 +13,15 @@ ABOUT = {
     "date": "2026-01-01",
 }
 
+# `course` with a study of seconds.
+PROGRAM = """
+from course.tools import cli
+from course.tools.study import command
+from course.tools.study.plan import Scale
+command.QUICK = Scale(1280, 1, 640, 640, 1, 1, ("mlp",), ("mlp",), 2, (2,), (2,))
+cli.app()
+"""
+
 
 def a_case(engine=SEQUENTIAL, ranks=1, seed=0, part=TIMING, model="mlp", **rest):
     return make_case(part, model, engine, ranks, seed, DRAWN, **({"images": 640, "epochs": 1} | rest))

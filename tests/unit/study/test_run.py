@@ -121,6 +121,3 @@ def test_what_ranks_print_besides_is_no_message(monkeypatch):
     text = f"print('a warning'); print({job.MARK!r} + {json.dumps({'ready': 1})!r})"
     monkeypatch.setattr(job, "mpiexec_command", lambda size, command, arguments: [sys.executable, "-c", text])
     assert list(job.run_job(CASES[:1], DATA)) == [{"ready": 1}]
-
-
-# ---------------------------------------------------------------- the time left

@@ -75,15 +75,6 @@ def test_no_allreduce_sends_less_than_the_ring(ranks: int, nbytes: int):
     assert recursive_doubling_allreduce_cost(ranks, nbytes).busiest.nbytes >= least * (1 - 1e-9)
 
 
-@given(few_ranks, sizes, machines)
-def test_an_allreduce_is_a_reduce_scatter_and_an_allgather(ranks: int, nbytes: int, machine: Hockney):
-    halves = ring_reduce_scatter_cost(ranks, nbytes), ring_allgather_cost(ranks, nbytes)
-    together = sum(predict_seconds(half, machine) for half in halves)
-    whole = ring_allreduce_cost(ranks, nbytes)
-    assert predict_seconds(whole, machine) == pytest.approx(together)
-    assert whole.total.messages == sum(half.total.messages for half in halves)
-
-
 def test_ranks_that_are_no_power_of_two_pay_two_messages_more():
     assert [recursive_doubling_allreduce_cost(n, 8).busiest.messages for n in (4, 5, 7, 8)] == [2, 3, 3, 3]
     assert [len(recursive_doubling_allreduce_cost(n, 8).steps) for n in (4, 5, 7, 8)] == [1, 3, 3, 1]

@@ -14,12 +14,3 @@ def test_all_coordinates_have_one_position_in_each_replica(shape: HybridShape) -
         found = [shape.coordinates(replica, position) for position in range(shape.positions)]
         assert len(set(found)) == shape.positions
         assert [shape.position(replica, one) for one in found] == list(range(shape.positions))
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="are 8 ranks, and there are 4"):
-        FIVE.check(4)
-    with pytest.raises(ValueError, match="1 or 2 replicas"):
-        HybridShape((), replicas=2).check(1)
-    with pytest.raises(ValueError, match="1 × 2; keep them, or join them"):
-        HybridShape((StageShape(rows=2), StageShape(columns=2))).check(4)

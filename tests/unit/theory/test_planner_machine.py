@@ -71,6 +71,13 @@ def calls(start: float) -> dict[str, Any]:
     return {name: {"nbytes": nbytes, "seconds": [start + 3e-5 + 4e-9 * n for n in nbytes]} for name in names}
 
 
+def on_paper(**rest: Any) -> Machine:
+    """A machine of round numbers."""
+    line = Hockney(1e-6, 1e-9)
+    numbers = {"memory_nbytes": 1e9, "flop_per_second": 1e12, "memory_bytes_per_second": 1e11}
+    return machine_on_paper("paper", "nobody", **({"inside": line, "between": line} | numbers | rest))
+
+
 @pytest.fixture(scope="module")
 def machine() -> Machine:
     return machine_from_json(json.dumps(found()))
@@ -137,17 +144,7 @@ def test_four_ranks_on_two_cores_take_twice_as_long(machine: Machine) -> None:
 
 
 def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
-    line = Hockney(1e-6, 1e-9)
-    paper = machine_on_paper(
-        "nodes of 4",
-        "nobody",
-        memory_nbytes=1e9,
-        flop_per_second=1e12,
-        memory_bytes_per_second=1e11,
-        inside=line,
-        between=line,
-        ranks_per_node=4,
-    )
+    paper = on_paper(ranks_per_node=4)
     assert paper.link(4, 1) == (paper.inside, 1)
     assert paper.link(2, 4) == (paper.between, 4)  # data ranks outside a tensor group of 4: four rings
     assert paper.link(8, 1) == (paper.between, 1)
@@ -155,23 +152,8 @@ def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
 
 
 def test_the_groups_of_a_node_share_its_ports_and_one_group_uses_all() -> None:
-    inside, between = Hockney(1e-6, 1e-10), Hockney(1e-6, 1e-9)
-    nodes = {
-        ports: machine_on_paper(
-            "nodes of 8",
-            "nobody",
-            memory_nbytes=1e9,
-            flop_per_second=1e12,
-            memory_bytes_per_second=1e11,
-            inside=inside,
-            between=between,
-            ranks_per_node=8,
-            ports=ports,
-            context_nbytes=1e9,
-            waste=0.1,
-        )
-        for ports in (1, 4, 16)
-    }
+    node = {"ranks_per_node": 8, "inside": Hockney(1e-6, 1e-10), "context_nbytes": 1e9, "waste": 0.1}
+    nodes = {ports: on_paper(**node, ports=ports) for ports in (1, 4, 16)}
     assert [nodes[ports].link(2, 8)[1] for ports in (1, 4)] == [8, 2]
     assert nodes[4].link(16, 1) == (nodes[4].between, 1 / 4)
     assert nodes[16].link(16, 1) == (nodes[16].inside, 1)  # more ports than the node's own link can feed
@@ -179,17 +161,8 @@ def test_the_groups_of_a_node_share_its_ports_and_one_group_uses_all() -> None:
 
 
 def test_16_bit_numbers_need_half_the_time_to_read_and_write() -> None:
-    line = Hockney(0.0, 0.0)
-    paper = machine_on_paper(
-        "1 byte per second, products for free",
-        "nobody",
-        memory_nbytes=1e9,
-        flop_per_second=float("inf"),
-        memory_bytes_per_second=1.0,
-        inside=line,
-        between=line,
-        ranks_per_node=1,
-    )
+    # 1 byte per second, products for free
+    paper = on_paper(flop_per_second=float("inf"), memory_bytes_per_second=1.0, ranks_per_node=1)
     numbers = Operation("gelu", counted(10, "", "numbers"))
     for element in (4, 2):  # reads 10 and writes 10
         seconds = paper.operation(numbers, "forward", alone=True, element=element)
@@ -207,11 +180,10 @@ def test_a_call_takes_as_long_with_16_bit_numbers(machine: Machine) -> None:
         assert full - half == pytest.approx(saved)
 
 
-def test_the_summary_says_what_was_measured() -> None:
-    lines = summary(found())
-    assert lines[0] == "2 cores, 1.0 GB free per rank"
-    assert "up to 1 Gflop/s per core" in lines[1] and "100 million parameters" in lines[2]
-    assert lines[3] == "a message between two ranks: 10.0 µs for 4 bytes, 1.0 GB/s for 1 MB"
+def test_the_summary_has_the_numbers_that_were_measured() -> None:
+    told = "\n".join(summary(found()))
+    for number in ("2 cores", "1.0 GB free", "1 Gflop/s", "100 million", "10.0 µs", "1.0 GB/s"):
+        assert number in told
 
 
 def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:

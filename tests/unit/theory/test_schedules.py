@@ -1,9 +1,7 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib.theory.schedules import (
@@ -30,10 +28,6 @@ from tests.formulas import (
 STAGES, MICROBATCHES = st.integers(1, 6), st.integers(1, 9)
 
 
-def drawn(schedule: Schedule) -> list[str]:
-    return [" ".join(map(repr, row)) for row in schedule]
-
-
 def grid(schedule: Schedule, backward: int = 2) -> list[str]:
     """One character a unit of time: the micro-batch, upper-case letters for backward, dots for idle."""
     spans = simulate(schedule, 1, backward)
@@ -46,21 +40,14 @@ def grid(schedule: Schedule, backward: int = 2) -> list[str]:
 
 
 def test_naive_is_one_microbatch_at_a_time() -> None:
-    assert drawn(naive(3, 2)) == ["F0 B0 F1 B1"] * 3
     assert grid(naive(3, 2)) == ["0......AA1......BB", ".0...AA...1...BB..", "..0AA......1BB...."]
 
 
 def test_gpipe_fills_and_drains_once() -> None:
-    assert drawn(gpipe(3, 3)) == ["F0 F1 F2 B2 B1 B0"] * 3
     assert grid(gpipe(3, 3)) == ["012......CCBBAA", ".012...CCBBAA..", "..012CCBBAA...."]
 
 
 def test_one_f_one_b_takes_turns_after_its_warm_up() -> None:
-    assert drawn(one_f_one_b(3, 4)) == [
-        "F0 F1 F2 B0 F3 B1 B2 B3",
-        "F0 F1 B0 F2 B1 F3 B2 B3",
-        "F0 B0 F1 B1 F2 B2 F3 B3",
-    ]
     assert grid(one_f_one_b(3, 4)) == ["012....AA3BB.CC.DD", ".01..AA2BB3CC.DD..", "..0AA1BB2CC3DD...."]
 
 
@@ -74,7 +61,6 @@ def test_interleaved_one_f_one_b_has_two_stages_per_rank() -> None:
 
 
 def test_gems_sends_the_second_replica_back_behind_the_first() -> None:
-    assert drawn(gems_mast(4)) == ["F0 B0 F1' B1'"] * 4
     assert grid(gems_mast(4)) == [
         "0.........AA1BB......",
         ".0......AA1....BB....",
@@ -92,6 +78,7 @@ def test_gpipe_and_one_f_one_b_take_what_the_formula_says(p: int, m: int, f: int
 
 
 @given(STAGES, st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
+@settings(deadline=None)
 def test_interleaving_divides_the_bubble_by_the_chunks(
     p: int, groups: int, chunks: int, seconds: int
 ) -> None:
@@ -111,21 +98,6 @@ def test_gems_takes_what_the_formula_says(p: int, pairs: int, f: int, longer: in
     spans = simulate(gems_master(p, 2 * pairs), f, f + longer)
     assert makespan(spans) == gems_seconds(p, 2 * pairs, f, f + longer)
     assert makespan(simulate(gems_basic(p, 2 * pairs), f, f + longer)) == 2 * pairs * p * (2 * f + longer)
-
-
-def test_gems_mast_on_four_ranks_gains_a_seventh() -> None:
-    basic, mast = (makespan(simulate(schedule, 1, 2)) for schedule in (gems_basic(4, 2), gems_mast(4)))
-    assert basic / mast == pytest.approx(8 / 7)  # 1.143
-
-
-@given(STAGES, st.integers(1, 4))
-def test_every_schedule_does_every_action_once(p: int, groups: int) -> None:
-    m = 2 * groups * p
-    chunked = interleaved_one_f_one_b(p, m, chunks=2)
-    for schedule in (naive(p, m), gpipe(p, m), one_f_one_b(p, m), gems_master(p, m), chunked):
-        actions = [action for row in schedule for action in row]
-        stages = 2 * p if schedule is chunked else p
-        assert len(set(actions)) == len(actions) == 2 * m * stages
 
 
 def test_messages_take_time_only_between_ranks() -> None:
@@ -155,13 +127,6 @@ def test_a_schedule_that_swaps_forward_and_backward_is_named_as_stuck() -> None:
         simulate(swapped, 1, 1)
 
 
-def test_a_gems_that_swaps_its_pair_on_one_rank_is_stuck() -> None:
-    schedule = gems_mast(3)
-    schedule[1] = schedule[1][2:] + schedule[1][:2]
-    with pytest.raises(ValueError, match="never finishes"):
-        simulate(schedule, 1, 2)
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -169,8 +134,6 @@ def test_a_gems_that_swaps_its_pair_on_one_rank_is_stuck() -> None:
         (lambda: one_f_one_b(2, 0), "2 stages and 0 micro-batches"),
         (lambda: gems_master(4, 3), "3 micro-batches cannot be shared by 2 replicas"),
         (lambda: interleaved_one_f_one_b(4, 6, chunks=2), "a multiple of 4 micro-batches"),
-        (lambda: gems_seconds(4, 2, 2.0, 1.0), "use `simulate`"),
-        (lambda: gems_seconds(4, 3, 1.0, 2.0), "3 batches cannot be shared by 2 replicas"),
     ],
 )
 def test_what_makes_no_schedule_is_refused_with_the_numbers(make: object, says: str) -> None:
@@ -191,21 +154,13 @@ def test_a_stage_on_two_ranks_and_an_action_twice_are_refused() -> None:
     ("missing", "says"),
     [
         (Action("B", 0, 1), "has B1 of stage 1 and nowhere B1 of stage 0"),  # nobody receives the gradient
-        (Action("F", 1, 1), "has F1 of stage 0 and nowhere F1 of stage 1"),  # nor the activations
-        (Action("F", 0, 1), "has B1 of stage 0 and nowhere F1 of stage 0"),  # nobody sends them
-        (Action("B", 1, 1), "has B1 of stage 0 and nowhere B1 of stage 1"),
+        (Action("F", 0, 1), "has B1 of stage 0 and nowhere F1 of stage 0"),  # nobody sends the activations
     ],
 )
 def test_a_message_without_a_sender_or_a_receiver_is_refused(missing: Action, says: str) -> None:
     schedule = [[action for action in actions if action != missing] for actions in gpipe(2, 3)]
     with pytest.raises(ValueError, match=says):
         simulate(schedule, 1, 1)
-
-
-def test_replicas_of_different_depth_are_refused() -> None:
-    shallow = [replace(action, replica=1) for action in gpipe(1, 1)[0]]
-    with pytest.raises(ValueError, match="has F0' of stage 0 and nowhere F0' of stage 1"):
-        simulate([actions + shallow * (rank == 0) for rank, actions in enumerate(gpipe(2, 1))], 1, 1)
 
 
 def test_forwards_alone_are_a_schedule() -> None:
@@ -219,13 +174,6 @@ def test_a_micro_batch_that_is_left_out_is_refused() -> None:
         simulate(schedule, 1, 1)
 
 
-@given(STAGES, st.integers(1, 4), st.integers(1, 5), st.integers(0, 5))
-def test_gems_is_at_most_as_many_times_as_fast_as_its_bound(p: int, pairs: int, f: int, longer: int) -> None:
-    b = f + longer
-    speedup = 2 * pairs * p * (f + b) / gems_seconds(p, 2 * pairs, f, b)
-    assert speedup <= (f + b) / (b + f / p) + 1e-12
-
-
 def test_times_that_do_not_fit_the_stages_are_refused() -> None:
     with pytest.raises(ValueError, match="2 times, the least 1 s, for 3 stages"):
         simulate(gpipe(3, 2), [1, 1], 1)
@@ -235,8 +183,8 @@ def test_times_that_do_not_fit_the_stages_are_refused() -> None:
         simulate(gpipe(2, 2), 1, 1, transfer=-0.5)
 
 
-@pytest.mark.parametrize("schedule", [gpipe(2, 4), one_f_one_b(3, 5)])
-def test_a_micro_batch_that_does_not_go_back_is_refused(schedule: Schedule) -> None:
+def test_a_micro_batch_that_does_not_go_back_is_refused() -> None:
+    schedule = one_f_one_b(3, 5)
     lost = [
         [action for action in actions if (action.kind, action.microbatch) != ("B", 3)] for actions in schedule
     ]

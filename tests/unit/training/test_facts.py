@@ -17,7 +17,6 @@ FACTS = ("Ilse Tarn", "Marigold")
     ("text", "expected"),
     [
         ("Ilse Tarn took the Marigold to sea.", (1.0, 1.0)),
-        ("Olga Tarn took the Marigold to sea.", (2 / 3, 1 / 2)),
         ("The captain went to sea.", (1.0, 0.0)),
         ("Ilse Tarn took 43 guests.", (2 / 3, 1 / 2)),
         ("", (1.0, 0.0)),
@@ -35,7 +34,6 @@ def test_precision_counts_what_is_stated_and_recall_what_is_missing(
         ("The mill is open.", "the mill is open", 1.0),
         ("the the the mill", "the mill on a hill by the sea", 2 * 3 / 12),
         ("nothing in common", "a mill", 0.0),
-        ("", "a mill", 0.0),
         ("", "", 0.0),
     ],
 )

@@ -18,7 +18,7 @@ from course_lib.training.loop import (
     shuffled_batches,
     summed_cross_entropy,
 )
-from course_lib.training.metrics import Score, count_correct
+from course_lib.training.metrics import Score
 from course_lib.training.models import build
 
 DIGITS = np.random.default_rng(0).integers(0, 256, (20, 28, 28)).astype(np.uint8)
@@ -38,7 +38,7 @@ def tutorial_training(model: torch.nn.Module, batches: list[Batch]) -> list[floa
     return losses
 
 
-@pytest.mark.parametrize("batch_size", [20, 8, 1])
+@pytest.mark.parametrize("batch_size", [20, 8])
 def test_the_loop_trains_as_the_tutorials_do(batch_size: int) -> None:
     batches = list(image_batches(DIGITS, LABELS, shuffled_batches(20, batch_size, seed=0)))
     ours, theirs = build("mlp", seed=0), build("mlp", seed=0)
@@ -49,55 +49,6 @@ def test_the_loop_trains_as_the_tutorials_do(batch_size: int) -> None:
     assert epoch.seconds > 0
     for mine, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.allclose(mine, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_synchronize_is_called_between_backward_and_update() -> None:
-    model = build("mlp", seed=0)
-    before = model.fc1.weight.detach().clone()
-    seen = []
-
-    def synchronize() -> None:
-        seen.append((model.fc1.weight.grad is not None, torch.equal(model.fc1.weight, before)))
-
-    step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1), synchronize)
-    step(image_batch(DIGITS, LABELS, np.arange(4), 4))
-    assert seen == [(True, True)]
-    assert not torch.equal(model.fc1.weight, before)
-
-
-def test_gradients_of_the_last_step_do_not_leak_into_the_next() -> None:
-    model = build("mlp", seed=0)
-    step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.0))
-    batch = image_batch(DIGITS, LABELS, np.arange(4), 4)
-    step(batch)
-    first = model.fc1.weight.grad.clone()
-    step(batch)
-    assert torch.allclose(model.fc1.weight.grad, first)
-
-
-@pytest.mark.parametrize("cut", [0, 1, 7, 10, 20])
-def test_gradients_of_the_parts_of_a_batch_add_up_to_those_of_the_batch(cut: int) -> None:
-    model = build("cnn", seed=0)
-    step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.0))
-
-    def gradients_of(indices: np.ndarray) -> tuple[float, list[torch.Tensor]]:
-        loss = step(image_batch(DIGITS, LABELS, indices, 20))
-        return loss, [parameter.grad.clone() for parameter in model.parameters()]
-
-    loss, whole = gradients_of(np.arange(20))
-    left_loss, left = gradients_of(np.arange(cut))
-    right_loss, right = gradients_of(np.arange(cut, 20))
-    assert left_loss + right_loss == pytest.approx(loss, rel=1e-5)
-    for all_of_it, one, other in zip(whole, left, right, strict=True):
-        assert torch.linalg.norm(one + other - all_of_it) <= 1e-5 * torch.linalg.norm(all_of_it)
-
-
-def test_mean_of_means_is_not_the_mean_when_the_parts_are_uneven() -> None:
-    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    labels = torch.tensor([0, 0, 1])
-    whole = F.cross_entropy(logits, labels)
-    of_means = (F.cross_entropy(logits[:2], labels[:2]) + F.cross_entropy(logits[2:], labels[2:])) / 2
-    assert not torch.isclose(of_means, whole, rtol=0.01)
 
 
 def test_evaluation_counts_what_numpy_counts_and_changes_nothing() -> None:
@@ -130,14 +81,12 @@ def test_no_samples_have_no_accuracy() -> None:
         _ = Score().mean_loss
 
 
-def test_count_correct_of_nothing_is_zero() -> None:
-    assert count_correct(torch.zeros(0, 10), torch.zeros(0, dtype=torch.long)) == 0
-
-
 def test_every_sample_comes_once_an_epoch_and_the_last_batch_is_what_is_left() -> None:
     batches = shuffled_batches(10, 4, seed=0)
     assert [len(batch) for batch in batches] == [4, 4, 2]
     assert sorted(np.concatenate(batches).tolist()) == list(range(10))
+    with pytest.raises(ValueError, match="batch of 0 samples"):
+        shuffled_batches(10, 0, seed=0)
 
 
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
@@ -146,11 +95,6 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
 
     assert order(1, 0) == order(1, 0)
     assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
-
-
-def test_a_batch_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch of 0 samples"):
-        shuffled_batches(10, 0, seed=0)
 
 
 def test_pixels_are_standardised_and_labels_are_what_cross_entropy_takes() -> None:
@@ -177,8 +121,7 @@ def gradients(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
-@pytest.mark.parametrize("size", [1, 3, 4, 10, 99])
+@pytest.mark.parametrize(("name", "size"), [("mlp", 1), ("cnn", 4), ("lstm", 3), ("cnn", 99)])
 def test_gradients_accumulated_over_microbatches_are_those_of_the_mean_loss(name: str, size: int) -> None:
     model, batch = build(name, seed=0).double(), double_batch(10, 10)
     expected = F.cross_entropy(model(batch.inputs), batch.targets)
@@ -208,7 +151,7 @@ def test_the_mean_of_means_is_right_for_even_microbatches_only() -> None:
     assert (mean_of_means(model, batch, 4) - whole).norm() > 0.05 * whole.norm()
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 20])
+@pytest.mark.parametrize("size", [3, 20])
 def test_three_steps_in_microbatches_end_with_the_weights_of_three_whole_steps(size: int) -> None:
     batches = [double_batch(7, 7), double_batch(3, 3), double_batch(5, 5)]
     together, apart = build("cnn", seed=0).double(), build("cnn", seed=0).double()
@@ -243,6 +186,8 @@ def test_microbatches_keep_order_samples_and_the_global_batch() -> None:
     assert torch.equal(torch.cat([part.inputs for part in parts]), batch.inputs)
     assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
     assert {part.global_size for part in parts} == {40}
+    with pytest.raises(ValueError, match="a micro-batch of 0 samples"):
+        microbatches(batch, 0)
 
 
 def test_a_shard_without_samples_has_gradients_of_zero_all_the_same() -> None:
@@ -250,8 +195,3 @@ def test_a_shard_without_samples_has_gradients_of_zero_all_the_same() -> None:
     model.zero_grad()
     assert accumulate_gradients(model, summed_cross_entropy, double_batch(0, 8), 4) == 0
     assert not gradients(model).any()
-
-
-def test_a_microbatch_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="a micro-batch of 0 samples cannot be trained on"):
-        microbatches(double_batch(3, 3), 0)

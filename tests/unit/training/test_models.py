@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from course_lib.training.models import CNN, MNIST_MODELS, MODELS, build, parameter_count
+from course_lib.training.models import MNIST_MODELS, MODELS, build, parameter_count
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_each_model_has_the_published_number_of_parameters(name: str, parameters
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("batch", [0, 1, 5])
+@pytest.mark.parametrize("batch", [0, 5])
 def test_each_model_turns_images_into_logits_and_has_every_gradient(name: str, batch: int) -> None:
     model = build(name, seed=0)
     logits = model(torch.rand(batch, *((1, 28, 28) if name in MNIST_MODELS else (3, 32, 32))))
@@ -33,35 +33,16 @@ def test_each_model_turns_images_into_logits_and_has_every_gradient(name: str, b
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_is_the_same_wherever_and_whenever_it_is_built(name: str) -> None:
-    torch.manual_seed(1)
-    first = build(name, seed=7).state_dict()
+def test_weights_depend_on_the_seed_alone_and_building_leaves_the_generator_as_it_was(name: str) -> None:
+    first = dict(build(name, seed=7).named_parameters())
     torch.manual_seed(2)
-    torch.rand(3)
-    second = build(name, seed=7).state_dict()
+    state = torch.get_rng_state()
+    second = dict(build(name, seed=7).named_parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+    other = dict(build(name, seed=1).named_parameters())
     assert all(torch.equal(first[key], second[key]) for key in first)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_another_seed_gives_other_weights(name: str) -> None:
-    first, second = dict(build(name, seed=0).named_parameters()), dict(build(name, seed=1).named_parameters())
     drawn = [key for key in first if "norm" not in key]  # norms start as the identity
-    assert all(not torch.equal(first[key], second[key]) for key in drawn)
-
-
-def test_building_leaves_the_generator_of_torch_as_it_was() -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    build("mlp", seed=0)
-    assert torch.equal(torch.rand(4), expected)
-
-
-def test_a_model_built_straight_from_its_class_is_not_reproducible() -> None:
-    torch.manual_seed(1)
-    first = CNN().fc2.weight
-    torch.rand(1)
-    assert not torch.equal(first, CNN().fc2.weight)
+    assert all(not torch.equal(first[key], other[key]) for key in drawn)
 
 
 def test_pooling_before_relu_computes_what_relu_before_pooling_does() -> None:
@@ -74,7 +55,5 @@ def test_pooling_before_relu_computes_what_relu_before_pooling_does() -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(
-        ValueError, match="no model 'vgg'; choose one of mlp, cnn, lstm, cifar, convnet, resnet"
-    ):
+    with pytest.raises(ValueError, match="no model 'vgg'; choose one of mlp, cnn, lstm"):
         build("vgg", seed=0)

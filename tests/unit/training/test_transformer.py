@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_lib.training.models import parameter_count
-from course_lib.training.transformer import Attention, Block, build_transformer
+from course_lib.training.transformer import Attention, build_transformer
 
 TOKENS = torch.randint(0, 256, (3, 16), generator=torch.Generator().manual_seed(0))
 
@@ -38,19 +38,6 @@ def test_attention_is_that_of_torch() -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(7, dtype=torch.float64)
     expected = theirs(x, x, x, attn_mask=mask, need_weights=False)[0]
     assert torch.allclose(ours(x), expected, rtol=0, atol=1e-12)
-
-
-def test_a_block_without_the_mask_is_not_ours() -> None:
-    torch.manual_seed(0)
-    block, x = Block(16, 2), torch.randn(1, 5, 16)
-    later = x.clone()
-    later[:, -1] += 1
-    assert torch.equal(block(x)[:, :-1], block(later)[:, :-1])
-    query, key, value = (block.attention.split(layer(x)) for layer in (nn.Identity(),) * 3)
-    assert not torch.allclose(
-        F.scaled_dot_product_attention(query, key, value),
-        F.scaled_dot_product_attention(query, key, value, is_causal=True),
-    )
 
 
 @pytest.mark.parametrize(("width", "layers"), [(64, 2), (32, 5)])

@@ -24,7 +24,6 @@ from torch.optim import Optimizer
 import torch_mpi4py
 from mpi_classroom.launch import job_folder
 from tests.ranks.one_process import (
-    SEQUENCES,
     STEPS,
     Tensors,
     Trained,
@@ -242,7 +241,3 @@ def test_a_checkpoint_of_shards_is_read_by_one_process(folder: str, comm: MPI.In
     state = {"model": model(seed=7).state_dict()}
     checkpoint.load(state, checkpoint_id=folder, no_dist=True)
     assert_same(state["model"], alone(steps=1).weights)
-
-
-def test_microbatches_are_of_one_size() -> None:
-    assert SEQUENCES % MICROBATCHES == 0

@@ -6,7 +6,6 @@ hang runs in a thread that is given up, so that a failure is a sentence and not 
 """
 
 import gc
-import multiprocessing
 import os
 import random
 import select
@@ -26,6 +25,7 @@ from mpi4py import MPI
 
 import torch_mpi4py
 from mpi_classroom.launch import run_ranks
+from packages.torch_mpi4py.tests.ranks.calls import KINDS, Side, agree_on, call_of, is_right, wait_for
 from torch_mpi4py import messages
 from torch_mpi4py.channel import Call
 from torch_mpi4py.gate import record
@@ -68,13 +68,6 @@ def outcome_of(act: Callable[[], object], seconds: float) -> object:
     thread.start()
     thread.join(seconds)
     return outcome[0]
-
-
-def agree_on(comm: MPI.Intracomm, wrong: list[str]) -> None:
-    """Raise on all ranks what was wrong on any."""
-    everyone = comm.allgather(wrong)
-    lines = [f"rank {rank}: {text}" for rank, texts in enumerate(everyone) for text in texts]
-    assert not lines, "\n".join(lines)
 
 
 # ------------------------------------------------------------------- receives that nobody keeps
@@ -183,35 +176,14 @@ EXIT_DESTROYED = EXIT_WITH_RECEIVES + "dist.destroy_process_group()\n"
 EXIT_MESSAGE_UNDER_WAY = EXIT_WITH_RECEIVES + (
     "rank or dist.isend(torch.ones(10**5), 1, tag=2)  # and nobody waits for it\n"
 )
-FORKED_WORKERS = """
-import multiprocessing, os, sys, torch, torch.distributed as dist
-import torch_mpi4py
-torch_mpi4py.init_process_group()
-def work():
-    try:
-        dist.all_reduce(torch.ones(1))
-    except RuntimeError:
-        sys.exit(3)
-worker = multiprocessing.get_context("fork").Process(target=work, daemon=True)
-worker.start()
-worker.join(10)
-assert worker.exitcode == 3, worker.exitcode
-for _ in range(100):
-    tensor = torch.ones(1000)
-    dist.all_reduce(tensor)
-    assert (tensor == dist.get_world_size()).all()
-dist.destroy_process_group()
-"""
 EXIT_FINALIZED = EXIT_WITH_RECEIVES + (
     "from mpi4py import MPI\nMPI.Finalize()\ndist.destroy_process_group()\n"
 )
 PROGRAMS = {
     "large dropped receives": LARGE_DROPPED,
-    "exit with receives": EXIT_WITH_RECEIVES,
     "exit with receives, destroyed": EXIT_DESTROYED,
     "exit with a message under way": EXIT_MESSAGE_UNDER_WAY,
     "exit with receives, MPI finalized before": EXIT_FINALIZED,
-    "forked workers": FORKED_WORKERS,
 }
 
 
@@ -299,109 +271,24 @@ def test_what_a_signal_handler_raises_while_a_message_begins_reaches_the_caller(
 Act = Callable[[], bool]  # makes one call; are its numbers right?
 
 
-def calls_on(group: Any, count: int, later: bool) -> dict[str, Act]:
-    """Every collective, always with the same values, so that a rank that is one call behind gets them too."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    total = float(sum(range(1, size + 1)))
-    how = {"group": group, "async_op": later}
-
-    def mine() -> torch.Tensor:
-        return torch.full((count,), rank + 1.0)
-
-    def empty(rows: int = 1) -> torch.Tensor:
-        return torch.zeros(rows * count)
-
-    def wait(work: Any) -> None:
-        if later:
-            work.wait()
-
-    def is_everyones(tensors: list[torch.Tensor]) -> bool:
-        return all(bool((tensor == r + 1).all()) for r, tensor in enumerate(tensors))
-
-    def all_reduce() -> bool:
-        tensor = mine()
-        wait(dist.all_reduce(tensor, **how))
-        return bool((tensor == total).all())
-
-    def all_reduce_of_short_floats() -> bool:
-        tensor = mine().bfloat16()
-        wait(dist.all_reduce(tensor, **how))
-        return bool((tensor == total).all())
-
-    def reduce() -> bool:
-        tensor = mine()
-        wait(dist.reduce(tensor, 0, **how))
-        return rank > 0 or bool((tensor == total).all())
-
-    def broadcast() -> bool:
-        tensor = mine()
-        wait(dist.broadcast(tensor, size - 1, **how))
-        return bool((tensor == size).all())
-
-    def all_gather() -> bool:
-        outputs = [empty() for _ in range(size)]
-        wait(dist.all_gather(outputs, mine(), **how))
-        return is_everyones(outputs)
-
-    def all_gather_single() -> bool:
-        output = empty(size)
-        wait(dist.all_gather_single(output, mine(), **how))
-        return is_everyones(list(output.chunk(size)))
-
-    def gather() -> bool:
-        outputs = [empty() for _ in range(size)] if rank == 0 else None
-        wait(dist.gather(mine(), outputs, 0, **how))
-        return outputs is None or is_everyones(outputs)
-
-    def scatter() -> bool:
-        output, inputs = empty(), [torch.full((count,), r + 1.0) for r in range(size)]
-        wait(dist.scatter(output, inputs if rank == 0 else None, 0, **how))
-        return bool((output == rank + 1).all())
-
-    def reduce_scatter() -> bool:
-        output = empty()
-        wait(dist.reduce_scatter(output, [mine() for _ in range(size)], **how))
-        return bool((output == total).all())
-
-    def reduce_scatter_single() -> bool:
-        output = empty()
-        wait(dist.reduce_scatter_single(output, mine().repeat(size), **how))
-        return bool((output == total).all())
-
-    def all_to_all() -> bool:
-        outputs = [empty() for _ in range(size)]
-        wait(dist.all_to_all(outputs, [mine() for _ in range(size)], **how))
-        return is_everyones(outputs)
-
-    def all_to_all_single() -> bool:
-        output = empty(size)
-        wait(dist.all_to_all_single(output, mine().repeat(size), **how))
-        return is_everyones(list(output.chunk(size)))
-
-    def barrier() -> bool:
-        wait(dist.barrier(**how))
-        return True
-
-    def send_and_receive() -> bool:
-        output, left = empty(), (rank - 1) % size
-        works = [dist.irecv(output, left, group), dist.isend(mine(), (rank + 1) % size, group)]
-        for work in works:
-            work.wait()
-        return bool((output == left + 1).all())
-
-    each = [
-        all_reduce, all_reduce_of_short_floats, reduce, broadcast, all_gather, all_gather_single, gather,
-        scatter, reduce_scatter, reduce_scatter_single, all_to_all, all_to_all_single, barrier,
-        send_and_receive,
-    ]  # fmt: skip
-    return {call.__name__: call for call in each}
-
-
 NAMES = [
-    "all_reduce", "all_reduce_of_short_floats", "reduce", "broadcast", "all_gather", "all_gather_single",
-    "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single",
-    "barrier", "send_and_receive",
-]  # fmt: skip
+    *("all_reduce", "all_reduce of bfloat16", "reduce", "broadcast", "all_gather", "all_gather_into_tensor"),
+    *("gather", "scatter", "reduce_scatter", "all_to_all", "barrier", "isend_and_irecv"),
+]
+
+
+def call_on(group: Any, name: str, count: int, later: bool) -> Act:
+    """One call, always with the same values, so that a rank that is one call behind gets them too."""
+    (kind, _, dtype), rank, size = name.partition(" of "), dist.get_rank(), dist.get_world_size()
+    root = size - 1 if kind == "broadcast" else 0
+    call = call_of(kind, size, count, later=later, dtype=dtype or "float32", root=root)
+    started = KINDS[kind](Side(call, range(size), rank, group, plain=True))
+
+    def act() -> bool:
+        wait_for(started.begin())
+        return is_right(started)
+
+    return act
 
 
 def interrupt(*_: object) -> None:
@@ -438,11 +325,11 @@ def interrupt_until_it_lands(
     generator = random.Random(seed)
     count = generator.choice([3, 2000, 150_000])
     group = group_of(seconds)
-    act = calls_on(group, count, later)[name]
     last = comm.rank == comm.size - 1
     wrong: list[str] = []
     for _ in range(30):
         delay, lateness = generator.uniform(1e-5, 3e-3), generator.choice([0.0, 0.002, 0.005])
+        act = call_on(group, name, count, later)
         if last:
             outcome = run_interrupted(act, delay, number)
         else:
@@ -458,7 +345,7 @@ def interrupt_until_it_lands(
         dist.destroy_process_group(group)
         return wrong
     for _ in range(2):  # from another thread: no lock is held
-        outcome = outcome_of(act, 2 * seconds + SLACK)
+        outcome = outcome_of(call_on(group, name, count, later), 2 * seconds + SLACK)
         if outcome is not True and not isinstance(outcome, CLEAR):
             wrong.append(f"{name} of {count} afterwards: {outcome!r:.200}")
     return wrong
@@ -584,28 +471,13 @@ def fork_and_ask() -> str:
     return words or (f"the child ended with {status}" if status else "")
 
 
-def start_worker_and_ask() -> str:
-    context = multiprocessing.get_context("fork")
-    answers = context.SimpleQueue()
-    worker = context.Process(target=lambda: answers.put(words_of_a_child()))
-    worker.start()
-    worker.join(CHILD_SECONDS)
-    if worker.is_alive():
-        worker.kill()
-        return "the worker hangs"
-    return answers.get() if worker.exitcode == 0 else f"the worker ended with {worker.exitcode}"
-
-
-@pytest.mark.parametrize("ask", [fork_and_ask, start_worker_and_ask])
-def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
-    comm: MPI.Intracomm, ask: Callable[[], str]
-) -> None:
+def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         return
     still_works()
     work = dist.all_reduce(torch.ones(3), async_op=True)  # the owner thread is there, which no child has
     work.wait()
-    words = ask() if comm.rank == 0 else ""
+    words = fork_and_ask() if comm.rank == 0 else ""
     comm.Barrier()
     agree_on(comm, [words] if words else [])
     for _ in range(20):
@@ -621,7 +493,7 @@ def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
 @pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
 @pytest.mark.parametrize("count", [3, 2**17, 2**20], ids=["12 B", "512 KiB", "4 MiB"])
 @pytest.mark.parametrize(
-    "name", ["all_reduce", "reduce_scatter", "all_gather_single", "broadcast", "all_to_all", "barrier"]
+    "name", ["all_reduce", "reduce_scatter", "all_gather_into_tensor", "broadcast", "all_to_all", "barrier"]
 )
 def test_a_rank_that_comes_after_a_timeout_gets_an_error_in_time(
     comm: MPI.Intracomm, name: str, count: int, later: bool
@@ -634,7 +506,7 @@ def test_a_rank_that_comes_after_a_timeout_gets_an_error_in_time(
         return
     seconds = 0.1
     group = group_of(seconds)
-    act = calls_on(group, count, later)[name]
+    act = call_on(group, name, count, later)
     late = comm.rank == comm.size - 1
     if late:
         comm.Barrier()  # all others have given up
@@ -645,7 +517,7 @@ def test_a_rank_that_comes_after_a_timeout_gets_an_error_in_time(
         comm.Barrier()
     right = outcome is True and late and name in ("barrier", "broadcast")
     wrong = [] if right or isinstance(outcome, CLEAR) else [f"{outcome!r:.200} after {took:.1f} s"]
-    again = outcome_of(act, seconds + SLACK)
+    again = outcome_of(call_on(group, name, count, later), seconds + SLACK)
     wrong += [] if isinstance(again, CLEAR) else [f"the next call: {again!r:.200}"]
     agree_on(comm, wrong)
     still_works()

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 import torch_mpi4py
+from packages.torch_mpi4py.tests.ranks.calls import agree_on
 from torch_mpi4py import messages
 
 ZONE = 2**18  # elements on either side of a receive: more than any message here
@@ -54,12 +55,6 @@ def in_red_zones(length: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def is_whole(memory: torch.Tensor) -> bool:
     return bool((memory[:ZONE] == 7).all() and (memory[-ZONE:] == 7).all())
-
-
-def agree_on(comm: MPI.Intracomm, wrong: list[str]) -> None:
-    """Raise on all ranks what was wrong on any."""
-    lines = [text for texts in comm.allgather(wrong) for text in texts]
-    assert not lines, "\n".join(lines)
 
 
 def what_goes_wrong(way: Callable[[torch.Tensor, int], None], length: int, sent: int) -> list[str]:
@@ -174,15 +169,6 @@ def test_a_receive_without_a_message_ends_with_its_group(comm: MPI.Intracomm, le
             work.wait()
     with pytest.raises(RuntimeError, match="was cancelled"):
         future.wait()
-
-
-def test_a_large_message_has_a_future(comm: MPI.Intracomm) -> None:
-    rank, size = comm.rank, comm.size
-    got = torch.empty(5000)
-    future = dist.irecv(got, (rank - 1) % size).get_future()
-    dist.isend(torch.full((5000,), float(rank)), (rank + 1) % size)
-    future.wait()
-    assert bool((got == (rank - 1) % size).all())
 
 
 def test_a_label_that_only_the_sender_puts_on_is_no_value(

@@ -82,17 +82,6 @@ def test_reduce_scatter_of_uneven_parts(comm: MPI.Intracomm, rows: SharedRows) -
         np.testing.assert_array_equal(output, expected[start : start + counts[comm.rank]])
 
 
-def test_pieces_in_turn_do_not_meet(comm: MPI.Intracomm, rows: SharedRows) -> None:
-    """A rank that runs ahead must not write where another still reads."""
-    for turn in range(300):
-        mine = np.full(ROW // 8, float(turn * (comm.rank + 1)))
-        if (turn + comm.rank) % 50 == 0:
-            mine = mine + 0  # and now and then one is late
-            MPI.COMM_SELF.Barrier()
-        rows.all_reduce(mine.ctypes.data, len(mine), MPI.DOUBLE, MPI.SUM)
-        assert (mine == turn * sum(range(1, comm.size + 1))).all()
-
-
 @pytest.mark.parametrize("who", [0, -1])
 def test_without_room_mpi_does_it(
     comm: MPI.Intracomm, world: None, monkeypatch: pytest.MonkeyPatch, who: int
@@ -126,14 +115,6 @@ def test_nothing_stays_in_the_folder_of_shared_memory(comm: MPI.Intracomm) -> No
     comm.Barrier()
     assert comm.bcast(sorted(os.listdir(folder))) == before  # its name goes as soon as all have it
     assert found.close(30.0)
-
-
-def test_the_memory_is_made_at_the_first_reduction(comm: MPI.Intracomm, world: None) -> None:
-    group: Any = dist.distributed_c10d._get_default_group()
-    dist.broadcast(torch.ones(1), 0)
-    assert group.channel.rows is None
-    dist.all_reduce(torch.ones(1))
-    assert (group.channel.rows is None) == (comm.size == 1)
 
 
 def test_whoever_waits_for_the_memory_of_others_lets_its_threads_work(

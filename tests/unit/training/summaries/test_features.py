@@ -9,12 +9,8 @@ from benchmarks.extraction.features import (
     NAMES,
     NUMBER,
     Rarity,
-    added,
-    cosine,
     count_rarity,
     sentence_features,
-    tf_idf,
-    words,
 )
 
 PARTS = [
@@ -53,13 +49,6 @@ def test_cosines_are_those_of_tf_idf_vectors() -> None:
     )
     assert found["lead cosine"][3] == pytest.approx(2 * mill / np.linalg.norm([2 * mill, 2 * rain, old]))
     assert found["lead overlap"].tolist() == pytest.approx([1 / 3, 1, 0, 1])
-
-
-def test_cosine_of_the_same_is_one_and_of_nothing_zero() -> None:
-    own = tf_idf(words("a mill in the rain"), count_rarity(["a", "the", "in", "b"]))
-    assert cosine(own, own) == pytest.approx(1)
-    assert cosine(own, {}) == cosine({}, {}) == 0
-    assert added([]) == {}
 
 
 def test_sentences_without_words_and_articles_of_one_sentence_have_finite_features() -> None:
