@@ -18,7 +18,7 @@ RANKS := 3
 OTHER_RANKS := 1 2 4
 # The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
 CORES := 01 04 06
-# So many files of tests run at once, as most of them wait, of the slow ones, which wait more, and of lessons; with
+# So many files of tests run at once, as most of them wait, of the slow ones, most of which start ranks, and of lessons; with
 # JOBS=0 SLOW_JOBS=0 LESSONS=0 one by one.
 JOBS := 3
 SLOW_JOBS := 2
@@ -44,8 +44,8 @@ FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort 
 help:
 	@echo 'make course      set up, run the core of every lesson on a 4-rank MPI cluster, write build/'
 	@echo 'make lab         set up, open JupyterLab on my_course/, your own copy of the lessons'
-	@echo 'make test        set up, run the tests: 12 minutes on 2 cores'
-	@echo 'make test-all    run all that make test leaves out, but for the next: about 52 minutes more'
+	@echo 'make test        set up, run the tests: 12 to 18 minutes on 2 cores'
+	@echo 'make test-all    run all that make test leaves out, but for the next: about an hour more'
 	@echo 'make test-release  run what takes hours, before a release'
 	@echo 'make mutations   break the library in known places: do the quick tests notice? 3 minutes'
 	@echo 'make check       format, lint, types, layers, notebook drift, unused names: seconds'

@@ -311,7 +311,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="06.p3",
-        question="Milliseconds, if each gradient leaves at once?",
+        question="Milliseconds, if each leaves when complete?",
         objectives=(4,),
         targets=("sending-comes-after",),
     ),

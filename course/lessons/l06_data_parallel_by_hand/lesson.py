@@ -100,7 +100,7 @@ def train(team, rate):
 
 # %% [markdown] tags=["subslide"]
 # Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. Each rank trains alone on all 128,
-# then all four share them. **Vote:** of 297 new images, do the four read (a) fewer than the one, (b) as many, (c) more?
+# then all four share them. **Vote:** of 297 new images, do the four get (a) fewer right than the one, (b) as many, (c) more?
 
 
 # %%
@@ -151,16 +151,18 @@ outcome("Six decimals of one rank's last loss at a rate of 0.4?", round(1e6 * cl
 
 # %%
 # %%px
+team = comm
+
+
 def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets) / team.size
 
 
-team = comm
 four = train(team, rate=0.4)
 
 # %% [markdown] tags=["subslide"]
-# 0.400933, as on one rank at 0.4. Now ranks 0 to 2 share each batch, and rank 3 trains alone. **Vote:** which of the
-# six decimals is the first to change? (a) The third, (b) the sixth, (c) none.
+# 0.400933, as on one rank at 0.4. Now ranks 0 to 2 share each batch, and rank 3 trains alone. Which of the
+# six decimals changes first, if any?
 
 # %%
 # %%px
@@ -170,7 +172,7 @@ three = train(team, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). They train with 43, 43 and 42 images. Of 42, an image weighs 1 / (3 · 42); of 43, only 1 / (3 · 43). Equal shards hide that.
+# The third. They train with 43, 43 and 42 images: one of 42 weighs 1 / (3 · 42), one of 43 less. Equal shards hide that.
 #
 # </details>
 
@@ -186,7 +188,7 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %% [markdown]
-# And on three ranks?
+# **Vote:** on three ranks, is it (a) 0.400933, (b) 0.401138, (c) neither?
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
@@ -194,7 +196,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# All six: the same training, up to rounding.
+# (a), in float64: the same training, up to rounding.
 #
 # Some layers break this. **Batch norm** normalises over the images at hand. **Dropout** drops units at random, and each rank draws its own.
 #
@@ -245,12 +247,12 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["slide"]
 # ## 4 · Send earlier
 #
-# In backward, the last layer's gradient is complete first. Line 4 sends it only after backward.
+# In backward, the last layer's gradient is usually complete first. Line 4 sends it only after backward.
 #
-# Here three layers sleep 100 ms each. Sums queue: each takes 100 ms, *delayed on purpose*. Sending after backward would take 600 ms.
+# Here three layers sleep 100 ms each. Sums queue: each takes 100 ms, *delayed on purpose*. Backward, then all sums: 600 ms.
 
 # %%
-predict("Milliseconds, if each gradient leaves at once?", None)
+predict("Milliseconds, if each leaves when complete?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -268,7 +270,7 @@ for request in requests:
 milliseconds = 1000 * (MPI.Wtime() - began)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["milliseconds"]), -1))
+outcome("Milliseconds, if each leaves when complete?", round(max(cluster["milliseconds"]), -1))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -282,16 +284,16 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: for backward, multiply the share by 64 |
-# | batch | 64 · 32 = 2,048 images, not 128: try a larger rate, reached slowly |
-# | clocks | calls return before the GPU is done: take the times from a profiler |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: equal shards take their mean, others 64 times the share |
+# | batch | 64 · 32 = 2,048 images, not 128: try a larger rate that starts small |
+# | clocks | calls return early, and line 5's `item()` waits for the GPU: use a profiler |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Divide a shard's *summed* losses by the *whole* batch's size and add gradients: any number of ranks then does the same
-#   training, up to rounding (without batch norm, dropout and the like).
-# - In an all-reduce, the rank that comes last waits least.
+# - Start equal, divide a shard's *summed* losses by the *whole* batch's size, add gradients: any number of ranks then does the
+#   same training, up to rounding (without batch norm, dropout and the like).
+# - In an all-reduce, the rank that comes last waits least. A bad link slows all.
 # - A message costs little time if enough computation hides it.
 
 # %% [markdown] tags=["slide"]
@@ -310,7 +312,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 #
 # ### Who is late on eight GPUs?
 #
-# One GPU that takes 10 % longer per step makes ten days of training eleven, for all. How do you find it? You see only times:
+# One GPU that computes 10 % longer per step makes ten days of training eleven, for all. How do you find it? You see only times:
 
 # %% tags=["exercise: 06.q1"]
 
@@ -326,7 +328,7 @@ outcome("Milliseconds, if each gradient leaves at once?", round(max(cluster["mil
 # We take a deeper network and a slow link. A step sends 12 gradients: a weight and
 # a bias for each of 6 layers. Together they take about 2/3 of the time of forward and backward.
 #
-# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator; `Split` would wait for ranks 2 and 3. Both take the same images: we look only at the time.
+# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator; `Split` would wait for ranks 2 and 3. The ranks take the same images: only time counts.
 
 # %%
 # %%px --targets 0:2
@@ -352,7 +354,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes 1 + 2/3 or more: real messages cost, too. **Predict:** how much of the 2/3 is left in the third? (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
+# We time three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes about 1 + 2/3. **Predict:** how much of the 2/3 is left in the third? (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
 
 # %%
 # %%px --targets 0:2
@@ -369,7 +371,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# A part. Why do some messages still cost time? The forward pass has no gradients to send, and those of the *first* layer come last, when no computation is left to hide them behind.
+# Some of it. Only backward can hide messages, and those of the *first* layer come last, when no computation is left to hide them.
 # Real messages are also late, since plain MPI often moves bytes only inside its calls.
 #
 # </details>
@@ -377,7 +379,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # #### How many messages should a step send?
 #
 # `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a gradient above it gets a bucket of its own).
-# A bucket's sum starts when its last gradient is complete.
+# Buckets leave in a fixed order, each once its last gradient is complete.
 #
 # Let forward and backward take 1 again. The next link takes 1/10 per message, plus 1 for all bytes. Messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
@@ -417,7 +419,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #
 # #### A restart
 #
-# Rank 1 restarts in the middle of a training with momentum. Rank 0 sends it the weights. **Predict:** are the two replicas equal one step later?
+# Rank 1 loses its state in the middle of a training and gets the weights from rank 0. **Predict:** are both replicas equal one step later?
 
 # %%
 # %%px --targets 0:2
@@ -471,7 +473,7 @@ if pair.rank == 0:
 # ```
 #
 # A *synchronous* server waits for one gradient from every worker, then updates once. With the same shares of the loss, it trains as an all-reduce does (up to rounding), but with n workers a single server
-# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, for any n (lesson 04).
+# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) turns (lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: while a
 # worker computes, other workers' gradients change the weights. A gradient's **staleness** is the number of those updates.
@@ -520,15 +522,15 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). While worker 3 computes one gradient, the server updates many times with those of the other two. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1),
-# and its gradient belongs to weights that are long gone. (k is less than 10 here: computing and messages add to both sleeps.)
+# (c). While worker 3 computes one gradient, the server updates many times with those of the other two. Among n equal workers, staleness is about n − 1, here 2. With a fast server, one that takes k times as long has about k · (n − 1),
+# and its gradient belongs to weights that are long gone. (Here k is below 10: both also compute and send.)
 #
 # Runs need not repeat: the order of arrival decides the numbers. Large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
 # are too large for one machine.
 #
 # </details>
 #
-# A server sends its weights to everybody, again and again. An all-reduce sends gradients only:
+# Back to section 1:
 
 # %% tags=["exercise: 06.q3"]
 
