@@ -18,8 +18,8 @@ RANKS := 3
 OTHER_RANKS := 1 2 4
 # The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
 CORES := 01 04 06
-# So many files of tests run at once, as most of them wait, of the slow ones, most of which start ranks, and of lessons; with
-# JOBS=0 SLOW_JOBS=0 LESSONS=0 one by one.
+# So many files of tests, of slow tests and of lessons run at once: more than cores where most wait, no more where ranks crowd
+# each other. JOBS=0 SLOW_JOBS=0 LESSONS=0: one by one.
 JOBS := 3
 SLOW_JOBS := 2
 LESSONS := 2

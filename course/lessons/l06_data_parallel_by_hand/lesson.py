@@ -172,7 +172,7 @@ three = train(team, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The third. They train with 43, 43 and 42 images: one of 42 weighs 1 / (3 · 42), one of 43 less. Equal shards hide that.
+# The third. The three train with 43, 43 and 42 images: one of 42 weighs 1 / (3 · 42), one of 43 less. Equal shards hide that.
 #
 # </details>
 

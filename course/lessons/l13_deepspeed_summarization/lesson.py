@@ -242,7 +242,7 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a). After *Captain Ilse*, our model learns to say *Tarn*, hers to say *Ilse* again. `transformers` takes the next label already. Her shift undid that. Repeating is easy, and nothing warned her.
+# (a). After *Captain Ilse*, our model learns to say *Tarn*, hers to say *Ilse* again. `transformers` takes the next label already. Her shift undid that, so each target is the token just read. Repeating is easy, and nothing warned her.
 #
 # Trained her way, SmolLM2 wrote *A.A.A.A.A.A …*
 #
@@ -306,7 +306,7 @@ outcome("Rank 0: how many of the 22 words are still the reference's?", sum(clust
 #
 # Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries (a) unread, (b) only after a check, (c) never?
 #
-# <details><summary>What to listen for</summary>(b). With four names or numbers per summary, about one summary in 25 has a wrong one.</details>
+# <details><summary>What to listen for</summary>(b). With four names or numbers per summary, about one summary in 25 has a wrong one. A right name can also be in the wrong place.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

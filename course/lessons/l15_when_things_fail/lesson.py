@@ -84,7 +84,7 @@ print(*(line for line in log if "File" in line), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). One rank is still in `read_batch`, before its timeout. The others waited for it in the ring. So `mpiexec` names a **victim**.
+# (b). One rank is still in `read_batch`, so its timeout has not begun. The others waited for it in the ring. So `mpiexec` names a **victim**.
 #
 # </details>
 
@@ -112,7 +112,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two neighbours received nothing. The rank before them works. The first of the two still got nothing: its own card is broken. The second waits for
+# Two neighbours received nothing. The rank before them received, so its card works. The first of the two still got nothing: its own card is broken. The second waits for
 # the first:
 #
 # ```
@@ -273,7 +273,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # | stacks | Python runs ahead of the GPU: compare the ranks' last collectives (PyTorch's **flight recorder**) |
 # | card | not every sum is a ring: look for *link down* in the nodes' logs |
 # | time limit | agree every tenth step, as GPUs wait each time |
-# | saving | ZeRO, dropout: see More. Batch norm: keep the number of ranks |
+# | saving | ZeRO, dropout: see More. Batch norm sees one rank's samples: keep the number of ranks |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
