@@ -1,15 +1,20 @@
 """The live view of the ranks in JupyterLab: what a learner sees there while a cell runs, hears, and types."""
 
+from pathlib import Path
+
 import pytest
-from playwright.sync_api import Locator
+from playwright.sync_api import Browser, Locator
 
 from course.paths import BUILD
+from mpi_classroom import dashboard
+from mpi_classroom.dashboard import legend
 from tests.browser.axe import AXE, REMEDY, serious_findings
 from tests.browser.conftest import OpenLesson
 from tests.browser.lab import DONE, Lesson
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
+SCRIPT = Path(dashboard.__file__).with_name("dashboard.js")
 FRAMES = BUILD / "browser" / "deadlock"
 SECONDS = 30
 RUN_SLEEP = "%%px\nimport time\ntime.sleep(3.5 * (rank == 2))\ncomm.Barrier()"
@@ -127,6 +132,68 @@ def test_the_table_of_the_cluster_has_a_button_that_becomes_the_live_view(open_c
         lesson.run_below(lesson.cell("%%px --setup"), "cluster.stop()")
 
 
+FRAME = {
+    "when": "1 rank",
+    "note": "",
+    "running": True,
+    "lanes": [
+        {"name": "rank 0", "doing": "computing", "now": "computing", "circle": False, "traffic": "no message"}
+        | {"shares": [], "ticks": "c"}
+    ],
+}
+# Show one frame as anywidget does, which is the last that comes; the clock of the page is ours.
+MOUNT = """async ([script, looks, frame]) => {
+    const file = URL.createObjectURL(new Blob([script], { type: 'text/javascript' }));
+    const { default: view } = await import(file);
+    const model = { get: name => ({ looks, frame: JSON.stringify(frame) })[name], on() {}, send() {} };
+    view.render({ model, el: document.body });
+}"""
+WIDTH = "canvas => canvas.width"
+DRAWN = """canvas => {
+    const { data } = canvas.getContext('2d').getImageData(0, canvas.height / 2, canvas.width, 1);
+    return data.filter((_, at) => at % 4 === 3 && data[at]).length / canvas.width;
+}"""
+
+
+def test_of_the_time_after_the_last_frame_no_more_is_drawn_than_the_page_waits_for_a_frame(
+    chromium: Browser,
+) -> None:
+    """A kernel that is gone sends no frame any more; a learner makes the window wider a minute later."""
+    page = chromium.new_page(viewport={"width": 700, "height": 400})
+    try:
+        page.clock.install()
+        page.evaluate(MOUNT, [SCRIPT.read_text(), legend(1), FRAME])
+        ticks = page.locator("section.ranks tbody canvas")
+        page.clock.run_for(60_000)
+        before = ticks.evaluate(WIDTH)
+        page.set_viewport_size({"width": 800, "height": 400})
+        for _ in range(100):
+            page.clock.run_for(100)  # draws
+            if ticks.evaluate(WIDTH) != before:
+                break
+        page.clock.run_for(100)
+        share = 20 / 100  # of ten seconds: the two that the page waits
+        assert ticks.evaluate(DRAWN) == pytest.approx(share, abs=0.02)
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize(("width", "numbers"), [(1000, 4), (600, 1)], ids=["wide", "narrow"])
+def test_in_a_narrow_page_the_lanes_have_the_place_of_the_shares(
+    chromium: Browser, width: int, numbers: int
+) -> None:
+    page = chromium.new_page(viewport={"width": width, "height": 400})
+    try:
+        page.evaluate(MOUNT, [SCRIPT.read_text(), legend(1), FRAME])
+        lane = page.locator("section.ranks tbody canvas")
+        lane.wait_for()
+        assert page.locator("section.ranks tbody td:visible").count() == 1 + numbers
+        box = lane.bounding_box()
+        assert box is not None and box["width"] > 200
+    finally:
+        page.close()
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_axe_has_no_serious_finding_in_the_live_view(open_copy: OpenLesson, theme: str) -> None:
     if AXE is None:
@@ -156,6 +223,16 @@ def test_axe_has_no_serious_finding_in_the_live_view(open_copy: OpenLesson, them
         found["circle"] = serious_findings(lesson.page, VIEW)
         ended(lesson, deadlock)
     assert found == {state: [] for state in found}
+
+
+def test_axe_finds_what_is_wrong_in_the_view_and_nothing_beside_it(chromium: Browser) -> None:
+    if AXE is None:
+        pytest.skip(REMEDY)
+    page = chromium.new_page()
+    page.set_content('<button></button><section class="ranks"><p style="color: #bbb">pale</p></section>')
+    (found,) = serious_findings(page, VIEW)
+    page.close()
+    assert found.startswith("color-contrast (serious)")
 
 
 def choose_theme(lesson: Lesson, theme: str) -> None:

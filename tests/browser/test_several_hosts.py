@@ -10,6 +10,7 @@ from mpi_classroom.network import Lab
 from mpi_classroom.network_commands import NetworkError
 from tests.browser.conftest import OpenLesson
 from tests.browser.lab import Lesson
+from tests.browser.test_learners import SHIFT
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]
 
@@ -58,6 +59,19 @@ def test_lesson_01_with_ranks_on_four_hosts_goes_on_when_one_of_them_dies(
         says_hello(lesson, "n1", "n2", "n3", "n4")
 
         assert lesson.run(lesson.cell("def ring(nbytes)")) == ""
+        report = lesson.run(lesson.cell("ring(1_000_000)"))
+        for rank in range(4):
+            to = (rank + 1) % 4
+            assert f"rank {rank} on n{rank + 1}  waiting in Send to rank {to}, tag 0  cell line 2" in report
+        assert "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in report
+        assert "The ranks were restarted" in report and "Traceback" not in report
+        lines = lesson.run(lesson.cell("ring(80)")).splitlines()
+        assert len(lines) == 4 and all("received the array of rank" in line for line in lines)
+
+        exercise = lesson.cell("%%exercise 01.1")
+        verdict = lesson.run(exercise, SHIFT.format("comm.Sendrecv(value, right, 0, received, left)"))
+        assert verdict.startswith("✓ 01.1 is right on 1, 2, 3 and 4 ranks")
+
         lab.power_off("n3")
         died = lesson.run(lesson.cell("socket.gethostname"))
         assert re.search("rank 2( on n3 )? was lost with its host n3", died) and "Traceback" not in died

@@ -44,28 +44,40 @@ def rows(ranks, what, line=None, code=""):
 # -------------------------------------------------------------------- somebody raises
 
 
-RAISES = [
-    broken(
-        "rank 0 raises before a collective",
-        f"if rank == 0: {BOOM}\n{BARRIER}",
+def raises_before(who):
+    return broken(
+        f"rank {who} raises before a collective",
+        f"if rank == {who}: {BOOM}\n{BARRIER}",
         "A rank raised an error while others wait for it",
-        row(0, "raised ValueError: boom", 2, "if rank == "),
-        *rows((1, 2, 3), "waiting in Barrier", 3, BARRIER),
-        "Likely cause: rank 0 raised an error and left the cell",
+        row(who, "raised ValueError: boom", 2, "if rank == "),
+        *rows({0, 1, 2, 3} - {who}, "waiting in Barrier", 3, BARRIER),
+        rf"Likely cause: rank {who} raised an error and left the cell",
         RESTARTED,
-    ),
-    broken(
-        "rank 2 raises inside a collective",
-        "comm.Bcast(3 if rank == 2 else bytearray(4), root=2)",
-        row(2, "raised TypeError: message: expecting", 2, "comm.Bcast("),
-        *rows((0, 1, 3), "waiting in Bcast", 2),
+    )
+
+
+def raises_inside(who):
+    return broken(
+        f"rank {who} raises inside a collective",
+        f"comm.Bcast(3 if rank == {who} else bytearray(4), root={who})",
+        row(who, "raised TypeError: message: expecting", 2, "comm.Bcast("),
+        *rows({0, 1, 2, 3} - {who}, "waiting in Bcast", 2),
         RESTARTED,
-    ),
-    broken(
-        "rank 2 raises after a collective",
-        f"{BARRIER}\nif rank == 2: {BOOM}",
-        r"^rank 2 raised ValueError: boom\n    cell line 3   if rank == 2: raise ValueError",
-    ),
+    )
+
+
+def raises_after(who):
+    return broken(
+        f"rank {who} raises after a collective",
+        f"{BARRIER}\nif rank == {who}: {BOOM}",
+        rf"^rank {who} raised ValueError: boom\n    cell line 3   if rank == {who}: raise ValueError",
+    )
+
+
+RAISES = [
+    *map(raises_before, (0, 1, 3)),
+    *map(raises_inside, (0, 2)),
+    *map(raises_after, (0, 2, 3)),
     broken(
         "an object that cannot be pickled",
         "comm.bcast(sys.stdout if rank == 2 else None, root=2)",
@@ -91,9 +103,26 @@ RAISES = [
         r"cell line 6   if rank == 1: outer\(0\)  → line 5: return 1 / n",
     ),
     broken(
+        "an error while handling an error",
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('second') from error",
+        r"^ranks 0, 1, 2, 3 raised KeyError: 'second'\n    cell line 5   raise KeyError",
+    ),
+    broken(
         "an error in the syntax",
         "x = 1\ndef f(x)",
         r"^ranks 0, 1, 2, 3 raised SyntaxError: expected ':'\n    cell line 3   def f\(x\)$",
+    ),
+    broken(
+        "an import error on one rank",
+        f"if rank == 1: import no_such_module\n{BARRIER}",
+        row(1, "raised ModuleNotFoundError: No module named 'no_such_module'", 2),
+        RESTARTED,
+    ),
+    broken(
+        "a recursion without end",
+        f"def f(n): return f(n + 1)\nif rank == 1: f(0)\n{BARRIER}",
+        row(1, "raised RecursionError: maximum recursion depth exceeded", 3),
+        RESTARTED,
     ),
     broken(
         "an array larger than the memory", "np.ones(10**13)", r"raised \w*MemoryError: Unable to allocate"
@@ -106,9 +135,16 @@ RAISES = [
         *rows((0, 2, 3), "waiting in Barrier", 3),
         RESTARTED,
     ),
+    broken(
+        "a KeyboardInterrupt of its own",
+        f"if rank == 2: raise KeyboardInterrupt\n{BARRIER}",
+        row(2, "raised KeyboardInterrupt"),
+        RESTARTED,
+    ),
     broken("MPI.Finalize", "MPI.Finalize()", r"^ranks 0, 1, 2, 3 raised RuntimeError: MPI.Finalize ends MPI"),
     broken("a question to the learner", 'input("name? ")', r"raised StdinNotImplementedError"),
     broken("a rank that does not exist", "comm.send(1, dest=17)", r"raised MPI_ERR_RANK: invalid rank\n"),
+    broken("a buffer of the wrong kind", "comm.Send({1: 2}, dest=0)", r"^ranks 0, 1, 2, 3 raised \w+Error"),
 ]
 
 
@@ -123,6 +159,12 @@ MISMATCHES = [
         row(3, "finished$"),
         "Likely cause: Barrier is a collective: .* and rank 3 did not",
         RESTARTED,
+    ),
+    broken(
+        "a reduction skipped by one leaf",
+        "total = np.zeros(1)\nif rank != 3: comm.Reduce(np.ones(1), total, root=0)",
+        row(0, "waiting in Reduce", 3),
+        "Likely cause: Reduce is a collective: .* and rank 3 did not",
     ),
     broken(
         "a reduction that the root skips, so that nobody waits",
@@ -142,6 +184,15 @@ MISMATCHES = [
         RESTARTED,
     ),
     broken(
+        "a sum on one rank and a maximum on the others",
+        "comm.Barrier()\ncomm.Allreduce(np.ones(1), np.empty(1), op=MPI.SUM if rank == 2 else MPI.MAX)",
+        "The ranks reduced with different operators",
+        row(2, "finished +after 2 collective calls, the last Allreduce\\(op=SUM\\)$"),
+        row(3, "finished +after 2 collective calls, the last Allreduce\\(op=MAX\\)$"),
+        "pass the same operator, such as MPI.SUM, on every rank",
+        FREE,
+    ),
+    broken(
         "a sum on one member of a part and a maximum on the other",
         "half = comm.Split(rank // 2)\nhalf.allreduce(1, op=MPI.SUM if rank == 2 else MPI.MAX)\n"
         "comm.Barrier()",
@@ -150,6 +201,32 @@ MISMATCHES = [
         row(3, "finished +after 1 collective call, the last allreduce\\(op=MAX\\)$"),
         "pass the same operator, such as MPI.SUM, on every rank of that communicator",
         FREE,
+    ),
+    broken(
+        "a raise at the root of a reduction, so that nobody waits",
+        f"if rank == 0: {BOOM}\ncomm.Reduce(np.ones(1), None, root=0)",
+        row(0, "raised ValueError: boom +after 0 collective calls"),
+        "out of step",
+        RESTARTED,
+    ),
+    broken(
+        "a broadcast that only the root makes",
+        "if rank == 0: comm.bcast(1)",
+        row(0, "finished +after 1 collective call, the last bcast\\(root=0\\)$"),
+        row(3, "finished +after 0 collective calls$"),
+        "out of step",
+    ),
+    broken(
+        "a split that one rank skips",
+        "if rank: comm.Split(0)",
+        *rows((1, 2, 3), "waiting in Split", 2),
+        "Split is a collective: .* and rank 0 did not",
+    ),
+    broken(
+        "a barrier of a grid that one rank skips",
+        "grid = comm.Create_cart([2, 2])\nif rank != 2: grid.Barrier()",
+        *rows((0, 1, 3), "waiting in Barrier", 3),
+        "Barrier is a collective: .* and rank 2 did not",
     ),
     broken(
         "two different collectives",
@@ -180,12 +257,34 @@ MISMATCHES = [
         RESTARTED,
     ),
     broken(
+        "barriers of rows and columns in orders that form a circle",
+        "rows, columns = comm.Split(rank // 2), comm.Split(rank % 2)\n"
+        "first, second = (rows, columns) if rank in (0, 3) else (columns, rows)\n"
+        "first.Barrier()\nsecond.Barrier()",
+        row(0, "waiting in Barrier of ranks 0, 1", 4),
+        row(2, "waiting in Barrier of ranks 0, 2", 4),
+        "collectives of different communicators that wait for each other",
+        RESTARTED,
+    ),
+    broken(
         "synchronous sends whose tags do not fit the receives",
         "if rank < 2:\n    request = comm.irecv(source=1 - rank, tag=5)\n"
         "    comm.ssend(rank, dest=1 - rank, tag=rank)\n    request.wait()",
         row(0, "waiting in ssend to rank 1, tag 0", 4),
         "Each sends synchronously: until a receive fits",
         RESTARTED,
+    ),
+    broken(
+        "a circle of receives in a part",
+        "half = comm.Split(rank // 2)\nif rank > 1: half.recv(source=1 - half.rank, tag=4)",
+        row(2, "waiting in recv from rank 3, tag 4"),
+        "circle of waiting: rank 2 → rank 3 → rank 2",
+    ),
+    broken(
+        "a large send without a receive",
+        "if rank == 0: comm.Send(np.zeros(10**6), dest=1)",
+        row(0, "waiting in Send to rank 1, tag 0", 2),
+        "rank 1 has finished without a call that receives it",
     ),
     broken(
         "a receive without a send",
@@ -278,6 +377,13 @@ ENDLESS = [
         options="--timeout 1",
     ),
     broken(
+        "a very long sleep",
+        "time.sleep(10**6)",
+        *rows(range(4), "computing", 2, "time.sleep(10**6)"),
+        FREE,
+        options="--timeout 1",
+    ),
+    broken(
         "an await that never ends",
         "import asyncio\nawait asyncio.sleep(10**6)",
         *rows(range(4), "computing"),
@@ -289,6 +395,13 @@ ENDLESS = [
         "while True: print('x' * 1000)",
         *rows(range(4), "computing", 2),
         "ranks 0, 1, 2 and 3 still compute: an endless loop",
+        options="--timeout 1",
+    ),
+    broken(
+        "a subprocess that prints for ever",
+        'import subprocess\nsubprocess.run("yes")',
+        r"Not done after 1 s",
+        row(1, "computing", 3),
         options="--timeout 1",
     ),
     broken(
@@ -306,6 +419,19 @@ ENDLESS = [
         RESTARTED,
     ),
     broken(
+        "a large send request that never completes",
+        "request = comm.Isend(np.zeros(10**6), dest=(rank + 1) % size)\nrequest.Wait()",
+        *(row(rank, f"waiting in Wait for Isend to rank {(rank + 1) % 4}, tag 0", 3) for rank in range(4)),
+        "until its send is done",
+        RESTARTED,
+    ),
+    broken(
+        "many receive requests that never complete",
+        "requests = [comm.Irecv(np.zeros(3), source=r) for r in range(size)]\nMPI.Request.Waitall(requests)",
+        *rows(range(4), "waiting in Waitall for Irecv from rank 0", 3),
+        RESTARTED,
+    ),
+    broken(
         "an interrupt while all are blocked",
         RING,
         r"Interrupted after 1 s\.",
@@ -313,6 +439,7 @@ ENDLESS = [
         RESTARTED,
         interrupt_after=(1.0,),
     ),
+    broken("two interrupts at once", RING, r"Interrupted after 1 s", RESTARTED, interrupt_after=(1.0, 1.2)),
     broken(
         "more interrupts while the ranks are replaced",
         RING,
@@ -350,6 +477,13 @@ DEATHS = [
         RESTARTED,
     ),
     broken(
+        "a rank that aborts itself",
+        "if rank == 3: os.abort()",
+        row(3, r"crashed \(signal 6\)"),
+        "Likely cause: rank 3 died",
+        RESTARTED,
+    ),
+    broken(
         "a crash in C",
         "import ctypes\nif rank == 0: ctypes.string_at(0)",
         row(0, r"crashed \(signal 11\)"),
@@ -364,6 +498,13 @@ DEATHS = [
 # -------------------------------------------------------------------- requests, windows, messages left over
 
 REQUESTS = [
+    broken(
+        "a receive request that one rank waits for in vain",
+        "inbox = np.zeros(1)\nif rank == 0: comm.Irecv(inbox, source=1, tag=5).Wait()",
+        row(0, "waiting in Wait for Irecv from rank 1, tag 5", 3),
+        "rank 0 is in Wait for Irecv from rank 1, tag 5, but rank 1 has finished without a call that",
+        RESTARTED,
+    ),
     broken(
         "a receive request that one rank tests again and again in vain",
         "inbox = np.zeros(1)\nif rank == 0:\n    request = comm.Irecv(inbox, source=1, tag=5)\n"
@@ -391,12 +532,42 @@ REQUESTS = [
         RESTARTED,
     ),
     broken(
+        "a probe that is repeated for a message that nobody sends",
+        "if rank == 3:\n    while not comm.Iprobe(source=0, tag=9): pass",
+        row(3, "waiting in Iprobe from rank 0, tag 9", 3),
+        "rank 3 is in Iprobe from rank 0, tag 9, but rank 0 has finished without a call that sends it",
+        RESTARTED,
+    ),
+    broken(
+        "a probe with naps between, while the others wait",
+        f"if rank == 3:\n    while not comm.iprobe(source=0): time.sleep(0.01)\n{BARRIER}",
+        row(3, "waiting in iprobe from rank 0", 3),
+        "Barrier is a collective: .* rank 3 is still in iprobe from rank 0",
+        RESTARTED,
+    ),
+    broken(
         "ZeRO-3: a forward pass that one rank skips",
         f"{MODEL}\nfrom course_lib.fast.zero import Zero3\nzero = Zero3(comm, model)\n"
         "if rank != 2: model(data)",
         *rows((0, 1, 3), r"waiting in Test for Iallgatherv", 5),
         "Iallgatherv is a collective: .* and rank 2 did not",
         RESTARTED,
+    ),
+    broken(
+        "gradient buckets: a backward pass that one rank skips",
+        f"{MODEL}\nfrom course_lib.parallel.gradient_buckets import GradientBuckets\n"
+        "buckets = GradientBuckets(comm, model)\n"
+        "if rank != 2:\n    model(data).sum().backward(); buckets.wait()",
+        *rows((0, 1, 3), r"waiting in Test for Iallreduce", 6),
+        "Iallreduce is a collective: .* and rank 2 did not",
+        RESTARTED,
+    ),
+    broken(
+        "a raise while another rank waits for a request",
+        f"if rank == 0: comm.irecv(source=1).wait()\nif rank == 1: {BOOM}",
+        "A rank raised an error while others wait for it",
+        row(0, "waiting in wait for irecv from rank 1", 2),
+        row(1, "raised ValueError: boom", 3),
     ),
     broken(
         "a barrier request that one rank does not make",
@@ -419,6 +590,13 @@ REQUESTS = [
         RESTARTED,
         options="--timeout 2",
     ),
+    broken(
+        "os._exit(0) on one rank",
+        f"if rank == 1: os._exit(0)\n{BARRIER}",
+        row(1, r"left Python without finishing MPI \(os\._exit\)"),
+        "rank 1 died",
+        RESTARTED,
+    ),
 ]
 
 # -------------------------------------------------------------------- rarer ways, tried on demand
@@ -434,11 +612,50 @@ RARE = [
         options="--timeout 6",
     ),
     broken(
+        "a bcast of an object beside a Bcast of an array",
+        "x = np.zeros(1)\nif rank: comm.Bcast(x)\nelse: comm.bcast(x)",
+        row(0, r"finished +after 1 collective call, the last bcast\(root=0\)$"),
+        row(1, r"finished +after 1 collective call, the last Bcast\(root=0\)$"),
+        RESTARTED,
+    ),
+    broken(
+        "a reduction that the root skips, in a cell for some ranks",
+        "part = comm.Create_group(comm.group.Incl([2, 3]))\nif rank == 3: part.Reduce(np.ones(1), None)",
+        r"Some ranks made a collective call on the communicator of ranks 2 and 3 that others did not\.",
+        row(2, r"finished +after 0 collective calls$"),
+        row(3, r"finished +after 1 collective call, the last Reduce\(op=SUM, root=2\)$"),
+        RESTARTED,
+        options="--targets 2,3",
+    ),
+    broken(
+        "operators that differ in a request",
+        "comm.Iallreduce(np.ones(1), np.empty(1), op=MPI.PROD if rank else MPI.SUM).Wait()",
+        row(0, r"finished +after 1 collective call, the last Iallreduce\(op=SUM\)$"),
+        row(1, r"finished +after 1 collective call, the last Iallreduce\(op=PROD\)$"),
+        FREE,
+    ),
+    broken(
         "a collective of torch.distributed that one rank skips",
         f"{TORCH}\nif rank != 2: dist.all_reduce(torch.ones(3))",
         NOBODY,
         *rows((0, 1, 3), r"waiting in torch\.distributed\.all_reduce", 4, "if rank != 2: dist.all_reduce"),
         r"but rank 2 has finished\. Every rank of a process group must make the same collective calls",
+        RESTARTED,
+    ),
+    broken(
+        "an asynchronous collective of torch.distributed that one rank skips",
+        f"{TORCH}\nif rank != 2: dist.all_reduce(torch.ones(3), async_op=True).wait()",
+        NOBODY,
+        *rows((0, 1, 3), r"waiting in torch\.distributed\.Work\.wait", 4, "if rank != 2: dist.all_reduce"),
+        r"but rank 2 has finished\. Every rank of a process group must make the same collective calls",
+        RESTARTED,
+    ),
+    broken(
+        "a receive of torch.distributed without a send",
+        f"{TORCH}\nif rank == 0: dist.recv(torch.ones(3), src=1)",
+        NOBODY,
+        row(0, r"waiting in torch\.distributed\.recv", 4, "if rank == 0: dist.recv"),
+        r"but ranks 1, 2 and 3 have finished\. Every send needs its receive",
         RESTARTED,
     ),
     broken(
@@ -459,11 +676,58 @@ RARE = [
         RESTARTED,
     ),
     broken(
+        "exit on one rank before a collective",
+        f"if rank == 1: exit()\n{BARRIER}",
+        row(1, "raised SystemExit$"),
+        *rows((0, 2, 3), "waiting in Barrier", 3),
+        RESTARTED,
+    ),
+    broken(
+        "a broadcast into smaller buffers",
+        "comm.Bcast(np.zeros(10 if rank else 1000), root=0)",
+        r"[Mm]ore data came than",
+    ),
+    broken(
+        "a thread that is never done",
+        "from threading import Thread\nthread = Thread(target=time.sleep, args=(10**6,))\n"
+        "thread.start()\nthread.join()",
+        *rows(range(4), "waiting in join", 5, "thread.join()"),
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "one rank closes print's stream and prints",
+        f"if rank == 1: sys.stdout.close()\nprint('x')\n{BARRIER}",
+        row(1, "raised ValueError: I/O operation on closed file", 3),
+        RESTARTED,
+    ),
+    broken("Abort without an error code", "if rank == 2: MPI.COMM_WORLD.Abort()", row(2, "called Abort")),
+    broken(
+        "os._exit(0) everywhere", "os._exit(0)", r"(?m)^rank \d  left Python without finishing MPI", RESTARTED
+    ),
+    broken(
         "signals that are ignored",
         "import signal\nfor s in (2, 10, 15): signal.signal(s, signal.SIG_IGN)\nif rank: comm.Barrier()",
         *rows((1, 2, 3), "waiting in Barrier"),
         "Barrier is a collective: .* and rank 0 did not",
         RESTARTED,
+    ),
+    broken(
+        "a loop that catches every interrupt",
+        "while True:\n    try: time.sleep(0.1)\n    except KeyboardInterrupt: pass",
+        *rows(range(4), "computing", 3),
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "a last expression whose repr raises",
+        "class Odd:\n    def __repr__(self): return 1 / 0\nOdd()",
+        r"^ranks 0, 1, 2, 3 raised ZeroDivisionError: division by zero",
+    ),
+    broken(
+        "a last expression whose repr never ends",
+        "class Odd:\n    def __repr__(self): return repr(self)\nOdd()",
+        r"^ranks 0, 1, 2, 3 raised RecursionError: maximum recursion depth exceeded",
     ),
     broken(
         "a last expression whose repr waits for others",
@@ -472,12 +736,77 @@ RARE = [
         "circle of waiting",
         RESTARTED,
     ),
+    broken("a generator's own exit", "raise GeneratorExit", r"^ranks 0, 1, 2, 3 raised GeneratorExit\n"),
+    broken(
+        "a very long message", "raise ValueError('x' * 10**7)", r"^ranks 0, 1, 2, 3 raised ValueError: x+…\n"
+    ),
+    broken(
+        "a group of exceptions",
+        "raise ExceptionGroup('many', [ValueError(1), KeyError('a')])",
+        r"^ranks 0, 1, 2, 3 raised ExceptionGroup: many \(2 sub-exceptions\)",
+    ),
+    broken(
+        "an exception that cannot be printed",
+        f"class Odd(Exception):\n    def __str__(self): return 1 / 0\nif rank == 1: raise Odd\n{BARRIER}",
+        row(1, "raised "),
+        *rows((0, 2, 3), "waiting in Barrier", 5),
+        RESTARTED,
+    ),
+    broken(
+        "an exception that is none of Exception's",
+        f"class Odd(BaseException): pass\nif rank == 3: raise Odd('quit')\n{BARRIER}",
+        row(3, "raised Odd: quit", 3),
+        RESTARTED,
+    ),
+    broken(
+        "a synchronous send to itself",
+        "comm.Ssend(np.ones(1), dest=rank)",
+        "rank 0 waits for itself",
+        RESTARTED,
+    ),
+    broken(
+        "a short buffer for an all-to-all",
+        "comm.Alltoall(np.zeros(4), np.zeros(2))",
+        r"^ranks 0, 1, 2, 3 raised ",
+    ),
+    broken("a split by nothing", "comm.Split(None)", r"^ranks 0, 1, 2, 3 raised TypeError"),
     broken(
         "a rank left out of a split that goes on",
         "part = comm.Split(MPI.UNDEFINED if rank == 1 else 0)\npart.Barrier()",
         r"^rank 1 raised MPI_ERR_COMM: invalid communicator\n    cell line 3",
     ),
     broken("the world freed", "comm.Free()", r"^ranks 0, 1, 2, 3 raised MPI_ERR_COMM"),
+    broken("a magic that the ranks do not have", "%nosuchmagic", r"^ranks 0, 1, 2, 3 raised UsageError"),
+    broken(
+        "a shell command that waits",
+        "!sleep 1000",
+        *rows(range(4), "computing", 2, "!sleep 1000"),
+        options="--timeout 1",
+    ),
+    broken(
+        "return outside a function",
+        "return 5",
+        r"raised SyntaxError: 'return' outside function\n    cell line 2",
+    ),
+    broken(
+        "bytes that no program has",
+        "x = 1\n\x00",
+        r"raised (SyntaxError|ValueError): source code string cannot contain null",
+    ),
+    broken(
+        "an interrupt at the very start",
+        RING,
+        r"Interrupted\.|Interrupted after",
+        RESTARTED,
+        interrupt_after=(0.02,),
+    ),
+    broken(
+        "an interrupt in the middle of output",
+        "while True: print('x' * 100)",
+        r"Interrupted after \d s\.",
+        *rows(range(4), "computing", 2),
+        interrupt_after=(1.5,),
+    ),
     broken(
         "the cluster's folder removed",
         "import shutil\nfolder = os.environ['MPI_CLASSROOM_CLUSTER']\n"
@@ -494,6 +823,18 @@ RARE = [
         RESTARTED,
     ),
     broken(
+        "an alarm that nobody expects",
+        "import signal\nif rank == 0: signal.alarm(1)\ntime.sleep(9)",
+        row(0, "was ended by signal 14"),
+        RESTARTED,
+    ),
+    broken(
+        "a termination that a rank asks for itself",
+        f"if rank == 2: os.kill(os.getpid(), 15)\n{BARRIER}",
+        row(2, "was ended by signal 15"),
+        RESTARTED,
+    ),
+    broken(
         "a broadcast in which every member of a part is the root",
         "half = comm.Split(rank % 2)\nx = half.bcast(rank, root=half.rank)",
         "The ranks made different collective calls on the communicator of ranks 0 and 2",
@@ -505,12 +846,38 @@ RARE = [
         RESTARTED,
     ),
     broken(
+        "an object beside a buffer in a broadcast of a part",
+        "half = comm.Split(rank // 2)\nhalf.bcast(1.0) if half.rank == 0 else half.Bcast(np.zeros(1))",
+        "The ranks made different collective calls on the communicator of ranks 0 and 1",
+        row(0, "finished +after 1 collective call, the last bcast\\(root=0\\)$"),
+        row(1, "finished +after 1 collective call, the last Bcast\\(root=0\\)$"),
+        "The calls on the communicator of ranks 2 and 3 differ too",
+        RESTARTED,
+    ),
+    broken(
         "a window's lock that is kept",
         "window = MPI.Win.Allocate(8, comm=comm)\nif rank == 0: window.Lock(1)\ncomm.Barrier()\n"
         "if rank: window.Lock(1)\ncomm.Barrier()",
         r"(?m)^rank \d  waiting in Win\.Lock of rank 1",
         RESTARTED,
         options="--timeout 4",
+    ),
+    broken(
+        "a file that some ranks open",
+        "if rank: file = MPI.File.Open(comm, '/tmp/course-no-such-file')",
+        r"waiting in File\.Open|raised MPI_ERR_NO_SUCH_FILE|out of step",
+    ),
+    broken(
+        "neighbours of a grid, of whom one does not call",
+        "grid = comm.Create_cart([4], periods=[True])\nif rank: grid.neighbor_allgather(rank)",
+        r"(?m)^rank [13]  waiting in neighbor_allgather",
+        RESTARTED,
+    ),
+    broken(
+        "a barrier and a barrier request",
+        "if rank == 2: comm.Ibarrier().Wait()\nelse: comm.Barrier()",
+        r"different collectives \(Barrier, Ibarrier\)",
+        RESTARTED,
     ),
 ]
 

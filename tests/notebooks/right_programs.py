@@ -52,6 +52,13 @@ if rank == 1:
     b = np.empty(5, np.int32)
     found.Recv(b)
 """,
+    "a larger buffer with a status": """
+if rank == 0: comm.Send(np.arange(5.0), 1)
+if rank == 1:
+    b, status = np.empty(100), MPI.Status()
+    comm.Recv(b, 0, status=status)
+    b = b[:status.Get_count(MPI.DOUBLE)]
+""",
     "a larger buffer and a request's status": """
 b, status = np.empty(100), MPI.Status()
 request = comm.Irecv(b, (rank - 1) % size)
@@ -60,6 +67,15 @@ request.Wait(status)
 requests = [comm.Irecv(b, (rank - 1) % size), comm.Isend(np.arange(5.0), (rank + 1) % size)]
 statuses = []
 MPI.Request.Waitall(requests, statuses)
+""",
+    "columns": """
+a = np.arange(12.0).reshape(3, 4).copy()
+column = MPI.DOUBLE.Create_vector(3, 1, 4).Commit()
+right, left = (rank + 1) % size, (rank - 1) % size
+comm.Sendrecv([a, 1, column], right, recvbuf=[a[:, 3:].base.ravel()[3:], 1, column], source=left)
+b = np.empty(3)
+comm.Sendrecv([a, 1, column], right, recvbuf=b, source=left)
+column.Free()
 """,
     "columns to and fro at once": """
 a = np.arange(12.0).reshape(3, 4).copy()
@@ -78,6 +94,11 @@ a = np.zeros(4, record)
 if rank == 0: comm.Send([a, 4, kind], 1)
 if rank == 1: comm.Recv([a, 4, kind], 0)
 kind.Free()
+""",
+    "pairs": """
+a, b = np.zeros(1, "f8,i4"), np.zeros(1, "f8,i4")
+comm.Allreduce([a, 1, MPI.DOUBLE_INT], [b, 1, MPI.DOUBLE_INT], op=MPI.MINLOC)
+assert comm.allreduce((1.0, rank), op=MPI.MINLOC) == (1.0, 0)
 """,
     "any source into a sum": """
 if rank == 0:
@@ -115,6 +136,13 @@ comm.Scatter(everything if rank == 0 else None, MPI.IN_PLACE if rank == 0 else x
 comm.Alltoall(MPI.IN_PLACE, everything)
 comm.Scan(MPI.IN_PLACE, x)
 """,
+    "from the bottom of memory": """
+x, b = np.arange(3.0), np.empty(3)
+kind = MPI.DOUBLE.Create_hindexed([3], [MPI.Get_address(x)]).Commit()
+if rank == 0: comm.Send([MPI.BOTTOM, 1, kind], 1)
+if rank == 1: comm.Recv(b, 0)
+kind.Free()
+""",
     "vectors of all kinds": """
 counts = [1, 2, 3]
 everything, mine = np.zeros(6), np.full(rank + 1, float(rank))
@@ -129,6 +157,21 @@ comm.Alltoallv([out, [rank + 1] * 3], [everything, counts])
 comm.Reduce_scatter(np.ones(6), mine, counts)
 two = np.empty(2)
 comm.Reduce_scatter_block(np.ones(6), two)
+""",
+    "a count for each rank": """
+x, b = np.zeros(2 * size), np.zeros(2 * size)
+comm.Alltoall([x, 2, MPI.DOUBLE], [b, 2, MPI.DOUBLE])
+comm.Alltoall(x, [b, 2, MPI.DOUBLE])
+comm.Allgather([x, 2, MPI.DOUBLE], [b, 2, MPI.DOUBLE])
+comm.Gather(x[:2], [b, 2, MPI.DOUBLE] if rank == 0 else None)
+comm.Scatter([x, 2, MPI.DOUBLE] if rank == 0 else None, b[:2])
+""",
+    "objects that are pickled by hand": """
+import pickle
+data = bytearray(pickle.dumps("x"))
+request = comm.Isend([data, "B"], rank)
+assert comm.recv(source=rank) == "x"
+request.wait()
 """,
     "strings and objects": """
 text = comm.bcast("a string" if rank == 0 else None)
@@ -175,6 +218,11 @@ if rank == 1: comm.Recv([b, MPI.DOUBLE], 0)
     "long integers of two names": """
 if rank == 0: comm.Send(np.arange(3, dtype=np.longlong), 1)
 if rank == 1: comm.Recv(keep := np.empty(3, np.int64), 0)
+import array
+x = array.array("d", [1, 2])
+comm.Allreduce(MPI.IN_PLACE, x)
+b = np.empty(2)
+comm.Sendrecv(x, (rank + 1) % size, recvbuf=b, source=(rank - 1) % size)
 """,
     "requests": """
 right, left = (rank + 1) % size, (rank - 1) % size
@@ -241,6 +289,41 @@ window.Unlock_all()
 comm.Barrier()
 window.Free()
 """,
+    "one-sided, with groups": """
+memory = np.zeros(size)
+window = MPI.Win.Create(memory, 8, comm=comm)
+group = comm.Get_group()
+others = group.Excl([0])
+root = group.Incl([0])
+if rank == 0:
+    window.Post(others)
+    window.Wait()
+else:
+    window.Start(root)
+    window.Put(np.ones(1), 0, rank)
+    window.Complete()
+window.Free()
+""",
+    "shared memory": """
+window = MPI.Win.Allocate_shared(8 * size if rank == 0 else 0, 8, comm=comm)
+memory, _ = window.Shared_query(0)
+everything = np.frombuffer(memory, float)
+everything[rank] = rank
+comm.Barrier()
+window.Free()
+""",
+    "intercommunicators": """
+part = comm.Split(rank > 0)
+inter = part.Create_intercomm(0, comm, 1 if rank == 0 else 0)
+b = np.empty(1)
+if rank == 0: inter.Recv(b, 0)
+if rank == 1: inter.Send(np.ones(1), 0)
+inter.bcast(5 if rank == 0 else None, root=(MPI.ROOT if rank == 0 else 0))
+inter.Barrier()
+whole = inter.Merge()
+whole.Barrier()
+for each in (whole, inter, part): each.Free()
+""",
     "a grid": """
 grid = comm.Create_cart([size], periods=[True])
 left, right = grid.Shift(0, 1)
@@ -260,6 +343,13 @@ inside = halo[1:3].sum()
 MPI.Request.Waitall(requests)
 line.Free()
 """,
+    "a type for every rank": """
+out, b = np.arange(3.0), np.empty(3)
+counts, places, kinds = [1] * 3, [0, 8, 16], [MPI.DOUBLE] * 3
+comm.Alltoallw([out, (counts, places), kinds], [b, (counts, places), kinds])
+request = comm.Ialltoallw([out, (counts, places), kinds], [b, (counts, places), kinds])
+request.Wait()
+""",
     "communicators in a loop": """
 for step in range(20):
     part = comm.Split(rank % 2)
@@ -269,6 +359,12 @@ for step in range(20):
     copy.Allreduce(MPI.IN_PLACE, x)
     part.Free()
     copy.Free()
+""",
+    "one communicator of a part": """
+part = comm.Split(0 if rank < 2 else MPI.UNDEFINED)
+if part != MPI.COMM_NULL:
+    part.Barrier()
+    part.Free()
 """,
     "messages on two communicators": """
 copy = comm.Dup()
@@ -299,6 +395,42 @@ request = comm.Isend(x, rank)
 comm.Recv(b, rank)
 request.Wait()
 """,
+    "messages to nobody": """
+x = np.arange(3.0)
+comm.Send(x, MPI.PROC_NULL)
+comm.Recv(x, MPI.PROC_NULL)
+request = comm.Irecv(x, MPI.PROC_NULL)
+request.Wait()
+""",
+    "messages to nobody and from nobody, in every form": """
+x, y, nobody = np.arange(3.0), np.empty(3), MPI.PROC_NULL
+MPI.Attach_buffer(bytearray(1000))
+for send in comm.Ssend, comm.Rsend, comm.Bsend, comm.send, comm.ssend, comm.bsend: send(x, nobody)
+comm.recv(source=nobody)
+MPI.Detach_buffer()
+for start in comm.Isend, comm.Issend, comm.Irsend, comm.isend, comm.issend: start(x, nobody).wait()
+comm.irecv(source=nobody).wait()
+comm.Isendrecv(x, nobody, recvbuf=y, source=nobody).Wait()
+comm.Isendrecv_replace(x, nobody, source=nobody).Wait()
+for make in comm.Send_init, comm.Ssend_init, comm.Recv_init:
+    request = make(x, nobody)
+    for _ in range(2):
+        request.Start()
+        request.Wait()
+    request.Free()
+comm.Probe(nobody)
+assert comm.Iprobe(nobody) and comm.iprobe(nobody)
+comm.Mprobe(nobody).Recv(y)
+comm.Improbe(nobody).Recv(y)
+window = MPI.Win.Allocate(24, comm=comm)
+window.Fence()
+window.Put(x, nobody)
+window.Get(y, nobody)
+window.Accumulate(x, nobody)
+window.Fence()
+window.Put(x, nobody)
+window.Free()
+""",
     "a line of ranks whose ends exchange with nobody": """
 x, y, nobody = np.arange(3.0) + rank, np.zeros(3), MPI.PROC_NULL
 right, left = rank + 1 if rank + 1 < size else nobody, rank - 1 if rank else nobody
@@ -312,6 +444,13 @@ for one, other in (left, right), (right, left):
     comm.Isendrecv(x, one, recvbuf=y, source=other).Wait()
     request = comm.Isendrecv_replace(y, one, source=other)
     request.Wait()
+grid = comm.Create_cart([size], periods=[False])
+around = np.empty(2, int)
+grid.Neighbor_allgather(np.array([rank]), around)
+grid.Neighbor_alltoall(around, np.empty(2, int))
+before, after = grid.Shift(0, 1)
+grid.Sendrecv(x, after, recvbuf=y, source=before)
+grid.Free()
 """,
     "empty messages": """
 nothing = np.empty(0)
@@ -319,6 +458,10 @@ comm.Sendrecv(nothing, (rank + 1) % size, recvbuf=nothing, source=(rank - 1) % s
 comm.Sendrecv(np.empty(0), (rank + 1) % size, recvbuf=np.empty(0), source=(rank - 1) % size)
 if rank == 0: comm.Send([None, MPI.INT], 1)
 if rank == 1: comm.Recv(nothing, 0)
+""",
+    "a message whose content nobody wants": """
+if rank == 0: comm.Send(np.zeros(3), dest=1)
+if rank == 1: comm.Recv(np.empty(3), source=0)
 """,
     "a view that is received into": """
 a = np.zeros((4, 4))
@@ -348,6 +491,12 @@ def total(comm, x):
     return comm.allreduce(x, op=MPI.SUM)
 total(comm, x)
 """,
+    "an operator of one's own": """
+larger = MPI.Op.Create(lambda a, b, kind: None, commute=True)
+b = np.empty(1)
+comm.Allreduce(np.ones(1), b, op=larger)
+larger.Free()
+""",
     "two halves of one array": """
 x = np.arange(6.0)
 comm.Sendrecv(x[:3], (rank + 1) % size, recvbuf=x[3:], source=(rank - 1) % size)
@@ -366,6 +515,18 @@ if thread: thread.join()
 assert c.bcast(total[0]) == size
 c.Free()
 """,
+    "one thread beside another": """
+import threading
+def work():
+    b = np.empty(2)
+    copy.Sendrecv(np.ones(2), (rank + 1) % size, recvbuf=b, source=(rank - 1) % size)
+copy = comm.Dup()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+work()
+copy.Free()
+""",
     "packed data": """
 x, n, memory = np.arange(3.0), np.array([7]), bytearray(100)
 if rank == 0:
@@ -375,11 +536,57 @@ if rank == 0:
 if rank == 1:
     comm.Recv([memory, MPI.PACKED], 0, status=MPI.Status())
 """,
+    "files": """
+import os, tempfile
+path = comm.bcast(os.path.join(tempfile.gettempdir(), f"mpi-file-{os.getpid()}") if rank == 0 else None)
+file = MPI.File.Open(comm, path, MPI.MODE_CREATE | MPI.MODE_RDWR | MPI.MODE_DELETE_ON_CLOSE)
+file.Write_at_all(8 * rank, np.ones(1))
+file.Close()
+""",
     "a pool of mpi4py.futures": """
 from mpi4py.futures import MPICommExecutor
 with MPICommExecutor(comm, root=0) as pool:
     if pool is not None:
         assert list(pool.map(abs, range(-6, 0))) == [6, 5, 4, 3, 2, 1]
+""",
+    "objects by pickle 5": """
+from mpi4py.util import pkl5
+c = pkl5.Intracomm(comm)
+x = c.bcast(np.arange(1000) if rank == 0 else None)
+c.send(x, (rank + 1) % size) if rank % 2 == 0 else None
+if (rank - 1) % size % 2 == 0: c.recv(source=(rank - 1) % size)
+""",
+    "two buffers in turn": """
+a, b = np.empty((2, 3)), np.empty((2, 3))
+q = [None, None]
+for step in range(6):
+    k = step % 2
+    if q[k]: MPI.Request.Waitall(q[k])
+    a[k] = step
+    q[k] = [comm.Isend(a[k], (rank + 1) % size, tag=step), comm.Irecv(b[k], (rank - 1) % size, tag=step)]
+for each in q: MPI.Request.Waitall(each)
+""",
+    "vectors with gaps": """
+counts, displs = [i + 1 for i in range(size)], [i * (size + 1) for i in range(size)]
+data = np.arange(float(size * (size + 2))) if rank == 0 else None
+mine = np.empty(rank + 1)
+comm.Scatterv([data, counts, displs, MPI.DOUBLE] if rank == 0 else None, mine)
+comm.Gatherv(mine, [data, (counts, displs), MPI.DOUBLE] if rank == 0 else None)
+""",
+    "a counter under locks": """
+w = MPI.Win.Allocate(8 if rank == 0 else 0, 8, comm=comm)
+one, old = np.ones(1, np.int64), np.empty(1, np.int64)
+for i in range(5):
+    w.Lock(0)
+    w.Fetch_and_op(one, old, 0)
+    w.Unlock(0)
+w.Lock_all()
+r = w.Rget(old, 0)
+r.Wait()
+w.Flush(0)
+w.Unlock_all()
+comm.Barrier()
+w.Free()
 """,
     "some at a time": """
 if rank == 0:
@@ -390,5 +597,35 @@ if rank == 0:
         done += len(MPI.Request.Waitsome(reqs))
 else:
     comm.Send(np.ones(2), 0)
+""",
+    "in place everywhere": """
+x = np.full(size, float(rank))
+comm.Allgather(MPI.IN_PLACE, x)
+comm.Reduce(MPI.IN_PLACE if rank == 0 else x, x if rank == 0 else None)
+comm.Gather(MPI.IN_PLACE if rank == 0 else x[:1], x if rank == 0 else None)
+comm.Scatter(x if rank == 0 else None, MPI.IN_PLACE if rank == 0 else x[:1])
+comm.Alltoall(MPI.IN_PLACE, x)
+comm.Reduce_scatter_block(MPI.IN_PLACE, x)
+""",
+    "neighbours on a ring and on a graph": """
+g = comm.Create_cart([size], periods=[True])
+into = np.empty((2, 2))
+g.Neighbor_allgather(np.ones(2), into)
+g.Neighbor_alltoall(np.ones((2, 2)), into)
+q = g.Ineighbor_alltoall(np.ones((2, 2)), into)
+q.Wait()
+g.Free()
+d = comm.Create_dist_graph_adjacent([(rank - 1) % size], [(rank + 1) % size])
+d.Neighbor_allgather(np.ones(2), into[0])
+d.Free()
+""",
+    "a message that Message.iprobe found": """
+if rank == 0:
+    comm.send("a", 1)
+elif rank == 1:
+    while not (message := MPI.Message.iprobe(comm, 0)):
+        pass
+    assert isinstance(message, MPI.Message)
+    assert message.recv() == "a"
 """,
 }

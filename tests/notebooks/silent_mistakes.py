@@ -19,12 +19,44 @@ elif rank == 1:
     comm.Recv(b, source=0)
 """,
     ),
+    "float64 is received as float32": (
+        ["rank 1 sent 4 float64 (line 2:", "rank 2 received them into 8 float32 (line 5:"],
+        """
+if rank == 1:
+    comm.Send(np.ones(4), dest=2)
+elif rank == 2:
+    b = np.empty(8, dtype=np.float32)
+    comm.Recv(b)
+""",
+    ),
     "one line that sends other types the second time": (
         ["Mistake: rank 0 sent 3 int64 (line 2:", "rank 1 received them into 3 float64 (line 3:"],
         """
 for kind in (float, int, float):
     if rank == 0: comm.Send(np.ones(3, kind), 1)
     if rank == 1: comm.Recv(b := np.empty(3), 0)
+""",
+    ),
+    "one line that receives into other types the second time": (
+        ["Mistake: ", "sent 3 float64 (line 3:", "received them into 3 int64 (line 3:"],
+        """
+x, right, left = np.ones(3), (rank + 1) % size, (rank - 1) % size
+for kind in (float, int, float):
+    comm.Sendrecv(x, right, recvbuf=(b := np.empty(3, kind)), source=left)
+""",
+    ),
+    "one line whose arrays overlap the second time": (
+        ["used the same memory to send and to receive (line 2:"],
+        """
+x, right, left = np.ones(6), (rank + 1) % size, (rank - 1) % size
+for i in (0, 2, 0): comm.Sendrecv(x[i:i + 3], right, recvbuf=x[3:], source=left)
+""",
+    ),
+    "one line whose message is shorter the second time": (
+        ["Note: rank 1 received a message that fills 2 of the 3 elements", "(line 2:"],
+        """
+for n in (3, 2, 3):
+    comm.Recv(b := np.empty(3), 0) if rank == 1 else comm.Send(np.ones(n), 1) if rank == 0 else None
 """,
     ),
     "a wrong type in a collective of another thread": (
@@ -59,6 +91,14 @@ if rank == 0:
 elif rank == 1:
     b = np.empty(100)
     comm.Recv(b, source=0, status=MPI.Status())
+""",
+    ),
+    "Sendrecv with two types": (
+        ["rank 0 sent 2 int64 (line 3:", "rank 1 received them into 2 float64 (line 3:"],
+        """
+b = np.empty(2)
+out = np.arange(2) if rank == 0 else np.arange(2.0)
+comm.Sendrecv(out, (rank + 1) % size, recvbuf=b, source=(rank - 1) % size)
 """,
     ),
     "a type by name that the memory does not have": (
@@ -152,6 +192,15 @@ total = np.empty(1)
 comm.Allreduce(np.ones(1), total, op=MPI.SUM if rank == 0 else MPI.MAX)
 """,
     ),
+    "types on a part of the ranks": (
+        ["in Bcast rank 0 sent 1 int64 (line 3:", "rank 2 received into 1 float64 (line 3:"],
+        """
+part = comm.Split(rank % 2)
+data = np.zeros(1, int) if rank == 0 else np.zeros(1)
+part.Bcast(data)
+part.Free()
+""",
+    ),
     "the send buffer is changed before the wait": (
         ["changed the send buffer of Isend (line 2:", "(line 5: request.Wait())"],
         """
@@ -228,6 +277,23 @@ if rank == 0:
     comm.Send(np.ones(4), 1)
 elif rank == 1:
     comm.Recv(a.astype(float), 0)
+""",
+    ),
+    "a receive into a copy with its type": (
+        ["received into a temporary copy, so the data is gone (line 5:"],
+        """
+a = np.zeros((4, 2))
+if rank == 0:
+    comm.Send(np.ones(4), 1)
+elif rank == 1:
+    comm.Recv([a[[0, 2]], MPI.DOUBLE], 0)
+""",
+    ),
+    "a Bcast into a copy": (
+        ["received into a temporary copy, so the data is gone (line 2:"],
+        """
+a = np.zeros((3, 3))
+comm.Bcast(np.ascontiguousarray(a[:, 1]))
 """,
     ),
     "a later receive into a copy": (
@@ -351,6 +417,23 @@ mean = total / size
 request.Wait()
 """,
     ),
+    "a root that changes what it still sends": (
+        ["rank 0 changed the send buffer of Ibcast (line 2:", "(line 4:"],
+        """
+x = np.arange(4.0) if rank == 0 else np.zeros(4)
+request = comm.Ibcast(x)
+if rank == 0: x[:] = 7
+request.Wait()
+""",
+    ),
+    "Sendrecv_replace of two types": (
+        ["rank 0 sent 3 float32 (line 3:", "rank 1 received them into 3 int32 (line 3:"],
+        """
+x = np.arange(3, dtype=np.int32)
+if rank == 0: x = x.astype(np.float32)
+comm.Sendrecv_replace(x, (rank + 1) % size, 0, (rank - 1) % size, 0)
+""",
+    ),
     "a struct whose parts come in another order": (
         ["1 × (1 int32, 1 float64)", "1 × (1 float64, 1 int32)", "their parts in the same order"],
         """
@@ -382,15 +465,32 @@ ON_ANY_NUMBER_OF_RANKS = {
         "try: comm.Gather(x, all_of_them, root=size - 1)\n"
         "except MPI.Exception: pass",
     ),
+    "one rank reduces another type": (
+        ["in Allreduce rank 0 has 2 float64 (line 1:", "2 int64 (line 1:"],
+        "comm.Allreduce(MPI.IN_PLACE, total := np.ones(2, int if rank == size - 1 else float))",
+    ),
     "a request that is lost on all ranks": (
         ["never waited for the request of Irecv (line 2:"],
         _RING + "comm.Irecv(b := np.empty(2), left)\ncomm.Send(np.ones(2), right)",
+    ),
+    "a send buffer that changes on its way": (
+        ["changed the send buffer of Isend (line 3:", "(line 6:"],
+        _RING + "x = np.ones(3)\nrequest = comm.Isend(x, right)\nx[0] = 7\n"
+        "comm.Recv(b := np.empty(3), left)\nrequest.Wait()",
     ),
     "one half of the ranks has a communicator of its own, and mixes types": (
         ["Mistake: rank", "sent 2 int64 (line 2:", "received them into 2 float64 (line 2:"],
         "half = comm.Split(rank % 2, -rank)\n"
         "half.Sendrecv(np.ones(2, int), (half.rank + 1) % half.size, recvbuf=(b := np.empty(2)), "
         "source=(half.rank - 1) % half.size)\nhalf.Free()",
+    ),
+    "a line of ranks that exchange with nobody at its ends": (
+        [],
+        "for step in (1, -1):\n"
+        "    to, source = (at if 0 <= at < size else MPI.PROC_NULL for at in (rank + step, rank - step))\n"
+        "    comm.Sendrecv(np.ones(2), to, 3, b := np.empty(2), source, 3)\n"
+        "    request = comm.Isendrecv(np.ones(2), to, 3, b, source, 3)\n"
+        "    request.Wait()",
     ),
     "the root receives from any source, in any order": (
         [],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mpi_classroom import practice as module
+from mpi_classroom.catch_up import catch_up
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import find_exercise
@@ -62,18 +63,40 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 # -------------------------------------------------------------------- %%exercise
 
 
-def test_a_right_answer_is_defined_in_the_notebook_and_the_next_cells_run_it(
+def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
+    practice = Practice(Shell(), Cluster())
+    practice.register(catch_up=catch_up)
+    assert ("cell", "exercise") in practice.shell.magics
+    assert practice.shell.names.keys() == {
+        "hint",
+        "solution",
+        "predict",
+        "outcome",
+        "continue_with",
+        "catch_up",
+    }
+
+
+def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     practice.exercise("00.1", RIGHT)
     assert said(capsys).startswith("✓ 00.1 is right on 1, 2, 3 and 4 ranks")
     assert "right_neighbour" in practice.shell.names
-    practice.continue_with("00.1")
-    assert "your own `right_neighbour`" in said(capsys)
     assert practice.cluster.ran == [RIGHT]
 
 
-@pytest.mark.parametrize("tries", [[], [RIGHT, WRONG]])
+def test_the_next_cells_run_the_learners_answer_when_it_is_right(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", RIGHT)
+    said(capsys)
+    practice.continue_with("00.1")
+    assert said(capsys) == "00.1 is right: the next cells run your own `right_neighbour`."
+    assert practice.cluster.ran == [RIGHT]
+
+
+@pytest.mark.parametrize("tries", [[], [find_exercise("00.1").stub], [WRONG], [RIGHT, WRONG]])
 def test_the_next_cells_run_the_courses_answer_until_the_learners_is_right(
     practice: Practice, capsys: pytest.CaptureFixture[str], tries: list[str]
 ) -> None:
@@ -81,7 +104,7 @@ def test_the_next_cells_run_the_courses_answer_until_the_learners_is_right(
         practice.exercise("00.1", cell)
     said(capsys)
     practice.continue_with("00.1")
-    assert "the course's `right_neighbour`" in said(capsys)
+    assert said(capsys) == "00.1 is not solved yet: the next cells run the course's `right_neighbour`."
     assert practice.cluster.ran[-1] == find_exercise("00.1").solution
 
 
@@ -117,6 +140,7 @@ def test_a_stub_is_not_attempted_and_not_counted(
         ("def right_neighbour(comm)\n", "is not Python yet: expected ':', line 2"),
         ("def neighbour(comm):\n    return 0\n", "does not define `right_neighbour`"),
         (RIGHT + "import os\nos._exit(1)\n", "ended abruptly (os._exit)"),
+        (RIGHT + "raise SystemExit\n", "the cell itself does not run"),
     ],
 )
 def test_a_cell_that_does_not_run_is_not_run_in_the_notebook(
@@ -137,7 +161,7 @@ def test_what_only_the_ranks_have_imported_is_no_error_in_the_notebook(
     assert "right_neighbour" not in practice.shell.names
 
 
-@pytest.mark.parametrize("line", ["01.77", ""])
+@pytest.mark.parametrize("line", ["01.77", "99.1", "", "01"])
 def test_an_unknown_exercise_says_which_there_are(
     practice: Practice, capsys: pytest.CaptureFixture[str], line: str
 ) -> None:
@@ -220,8 +244,11 @@ def test_a_quiz_without_a_letter_or_with_another_one_says_so(
     [
         ('answer("b")', "b"),
         ("answer( 'B' )  # (or c)", "B"),
+        ("answer(b)", "b"),
         ("# answer('a')\nanswer('c')", "c"),
         ("answer()", ""),
+        ("b", ""),
+        ("", ""),
     ],
 )
 def test_the_letter_is_found_however_it_is_written(cell: str, letters: str) -> None:
@@ -229,6 +256,8 @@ def test_the_letter_is_found_however_it_is_written(cell: str, letters: str) -> N
 
 
 def test_a_puzzle_is_judged_by_running_it(practice: Practice, capsys: pytest.CaptureFixture[str]) -> None:
+    practice.exercise("01.2", 'order("")')
+    assert said(capsys) == '01.2 not attempted yet: order("…") wants letters.'
     practice.exercise("01.2", 'order("D Q")')
     assert said(capsys) == "✗ 01.2: there is no block 'Q'; the blocks are A, B, C, D, E."
     practice.exercise("01.2", 'order("D A B C")')
@@ -257,6 +286,14 @@ def test_hints_come_one_by_one_and_the_last_one_stays(
     for level in (1, 2, 3, 3):
         practice.hint("00.1")
         assert said(capsys) == f"Hint {level} of 3 for 00.1: {exercise.hints[level - 1]}"
+
+
+def test_a_hint_with_a_picture_begins_on_a_new_line(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.hint("00.2")
+    practice.hint("00.2")
+    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node        A A B B C C"]
 
 
 def test_a_hint_is_for_the_exercise_that_was_run_last(

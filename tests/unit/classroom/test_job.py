@@ -40,6 +40,14 @@ def children() -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if p in me.children(recursive=True)]
 
 
+# -------------------------------------------------------------------- without a job
+
+
+def test_a_syntax_error_is_said_with_its_line_in_the_cell() -> None:
+    text = short(check(exercise(), "def shift(comm, value)\n    return value\n"))
+    assert text == "✗ 01.1 is not Python yet: expected ':', line 2: def shift(comm, value)"
+
+
 # -------------------------------------------------------------------- what answers do
 
 
@@ -67,6 +75,7 @@ PRINTS = """\
     [
         ("os.kill(os.getpid(), 9)", "rank 1 was ended by signal 9 (Killed)."),
         pytest.param("os._exit(0)", "rank 1 ended abruptly (os._exit).", marks=pytest.mark.slow),
+        pytest.param("os._exit(3)", "rank 1 ended abruptly (os._exit).", marks=pytest.mark.slow),
         pytest.param("comm.Abort(7)", "rank 1 called Abort, which ends all ranks.", marks=pytest.mark.slow),
     ],
 )
@@ -85,8 +94,10 @@ def test_the_rank_that_raised_is_named_and_so_are_those_that_wait_for_it() -> No
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("raise SystemExit", "raised SystemExit"),
         ("shift(comm, value)", "raised RecursionError"),
         ("value[rank]", "raised NameError: name 'rank' is not defined"),
+        ("import numpi", "raised ModuleNotFoundError: No module named 'numpi'"),
         ("comm.Send(value, dest=7)", "MPI_ERR_RANK"),
     ],
 )
@@ -148,6 +159,13 @@ def test_a_cell_that_does_not_end_says_where_it_is() -> None:
     text = short(verdict)
     assert text.startswith("✗ 01.1: the cell itself does not end.\nrank 0  computing")
     assert not verdict.loads
+
+
+@pytest.mark.slow
+def test_a_cell_that_waits_for_a_message_says_so() -> None:
+    text = short(check(exercise(), exercise().solution + "\nMPI.COMM_WORLD.recv(source=0)\n"))
+    assert "the cell itself does not end" in text
+    assert "rank 3  waiting in recv from rank 0" in text
 
 
 @pytest.mark.slow

@@ -68,3 +68,15 @@ def test_an_allocation_is_found_without_saying_and_its_end_is_told(slurm_lab):
         ran = notebook.run(WHERE, within=90)
         # Whether Slurm's word or the hosts' silence comes first, the cell says what ended and what to do.
         assert re.search(rf"Slurm job {job} has ended.*; get a new allocation", ran.error), ran.text
+
+
+def test_a_node_of_the_job_that_dies_is_named_and_the_notebook_goes_on_without_it(slurm_lab):
+    """The last test: the node stays off."""
+    with open_notebook(slurm_lab) as notebook:
+        assert "started in" in notebook.run(start(', hosts="slurm", replace=False'), within=120).output
+        one_rank_on_each_of(NODES, notebook)
+        slurm_lab.power_off("n3")
+        ran = notebook.run(WHERE, within=120)
+        assert re.search("rank 2( on n3 )? was lost with its host n3", ran.text), ran.text
+        assert "without n3: 3 ranks on n1, n2 and n4" in ran.text, ran.text
+        one_rank_on_each_of(["n1", "n2", "n4"], notebook)

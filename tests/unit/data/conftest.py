@@ -86,15 +86,6 @@ def small_mnist(tmp_path, monkeypatch) -> SmallMnist:
     return small
 
 
-@pytest.fixture
-def mine(small_mnist, tmp_path, monkeypatch) -> Path:
-    """A folder that COURSE_DATA names."""
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    monkeypatch.setenv("COURSE_DATA", str(folder))
-    return folder
-
-
 @dataclass
 class Mirrors:
     """A server whose folders are mirrors that behave well or badly, and what it was asked for."""

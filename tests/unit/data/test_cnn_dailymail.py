@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from course_lib.data import cnn_dailymail
-from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines
+from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
+from course_lib.data.downloads import read_registry
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
 
@@ -55,13 +56,15 @@ def offline(small_mnist, monkeypatch):
 
 
 @pytest.fixture
-def mine(offline, mine):
-    return mine
+def mine(offline, tmp_path, monkeypatch):
+    """A folder that COURSE_DATA names."""
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    return tmp_path / "mine"
 
 
-@pytest.mark.parametrize(
-    ("folder", "packed"), [("", ""), ("cnn_dailymail", ".gz"), ("3.0.0", ""), ("cnn_dailymail/3.0.0", ".xz")]
-)
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("folder", ["", "cnn_dailymail", "3.0.0", "cnn_dailymail/3.0.0"])
 def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
     put(mine / folder, packed)
     news = load_news()
@@ -85,6 +88,9 @@ def test_no_more_is_read_than_is_asked_for(mine):
         file.write(b"not read")
     news = load_news(train=4, validation=0, test=9)
     assert (len(news.train), len(news.validation), len(news.test)) == (4, 0, 2)
+    assert (
+        news.source == "Your own data in the format of CNN/DailyMail (4 + 0 + 2 articles) from COURSE_DATA."
+    )
     assert not news.real and news.name == "your own data"
     with pytest.raises(DataError, match="line 6 of"):
         load_news()
@@ -113,7 +119,10 @@ def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline
 def test_generated_news_stands_in_and_says_why(mine):
     (mine / "mnist").mkdir()
     news = load_news()
-    assert re.match(r"Generated news \(30 \+ 10 \+ 10 articles\) .*: COURSE_OFFLINE=1 forbids", news.source)
+    assert news.source == (
+        "Generated news (30 + 10 + 10 articles) in place of CNN/DailyMail: COURSE_OFFLINE=1 forbids"
+        " downloads. COURSE_DATA holds no CNN/DailyMail."
+    )
     assert not news.real
     assert news.train == make_news(30, seed=1) and news.test == make_news(10, seed=3, split="held_out")
     few = load_news(train=7, test=0)
@@ -150,7 +159,7 @@ def test_without_pyarrow_nothing_is_downloaded(with_digests, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("found", "safe"), [("14.0.1", True), ("14.0.0", False), ("9.0", False), ("x", False)]
+    ("found", "safe"), [("14.0.1", True), ("26.0.0", True), ("14.0.0", False), ("9.0", False), ("x", False)]
 )
 def test_a_pyarrow_that_executes_forged_files_is_not_used(found, safe, mine, monkeypatch):
     monkeypatch.setattr(cnn_dailymail, "version", lambda name: found)
@@ -168,8 +177,16 @@ def test_what_is_downloaded_is_read(with_digests, monkeypatch):
     offline = with_digests
     monkeypatch.delenv("COURSE_OFFLINE")
     monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: True)
-    monkeypatch.setattr(cnn_dailymail, "obtain", lambda *_, **__: put(offline / "cnn_dailymail"))
+    calls = []
+
+    def obtain(download, *, timeout, insist):
+        calls.append((download.name, timeout, insist))
+        return put(offline / "cnn_dailymail")
+
+    monkeypatch.setattr(cnn_dailymail, "obtain", obtain)
     assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
+    assert fetch_news() == load_news().source
+    assert calls == [("cnn_dailymail", 60.0, False)]
 
 
 def line(**record) -> bytes:
@@ -177,12 +194,17 @@ def line(**record) -> bytes:
 
 
 FORGED = {
+    "no JSON": (b"<html>", "Expecting value"),
     "not UTF-8": (
         '{"article": "Caf\xe9", "highlights": "b"}'.encode("latin-1"),
         "'utf-8' codec can't decode",
     ),
+    "UTF-16": ('{"article": "a", "highlights": "b"}'.encode("utf-16"), "codec can't decode|Expecting|BOM"),
     "half a line": (b'{"article": "a", "highl', "Invalid control character|Unterminated"),
     "a list": (b"[]", "no JSON object"),
+    "a number": (b"7", "no JSON object"),
+    "no article": (line(highlights="b"), "no text 'article'"),
+    "no highlights": (line(article="a"), "no text 'highlights'"),
     "other keys": (line(document="a", summary="b"), "no text 'article'"),
     "an article of numbers": (line(article=[1, 2], highlights="b"), "no text 'article'"),
     "nothing as highlights": (line(article="a", highlights=None), "no text 'highlights'"),
@@ -194,12 +216,13 @@ FORGED = {
 }
 
 
+@pytest.mark.parametrize("packed", PACKERS)
 @pytest.mark.parametrize("kind", FORGED)
-def test_a_forged_line_is_refused_with_its_number(kind, mine):
-    put(mine)
+def test_a_forged_line_is_refused_with_its_number(kind, packed, mine):
+    put(mine, packed)
     content, clause = FORGED[kind]
-    path = mine / "train.jsonl"
-    path.write_bytes(lines(ARTICLES["train"][:2]) + content + b"\n")
+    path = mine / f"train.jsonl{packed}"
+    path.write_bytes(PACKERS[packed](lines(ARTICLES["train"][:2]) + content + b"\n"))
     with pytest.raises(DataError, match=rf"line 3 of {path} is no article: .*({clause})") as caught:
         load_news()
     assert str(caught.value).endswith(REMEDY) and len(str(caught.value)) < 400
@@ -214,6 +237,16 @@ def test_a_truncated_file_is_refused(packed, mine):
         path.write_bytes(whole[:length])
         with pytest.raises(DataError, match=rf"{path} is (truncated|damaged)"):
             load_news()
+
+
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+def test_a_bomb_of_lines_is_refused_long_before_it_is_unpacked(packed, mine):
+    put(mine, packed)
+    path = mine / f"train.jsonl{packed}"
+    path.write_bytes(PACKERS[packed](line(article="a" * 100_000, highlights="b").join([b"", b"\n"]) * 200))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(DataError, match=rf"line (1\d|2\d) of {path} .*more of it"):
+        load_news()
 
 
 def test_a_file_of_too_many_lines_is_refused(mine, monkeypatch):
@@ -238,7 +271,7 @@ def test_a_file_without_articles_is_refused(mine):
 
 
 @given(st.binary(max_size=100))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_articles_or_an_error(tmp_path, content):
     path = tmp_path / "train.jsonl"
     path.write_bytes(content)
@@ -246,6 +279,12 @@ def test_any_bytes_are_articles_or_an_error(tmp_path, content):
         assert all(isinstance(article, Article) for article in read_lines(path))
     except DataError as error:
         assert str(path) in str(error)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+def test_every_text_comes_back(text, summary):
+    record = json.loads(json.dumps({"article": text, "highlights": summary}))
+    assert to_article(record) == Article(text.strip(), summary.strip())
 
 
 @pytest.fixture
@@ -275,15 +314,20 @@ def test_parquet_files_are_read_one_after_the_other(mine, write_parquet):
     assert (news.train, news.validation, news.test) == tuple(ARTICLES[split] for split in SPLITS)
 
 
-def test_a_parquet_file_that_is_damaged_or_has_other_columns_is_refused(mine, write_parquet):
+def test_a_damaged_parquet_file_is_refused(mine, write_parquet):
     put_parquet(mine, write_parquet)
     path = mine / "test-00000-of-00001.parquet"
     whole = path.read_bytes()
-    for content in (b"", whole[: len(whole) // 2], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
+    for content in (b"", b"PAR1", whole[: len(whole) // 2], whole[:-1], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
         path.write_bytes(content)
         with pytest.raises(DataError, match=rf"{path} is not the original file: .*{REMEDY}"):
             load_news()
-    for columns in ({"article": [1], "highlights": ["b"]}, {"text": ["a"]}):
+
+
+def test_a_parquet_file_of_other_columns_is_refused(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    path = mine / "test-00000-of-00001.parquet"
+    for columns in ({"article": ["a"]}, {"article": [1], "highlights": ["b"]}, {"text": ["a"]}):
         write_parquet(path, **columns)
         with pytest.raises(DataError, match=rf"{path} is not the original file: .*no text"):
             load_news()
@@ -314,3 +358,9 @@ def test_a_parquet_file_of_one_long_text_many_times_is_refused(mine, write_parqu
     write_parquet(mine / "test-00000-of-00001.parquet", article=long, highlights=short)
     with pytest.raises(DataError, match=r"there is more of it than of any article|it claims"):
         load_news()
+
+
+def test_the_registry_knows_some_of_the_hubs_files_and_a_sample():
+    files = {file.name: file for file in read_registry("cnn_dailymail").files}
+    assert [bool(file.sha256) for file in files.values()] == [False, False, True]
+    assert len(cnn_dailymail.registered("cnn_dailymail")["samples"]) == 3

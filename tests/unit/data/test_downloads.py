@@ -15,6 +15,7 @@ import pytest
 from course_lib.data import downloads
 from course_lib.data.downloads import Download, DownloadError, RemoteFile, is_hopeless, obtain, read_registry
 from course_lib.data.mnist import fetch_mnist, load_mnist
+from course_lib.data.storage import DataError
 from tests.unit.data.test_storage import full_disk
 
 LABELS = "t10k-labels-idx1-ubyte.gz"
@@ -35,7 +36,7 @@ def test_all_files_are_downloaded_from_the_mirror_that_answers(small_mnist, mirr
     assert mirrors.asked["hangs", LABELS] <= 1 and mirrors.asked["hangs", TRAIN_IMAGES] == 0
 
 
-@pytest.mark.parametrize("bad", ["altered", "stalls"])
+@pytest.mark.parametrize("bad", ["altered", "truncated", "longer", "stalls"])
 def test_a_mirror_that_fails_later_is_replaced_by_the_next(bad, small_mnist, mirrors):
     small_mnist.register(mirrors(bad), mirrors("slow"))  # the bad one answers first
     folder = obtain(read_registry("mnist"), timeout=30)
@@ -45,7 +46,7 @@ def test_a_mirror_that_fails_later_is_replaced_by_the_next(bad, small_mnist, mir
     assert load_mnist().real
 
 
-@pytest.mark.parametrize("bad", ["altered", "truncated", "longer"])
+@pytest.mark.parametrize("bad", ["altered", "truncated", "longer", "stalls"])
 def test_a_file_that_is_not_right_never_gets_its_name(bad, small_mnist, mirrors):
     small_mnist.register(mirrors(bad))
     with pytest.raises(DownloadError, match=f"no mirror sent all of {TRAIN_IMAGES}") as caught:
@@ -94,6 +95,12 @@ def test_fetch_insists_and_the_next_lesson_has_real_digits(small_mnist, mirrors)
     assert dataset.real and dataset.source == "MNIST (6 + 4 images) from data/mnist."
 
 
+def test_fetch_says_what_each_mirror_did(small_mnist, mirrors):
+    small_mnist.register(mirrors("missing"), mirrors("login"))
+    with pytest.raises(DataError, match=r"127.0.0.1:\d+: HTTPError; .*a login page.*into data/mnist"):
+        fetch_mnist()
+
+
 def test_an_unfinished_download_is_finished(small_mnist, mirrors):
     small_mnist.register(mirrors("good"))
     small_mnist.put(small_mnist.data / "mnist")
@@ -104,6 +111,12 @@ def test_an_unfinished_download_is_finished(small_mnist, mirrors):
     assert load_mnist().real
     assert mirrors.asked == {("good", LABELS): 1, ("good", TRAIN_IMAGES): 1}
     assert not leftover.exists()
+
+
+def test_a_download_ends_at_the_timeout(small_mnist, mirrors):
+    small_mnist.register(mirrors("good"))
+    with pytest.raises(DownloadError, match="downloading MNIST takes longer than 0 s"):
+        obtain(read_registry("mnist"), timeout=0)
 
 
 def test_a_mirror_that_dribbles_is_left_at_the_timeout(small_mnist, mirrors):
@@ -154,11 +167,13 @@ def test_what_has_no_length_or_no_digest_is_not_downloaded(lacking, small_mnist,
     assert not mirrors.asked and not (small_mnist.data / "other").exists()
 
 
-def test_a_download_goes_to_course_data(small_mnist, mirrors, mine):
+def test_a_download_goes_to_course_data(small_mnist, mirrors, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
     small_mnist.register(mirrors("good"))
     assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA/mnist."
-    assert files_in(mine) == ["mnist"]  # locks and caches are elsewhere
-    assert files_in(mine / "mnist") == sorted(f"{name}.gz" for name in small_mnist.contents)
+    assert files_in(tmp_path / "mine") == ["mnist"]  # locks and caches are elsewhere
+    assert files_in(tmp_path / "mine" / "mnist") == sorted(f"{name}.gz" for name in small_mnist.contents)
 
 
 def test_files_are_on_disk_before_they_get_their_names(small_mnist, mirrors, monkeypatch):
@@ -197,14 +212,25 @@ print(mnist.load_mnist().source)
 """
 
 
+def load_in_processes(data, number: int) -> list[str]:
+    """What `number` processes that start together get."""
+    command = [sys.executable, "-c", LOAD, str(data)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(number)]
+    return [process.communicate(timeout=120)[0].strip() for process in processes]
+
+
 def test_four_processes_download_each_file_once(small_mnist, mirrors):
     small_mnist.register(mirrors("slow"))
-    command = [sys.executable, "-c", LOAD, str(small_mnist.data)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    told = [process.communicate(timeout=120)[0].strip() for process in processes]
-    assert told == ["MNIST (6 + 4 images) from data/mnist."] * 4
+    assert load_in_processes(small_mnist.data, 4) == ["MNIST (6 + 4 images) from data/mnist."] * 4
     once = {("slow", f"{name}.gz"): 1 for name in small_mnist.contents}
     assert mirrors.asked == once | {("slow", LABELS): 2}  # and once to choose the mirror
+
+
+def test_four_processes_ask_a_dead_network_once(small_mnist, mirrors):
+    small_mnist.register(mirrors("missing"))
+    sources = load_in_processes(small_mnist.data, 4)
+    assert len(set(sources)) == 1 and "no mirror of MNIST could be reached" in sources[0]
+    assert mirrors.asked == {("missing", LABELS): 1}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +239,7 @@ def test_four_processes_download_each_file_once(small_mnist, mirrors):
         (4, 1, False),  # too early to say
         (10, 1_000, True),  # 0.1 kB/s: 990 s to go
         (10, 40_000, False),  # 4 kB/s: 15 s to go, and 90 are left
+        (10, 6_000, False),  # 0.6 kB/s: 157 s to go, less than twice what is left
         (95, 50_000, True),  # 95 s to go, and 5 are left
     ],
 )
@@ -220,18 +247,32 @@ def test_a_download_that_cannot_end_in_time_is_given_up_early(seconds, received,
     assert is_hopeless(received, 100_000, seconds, 100 - seconds) is hopeless
 
 
-def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(small_mnist, mirrors, monkeypatch):
+@pytest.fixture
+def large_mnist(small_mnist, mirrors, monkeypatch):
+    """Its files are too large to be sent whole for an answer."""
     monkeypatch.setattr(downloads, "SMALL_NBYTES", 0)
-    small_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
+    return small_mnist
+
+
+def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(large_mnist, mirrors):
+    large_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
     folder = obtain(read_registry("mnist"), timeout=20)
     assert not read_registry("mnist").missing(folder)
     assert load_mnist().real
     assert mirrors.asked["login", TRAIN_IMAGES] == mirrors.asked["missing", TRAIN_IMAGES] == 0
 
 
+@pytest.mark.parametrize("bad", ["missing", "login", "hangs"])
+def test_no_mirror_of_a_large_file_is_one_sentence(bad, large_mnist, mirrors):
+    large_mnist.register(mirrors(bad))
+    with pytest.raises(DownloadError, match="no mirror of MNIST could be reached"):
+        obtain(read_registry("mnist"), timeout=20)
+
+
 def test_a_file_is_kept_as_it_was_sent_if_its_sha256_is_right(small_mnist, mirrors):
     content = small_mnist.gzipped[LABELS.removesuffix(".gz")]
     file = RemoteFile(LABELS, len(content), hashlib.sha256(content).hexdigest())
+    assert file.magic == b"\x1f\x8b" and RemoteFile("test.parquet").magic == b"PAR1"
     folder = obtain(Download("other", "Others", (mirrors("good"),), (file,)), timeout=20)
     assert (folder / LABELS).read_bytes() == content
     altered = Download("altered", "Others", (mirrors("good"),), (replace(file, sha256="0" * 64),))

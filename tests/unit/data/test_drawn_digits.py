@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from course_lib.data import drawn_digits
-from course_lib.data.drawn_digits import draw_digits
+from course_lib.data.drawn_digits import (
+    TEST_ONLY,
+    draw_digits,
+    load_glyphs,
+)
 from course_lib.data.storage import DataError
 from course_lib.training.loop import (
     evaluate,
@@ -48,6 +52,24 @@ def test_no_test_image_is_a_training_image(digits):
     images, _, test_images, _ = digits
     assert not {image.tobytes() for image in images} & {image.tobytes() for image in test_images}
     assert (draw_digits(200)[1] != draw_digits(200, test=True)[1]).any()
+
+
+def test_some_fonts_are_drawn_in_test_images_only(monkeypatch):
+    used: set[int] = set()
+    glyphs = load_glyphs()
+
+    class Spy:
+        def __getitem__(self, key):
+            used.update(key[0].tolist())
+            return glyphs.fields[key]
+
+    spied = drawn_digits.Glyphs(glyphs.fonts, Spy(), glyphs.pens)
+    monkeypatch.setattr(drawn_digits, "load_glyphs", lambda: spied)
+    held_out = {glyphs.fonts.index(font) for font in TEST_ONLY}
+    draw_digits(1000)
+    assert used == set(range(len(glyphs.fonts))) - held_out
+    draw_digits(1000, test=True)
+    assert used == set(range(len(glyphs.fonts)))
 
 
 def linear_accuracy(images, labels, test_images, test_labels) -> float:

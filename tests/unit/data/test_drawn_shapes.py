@@ -6,7 +6,16 @@ import torch
 
 from course_lib.data.drawn_shapes import (
     CLASS_NAMES,
+    PATTERNS,
+    SHAPES,
+    cross,
+    disc,
+    distances,
     draw_shapes,
+    frames,
+    ring,
+    square,
+    triangle,
 )
 from course_lib.training.loop import (
     evaluate,
@@ -41,6 +50,19 @@ def test_the_same_call_draws_the_same_shapes():
     np.testing.assert_array_equal(first[0], again[0])
     np.testing.assert_array_equal(first[1], again[1])
     assert (first[0] != other[0]).any(axis=(1, 2, 3)).all()
+
+
+def test_a_label_names_its_shape_and_its_pattern():
+    assert CLASS_NAMES[0] == "striped disc" and CLASS_NAMES[9] == "spotted cross"
+    rng = np.random.default_rng(0)
+    x, y, radius = frames(10, rng)
+    labels = np.arange(10)
+    inside = distances(labels // len(PATTERNS), x, y, radius)
+    for label, shape in zip(labels, (disc, square, triangle, ring, cross), strict=False):
+        for number in (2 * label, 2 * label + 1):
+            assert SHAPES[label] in CLASS_NAMES[number]
+            expected = shape(x[number], y[number], radius[number])
+            np.testing.assert_allclose(inside[number], expected, atol=1e-5)
 
 
 def ridge_accuracy(features, labels, test_features, test_labels) -> float:
@@ -93,7 +115,6 @@ def test_a_net_learns_them_and_neither_pixels_nor_colours_nor_neighbours_tell_th
     assert 0.6 < net_accuracy(*shapes) < 0.95
 
 
-@pytest.mark.release
 def test_wrong_labels_are_found_out(shapes):
     images, labels, test_images, test_labels = shapes
     few = (images[:2000], np.random.default_rng(0).permutation(labels)[:2000], test_images, test_labels)

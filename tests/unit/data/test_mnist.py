@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import re
 import socket
 import struct
 
@@ -52,14 +51,24 @@ def assert_is_mnist(data: Dataset, small) -> None:
     assert data.train_images.dtype == np.uint8 and data.test_labels.dtype == np.int64
 
 
-@pytest.mark.parametrize(("subfolder", "zipped"), [("", True), ("mnist", False), ("MNIST/raw", False)])
-def test_course_data_is_used_as_it_is_or_by_its_subfolder(subfolder, zipped, offline, mine):
-    offline.put(mine / subfolder, zipped=zipped)
+@pytest.mark.parametrize("subfolder", ["", "mnist", "MNIST/raw"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_course_data_is_used_as_it_is_or_by_its_subfolder(subfolder, zipped, offline, tmp_path, monkeypatch):
+    offline.put(tmp_path / "mine" / subfolder, zipped=zipped)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
     data = load_mnist()
     assert_is_mnist(data, offline)
     where = f"COURSE_DATA/{subfolder}".rstrip("/")
     assert data.source == f"MNIST (6 + 4 images) from {where}."
     assert fetch_mnist() == f"MNIST is in {where}: 4 files, 0.0 MB, checksums right."
+
+
+def test_course_data_comes_before_the_data_of_the_checkout(offline, tmp_path, monkeypatch):
+    offline.put(offline.data / "mnist")
+    assert load_mnist().source == "MNIST (6 + 4 images) from data/mnist."
+    offline.put(tmp_path / "mine")
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA."
 
 
 def test_a_relative_course_data_means_the_same_in_a_subfolder_of_the_checkout(offline, tmp_path, monkeypatch):
@@ -79,19 +88,22 @@ def test_course_data_that_is_no_folder_is_an_error_and_an_empty_one_is_said(offl
     assert load_mnist().source.endswith("COURSE_DATA holds no MNIST.")
 
 
-def test_course_data_with_other_sets_only_is_said_and_passed_over(offline, mine):
-    (mine / "cifar10").mkdir()
+def test_course_data_with_other_sets_only_is_said_and_passed_over(offline, tmp_path, monkeypatch):
+    (tmp_path / "mine" / "cifar10").mkdir(parents=True)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
     data = load_mnist()
     assert not data.real and data.source.endswith("COURSE_DATA holds no MNIST.")
     offline.put(offline.data / "mnist")
     assert load_mnist().source == "MNIST (6 + 4 images) from data/mnist. COURSE_DATA holds no MNIST."
-    offline.put(mine / "mnist")
-    assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA/mnist."
 
 
-def test_half_a_data_set_in_course_data_is_an_error_that_lists_the_rest(offline, mine):
-    (offline.put(mine) / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"has 3 of the 4 files .*; add t10k-labels-idx1-ubyte.gz, or unset"):
+def test_half_a_data_set_in_course_data_is_an_error_that_lists_the_rest(offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine")
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    monkeypatch.setenv("COURSE_DATA", str(folder))
+    with pytest.raises(
+        DataError, match=r"has 3 of the 4 files of MNIST; add t10k-labels-idx1-ubyte.gz, or unset"
+    ):
         load_mnist()
 
 
@@ -107,9 +119,11 @@ def another(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-@pytest.mark.parametrize("file", [FIELDS["train_images"], FIELDS["test_labels"]])
-def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline, mine):
-    (offline.put(mine / "mnist") / f"{file}.gz").write_bytes(gzip.compress(another(offline.contents[file])))
+@pytest.mark.parametrize("file", FIELDS.values())
+def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine" / "mnist")
+    (folder / f"{file}.gz").write_bytes(gzip.compress(another(offline.contents[file])))
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
     data = load_mnist()
     assert not data.real and data.name == "your own data"
     assert data.source == "Your own data in the format of MNIST (6 + 4 images) from COURSE_DATA/mnist."
@@ -118,11 +132,12 @@ def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline
     assert (getattr(data, name) != offline.arrays[file]).sum() == 1
 
 
-def test_another_number_of_your_own_images_is_read(offline, mine):
-    folder = offline.put(mine)
+def test_another_number_of_your_own_images_is_read(offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine")
     for part in ("images-idx3", "labels-idx1"):
         content = offline.contents[f"t10k-{part}-ubyte"]
         (folder / f"train-{part}-ubyte.gz").write_bytes(content)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
     assert load_mnist().source.startswith("Your own data in the format of MNIST (4 + 4 images) from")
 
 
@@ -136,20 +151,27 @@ def idx(*shape: int, content: bytes | None = None) -> bytes:
     ("file", "content", "clause"),
     [
         ("train_labels", idx(6, content=bytes([10] * 6)), "has the label 10, expected 0 to 9"),
+        ("train_labels", idx(5), "do not fit together: 6 × 28 × 28 pixels and 5 labels"),
         ("train_labels", idx(0), "do not fit together: 6 × 28 × 28 pixels and 0 labels"),
         ("train_images", idx(6, 28, 27), "do not fit together: 6 × 28 × 27 pixels"),
         ("train_images", idx(60_000, 50_000, 50_000, content=b""), "it claims 60000 × 50000 × 50000 entries"),
+        ("train_images", idx(0, 2**32 - 1, 2**32 - 1, content=b""), "do not fit|claims"),
     ],
 )
-def test_your_own_files_are_refused_when_they_are_no_digits(file, content, clause, offline, mine):
-    (offline.put(mine) / f"{FIELDS[file]}.gz").write_bytes(content)
+def test_your_own_files_are_refused_when_they_are_no_digits(
+    file, content, clause, offline, tmp_path, monkeypatch
+):
+    folder = offline.put(tmp_path / "mine")
+    (folder / f"{FIELDS[file]}.gz").write_bytes(content)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
     with pytest.raises(DataError, match=clause) as caught:
         load_mnist()
-    assert str(mine) in str(caught.value)
+    assert str(folder) in str(caught.value)
 
 
-def test_one_wrong_file_spoils_what_was_downloaded(offline):
-    file, folder = FIELDS["test_images"], offline.put(offline.data / "mnist")
+@pytest.mark.parametrize("file", FIELDS.values())
+def test_one_wrong_file_spoils_what_was_downloaded(file, offline):
+    folder = offline.put(offline.data / "mnist")
     (folder / f"{file}.gz").write_bytes(another(offline.contents[file]))
     with pytest.raises(DataError, match=f"{file}.gz is not the original file"):
         load_mnist()
@@ -157,7 +179,10 @@ def test_one_wrong_file_spoils_what_was_downloaded(offline):
 
 def test_offline_the_drawn_digits_stand_in_and_nothing_is_connected_to(offline):
     data = load_mnist()
-    assert re.match(r"Drawn digits \(60 \+ 40\) .*: COURSE_OFFLINE=1 .*`course fetch`", data.source)
+    assert data.source == (
+        "Drawn digits (60 + 40) that stand in for MNIST: COURSE_OFFLINE=1 forbids downloads. "
+        "The real ones: `course fetch`, with a network."
+    )
     assert data.train_images.shape == (60, 28, 28) and data.test_images.shape == (40, 28, 28)
     assert data.train_labels.shape == (60,) and data.test_labels.shape == (40,)
     assert data.train_images.dtype == np.uint8 and data.train_labels.dtype == np.int64
@@ -195,7 +220,10 @@ def test_a_truncated_or_outdated_cache_is_made_anew(offline, monkeypatch):
     first = load_mnist()
     made, cache = drawings(monkeypatch), offline.data / "cache" / "digits.npz"
     cache.write_bytes(cache.read_bytes()[:-1000])
-    with pytest.warns(UserWarning, match=r"^data/cache/digits.npz is damaged"):
+    sentence = (
+        r"^data/cache/digits.npz is damaged \(its digest is another one\), so its content is made anew\.$"
+    )
+    with pytest.warns(UserWarning, match=sentence):
         again = load_mnist()
     np.testing.assert_array_equal(again.train_images, first.train_images)
     monkeypatch.setattr(mnist, "RECIPE", 999)
@@ -206,12 +234,14 @@ def test_a_truncated_or_outdated_cache_is_made_anew(offline, monkeypatch):
 
 def test_a_full_disk_does_not_stop_a_lesson(offline, monkeypatch):
     def refuse(path, *_):
-        raise DataError("no space is left")
+        raise DataError(
+            "no space is left for data/cache/digits.npz (0.1 MB are free); make room and try again"
+        )
 
     monkeypatch.setattr(dataset, "write_cache", refuse)
     data = load_mnist()
     assert len(data.train_labels) == 60
-    assert "They are drawn anew each time: no space is left" in data.source
+    assert "They are drawn anew each time: no space is left for data/cache/digits.npz" in data.source
 
 
 def test_without_a_writable_folder_the_digits_are_drawn_and_that_is_said(offline, monkeypatch):
@@ -225,3 +255,13 @@ def test_a_cache_in_a_folder_that_cannot_be_written_to_is_still_read(offline, mo
     monkeypatch.setattr(storage, "_can_write", lambda folder: folder != offline.data)
     load_mnist()
     assert made == []
+
+
+def test_a_data_set_shows_its_source_and_not_its_pixels(offline):
+    assert repr(load_mnist()).startswith("Dataset(source='Drawn digits (60 + 40)")
+    assert "array" not in repr(load_mnist())
+
+
+def test_loading_prints_nothing(offline, capfd):
+    load_mnist()
+    assert capfd.readouterr() == ("", "")

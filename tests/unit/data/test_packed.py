@@ -1,6 +1,7 @@
 """Packed files are unpacked within limits, and recognised by their digests."""
 
 import gzip
+import hashlib
 import lzma
 import resource
 import time
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from course_lib.data import packed as packed_module
-from course_lib.data.packed import read_within
+from course_lib.data.packed import has_digest, read_within
 from course_lib.data.storage import DataError
 
 CONTENT = bytes(range(256)) * 40
@@ -56,7 +57,7 @@ def test_a_truncated_file_is_refused(packing, put, length):
 
 @pytest.mark.parametrize("packing", ["gzip", "xz"])
 @given(st.integers(12, 10_000), st.integers(1, 255))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_is_refused_or_the_same(packing, put, at, change):
     packed = bytearray(PACKERS[packing](CONTENT))
     packed[12 + at % (len(packed) - 12)] ^= change
@@ -111,10 +112,11 @@ def test_an_xz_file_that_asks_for_too_much_memory_is_refused(put, monkeypatch):
 
 
 @pytest.mark.parametrize("packing", ["gzip", "xz"])
-def test_what_follows_a_packed_stream_is_not_passed_over(packing, put):
+@pytest.mark.parametrize("more", [b"x", b"\x1f\x8b", bytes(range(50))])
+def test_what_follows_a_packed_stream_is_not_passed_over(packing, more, put):
     packed = PACKERS[packing](CONTENT)
     with pytest.raises(DataError, match=r"is (damaged|truncated)"):
-        read_within(put(packed + b"x"), len(CONTENT), REMEDY)
+        read_within(put(packed + more), len(CONTENT), REMEDY)
     with pytest.raises(DataError):
         read_within(put(packed + packed), len(CONTENT), REMEDY)
 
@@ -126,9 +128,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         read_within(tmp_path / "none", 10, REMEDY)
 
 
+@given(st.binary(max_size=1500))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_that_begin_as_a_packed_file_are_refused(put, content):
+    for prefix in (packed_module.GZIP_MAGIC, packed_module.XZ_MAGIC):
+        with pytest.raises(DataError):
+            read_within(put(prefix + content), 1000, REMEDY)
+
+
 def test_a_file_of_many_empty_gzip_streams_is_refused_at_once(put):
     path = put(gzip.compress(b"") * 500_000)
     began = time.monotonic()
     with pytest.raises(DataError, match=r"damaged and cannot be unpacked \(something follows its gzip"):
         read_within(path, 1000, REMEDY)
     assert time.monotonic() - began < 1
+
+
+def test_content_is_known_by_any_of_its_digests():
+    md5, sha256 = (f"{name}:{hashlib.new(name, CONTENT).hexdigest()}" for name in ("md5", "sha256"))
+    other = f"sha256:{'0' * 64}"
+    assert has_digest(CONTENT, [md5]) and has_digest(CONTENT, [other, sha256])
+    assert not has_digest(CONTENT, [other]) and not has_digest(CONTENT, [])
+    assert not has_digest(CONTENT + b"x", [md5, sha256])

