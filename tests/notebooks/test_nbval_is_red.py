@@ -22,6 +22,7 @@ import psutil
 import pytest
 from nbformat import NotebookNode
 
+from course.tools.nbval_plugin import CELL_SECONDS
 from course.tools.parts import MORE
 from mpi_classroom import processes
 
@@ -314,7 +315,7 @@ def test_a_kernel_that_does_not_start_is_one_sentence(
     assert session.left == []
 
 
-@pytest.mark.parametrize(("options", "seconds"), [([], 180), (["--nbval-cell-timeout=7"], 7)])
+@pytest.mark.parametrize(("options", "seconds"), [([], CELL_SECONDS), (["--nbval-cell-timeout=7"], 7)])
 def test_a_cell_may_take_minutes_unless_the_command_line_says_otherwise(
     pytester: pytest.Pytester, options: list[str], seconds: float
 ) -> None:
