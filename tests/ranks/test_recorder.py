@@ -281,8 +281,8 @@ def test_the_world_of_a_lesson_is_recorded_after_install(comm, tmp_path, monkeyp
     monkeypatch.setattr(MPI, "Finalize", MPI.Finalize)
     for name in ("Request", "Prequest", "Win", "File"):
         monkeypatch.setattr(MPI, name, getattr(MPI, name))
-    monkeypatch.setattr(record, "_record", record._record)
-    monkeypatch.setattr(record, "_words", record._words)
+    monkeypatch.setattr(record.note, "memory", record.note.memory)
+    monkeypatch.setattr(record.note, "words", record.note.words)
     monkeypatch.setattr(recorder, "_stacks", [])
     monkeypatch.setattr(recorder.os, "register_at_fork", lambda **hooks: None)
     monkeypatch.setattr(recorder.faulthandler, "register", lambda *args, **kwargs: None)

@@ -25,8 +25,8 @@ shared_folder = folders.shared_folder
 @pytest.fixture
 def compared(comm, shared_folder, monkeypatch):
     """A function that runs a program on recorded ranks: the report of what differs, or ""."""
-    monkeypatch.setattr(record, "_record", record._record)  # as it was, afterwards
-    monkeypatch.setattr(record, "_words", record._words)
+    monkeypatch.setattr(record.note, "memory", record.note.memory)  # as it was, afterwards
+    monkeypatch.setattr(record.note, "words", record.note.words)
     record.attach(shared_folder, comm.rank, comm.size)
     monkeypatch.setattr(record, "_everyone", record.Tally(0, 0))
     monkeypatch.setattr(record, "_tallies", {})

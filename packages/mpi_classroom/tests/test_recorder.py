@@ -37,11 +37,11 @@ def record(tmp_path, monkeypatch):
     path = call_file(tmp_path, 0)
     path.write_bytes(bytes(calls.SIZE))
     memory = np.memmap(path, dtype=np.uint8, mode="r+").data
-    monkeypatch.setattr(note, "_record", memory)
-    monkeypatch.setattr(note, "_words", memoryview(memory).cast("i"))
-    counters = ("_calls", "_sent", "_received", "_sent_bytes", "_received_bytes", "_posted")
+    monkeypatch.setattr(note.note, "memory", memory)
+    monkeypatch.setattr(note.note, "words", memoryview(memory).cast("i"))
+    counters = ("calls", "sent", "received", "sent_bytes", "received_bytes", "posted")
     for count in counters:
-        monkeypatch.setattr(note, count, 0)
+        monkeypatch.setattr(note.note, count, 0)
     return tmp_path
 
 

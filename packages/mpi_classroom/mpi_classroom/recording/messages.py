@@ -18,7 +18,7 @@ from mpi4py import MPI
 from mpi_classroom.recording import checks, record
 from mpi_classroom.recording.buffers import is_temporary, may_share
 from mpi_classroom.recording.calls import CODE_WORD, CODES, COUNTS, NOTHING, NOW, TRAFFIC, TRAFFIC_AT
-from mpi_classroom.recording.log import is_own, line_of, log
+from mpi_classroom.recording.log import LONGEST, is_own, line_of, log
 from mpi_classroom.recording.signatures import OBJECT, plain, signature
 
 pauses = False  # before messages, so that they come in another order than without
@@ -72,8 +72,9 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, which sends or receives a message, with a note of whom it waits for and of what it says."""
     shape, ends = _shape_of(name)
     original, sites, say = record.of_objects(name, original), dict[int, _Site](), _sayer(name)
-    buffered, thread = name[0].isupper(), threading.get_ident
-    note, note_traffic = _NOTE.pack_into, TRAFFIC.pack_into
+    buffered, replaced, thread = name[0].isupper(), name.endswith("_replace"), threading.get_ident
+    own_array, two_arrays = buffered and not replaced, "endrecv" in name
+    begin, add_up, note, pending = _NOTE.pack_into, TRAFFIC.pack_into, record.note, checks.pending
 
     def run(frame: FrameType, key: Given, sent: Any, received: Any, status: Any, given: Given) -> Any:
         if thread() != record.MAIN:
@@ -88,10 +89,10 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             site = sites[frame.f_lasti] = _Site(name, ends, key, frame, given)
         if pauses:
             time.sleep(PAUSE_SECONDS * random.random())
-        record._calls += 1
-        record._sent += site.sends
-        pickled = record._pickled
-        note(record._record, 0, record._calls, record._sent, site.note)
+        note.calls += 1
+        note.sent += site.sends
+        pickled = note.pickled
+        begin(note.memory, 0, note.calls, note.sent, site.note)
         try:
             result = original(*given)
         except MPI.Exception as error:
@@ -99,20 +100,38 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
                 say(site, sent, received, status, -1)  # which types led to it
             raise
         finally:
-            record._words[CODE_WORD] = 0
-        if not (site.sends or site.takes):
-            return result
+            note.words[CODE_WORD] = 0
         arrived = -1
         if site.takes:
             arrived = (status or _status).Get_count(_BYTE)
-            record._received += 1
-            record._received_bytes += arrived
+            note.received += 1
+            note.received_bytes += arrived
+        elif not site.sends:
+            return result
         if site.sends:
-            record._sent_bytes += site.nbytes if buffered else record._pickled - pickled
-        totals = record._received, record._posted, record._sent_bytes, record._received_bytes
-        note_traffic(record._record, TRAFFIC_AT, *totals)
-        if site.context is not None:
+            note.sent_bytes += site.nbytes if buffered else note.pickled - pickled
+        add_up(note.memory, TRAFFIC_AT, note.received, note.posted, note.sent_bytes, note.received_bytes)
+        if site.context is None:
+            return result
+        if (
+            arrived == site.arrived
+            and site.table is log.table
+            and (site.came is None or _came_again(site, status or _status))
+        ):
+            calls = log.calls
+            calls.append(site.number)
+            if len(calls) >= LONGEST:
+                log.stop()
+        else:
             say(site, sent, received, status, arrived)
+        if own_array and site.takes:
+            if _references(received) <= _UNSEEN and is_temporary(received):
+                log.find("temporary", name, site.line)
+            if two_arrays and site.sends and may_share(sent, received):
+                checks.share(name, site.line, sent, received)
+        if pending:
+            into = None if replaced or not site.takes else received
+            checks.beside_pending(name, site.line, sent if site.sends else None, into)
         return result
 
     return record.as_original(original, shape(run))
@@ -122,29 +141,10 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sayer(name: str) -> Callable[[_Site, Any, Any, "MPI.Status | None", int], None]:
-    """What notes a call `name` in the log once it has returned."""
-    buffered, replaced, two = name[0].isupper(), name.endswith("_replace"), "endrecv" in name
-    own_array, two_arrays = buffered and not replaced, buffered and two and not replaced
+    """What adds to the log a call `name` that has returned and does not say the same as its line's last."""
+    buffered, replaced = name[0].isupper(), name.endswith("_replace")
 
     def say(site: _Site, sent: Any, received: Any, status: Any, arrived: int) -> None:
-        if (
-            arrived == site.arrived
-            and site.table is log.table
-            and (site.came is None or _came_again(site, status or _status))
-        ):
-            log.again(site.number)
-        else:
-            anew(site, sent, received, status, arrived)
-        if site.takes and own_array:
-            if _references(received) <= _UNSEEN and is_temporary(received):
-                log.find("temporary", name, site.line)
-            if two_arrays and site.sends and may_share(sent, received):
-                checks.share(name, site.line, sent, received)
-        if checks.pending:
-            into = None if replaced or not site.takes else received
-            checks.beside_pending(name, site.line, sent if site.sends else None, into)
-
-    def anew(site: _Site, sent: Any, received: Any, status: Any, arrived: int) -> None:
         types = signature(sent) if buffered and site.sends else OBJECT
         site.arrived, site.came, again = arrived, None, True
         if site.takes:
@@ -249,12 +249,21 @@ def _exchanges(run: Run) -> Callable[..., Any]:
         status: Any = None,
     ) -> Any:
         frame = _getframe(1)
-        ends = dest, sendtag, source, recvtag
         try:
             types = sendbuf.dtype, sendbuf.nbytes, recvbuf.dtype, recvbuf.nbytes
-            key: Given = (frame.f_code, self._facts, ends, types)
+            key: Given = (frame.f_code, self._facts, dest, sendtag, source, recvtag, types)
         except AttributeError:
-            key = (frame.f_code, self._facts, _OTHER, ends, signature(sendbuf), signature(recvbuf))
+            key = (
+                frame.f_code,
+                self._facts,
+                _OTHER,
+                dest,
+                sendtag,
+                source,
+                recvtag,
+                *signature(sendbuf),
+                *signature(recvbuf),
+            )
         given = (self, sendbuf, dest, sendtag, recvbuf, source, recvtag, status or _status)
         return run(frame, key, sendbuf, recvbuf, status, given)
 
@@ -299,17 +308,14 @@ def _replaces(run: Run) -> Callable[..., Any]:
 
 
 def _references_to_unseen() -> int:
-    """References to what is received into if nobody but the calls above has one: on the way to `say`."""
+    """References to what is received into if nobody but the calls above has one: in `run`."""
     found = []
 
     class Facts:
         _facts = None
 
     def run(frame: FrameType, key: Given, sent: Any, received: Any, status: Any, given: Given) -> None:
-        def say(sent: Any, received: Any) -> None:
-            found.append(_references(received))
-
-        say(sent, received)
+        found.append(_references(received))
 
     type("_", (Facts,), {"Recv": _receives(run)})().Recv(_Unseen())
     return found[0]

@@ -61,31 +61,58 @@ Partners = tuple[int, int, int]  # peer, other peer and tag: ranks of the world
 _NOBODY: Partners = (NOTHING, NOTHING, NOTHING)
 NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
 
-_record: Any = bytearray(SIZE)
-_words = memoryview(_record).cast("i")  # the same as integers, which are quicker to set
-_calls = _sent = _received = 0
-_sent_bytes = _received_bytes = _posted = _pickled = 0
+
+class Note:
+    """Where this rank's note is, and what it counts: calls, messages, bytes, open requests."""
+
+    __slots__ = (
+        *(
+            "calls",
+            "memory",
+            "pickled",
+            "posted",
+            "received",
+            "received_bytes",
+            "sent",
+            "sent_bytes",
+            "words",
+        ),
+    )
+
+    def __init__(self) -> None:
+        self.keep(bytearray(SIZE))
+        self.calls = self.sent = self.received = self.posted = 0
+        self.sent_bytes = self.received_bytes = self.pickled = 0
+
+    def keep(self, memory: Any) -> None:
+        """Keep the note in `memory` from here on."""
+        self.memory = memory
+        self.words = memoryview(memory).cast("i")  # the same as integers, which are quicker to set
+
+    def add_up(self) -> None:
+        """Write what was received, posted and sent."""
+        traffic = self.received, self.posted, self.sent_bytes, self.received_bytes
+        TRAFFIC.pack_into(self.memory, TRAFFIC_AT, *traffic)
+
+
+note = Note()
 known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # communicators, by id
 
 
 def attach(folder: Path, rank: int, size: int) -> None:
     """Keep the note of `rank`, in a world of `size`, in `folder` from here on."""
-    global _record, _words
     path = call_file(folder, rank)
     with open(path, "ab") as file:
         file.truncate(SIZE)
     with open(path, "r+b") as file:
-        _record = mmap.mmap(file.fileno(), SIZE)
-    _record[:] = bytes(SIZE)
-    _words = memoryview(_record).cast("i")
-    WORLD.pack_into(_record, WORLD_AT, size)
+        note.keep(mmap.mmap(file.fileno(), SIZE))
+    note.memory[:] = bytes(SIZE)
+    WORLD.pack_into(note.memory, WORLD_AT, size)
 
 
 def detach() -> None:
     """From here on this process, which was forked off a rank, writes to nobody's note."""
-    global _record, _words
-    _record = bytearray(SIZE)
-    _words = memoryview(_record).cast("i")
+    note.keep(bytearray(SIZE))
 
 
 class Recorded:
@@ -152,23 +179,22 @@ def waiting_for_one(name: str, original: Callable[..., Any]) -> Callable[..., An
     code, partners, takes = CODES[name], partners_of(name), name in ("Mprobe", "mprobe")
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls
         if threading.get_ident() != MAIN:
             checks.distrust(self)
             return original(self, *args, **kwargs)
-        _calls += 1
+        note.calls += 1
         ranks, on = self._ranks or learn_ranks(self), (0, self._context, self._mask, 0, code)
         try:
-            NOW.pack_into(_record, 0, _calls, _sent, *partners(ranks, args, kwargs), *on)
+            NOW.pack_into(note.memory, 0, note.calls, note.sent, *partners(ranks, args, kwargs), *on)
         except (TypeError, struct.error):  # no integers: MPI will say so
-            NOW.pack_into(_record, 0, _calls, _sent, *_NOBODY, *on)
+            NOW.pack_into(note.memory, 0, note.calls, note.sent, *_NOBODY, *on)
         if takes:
             status = kwargs["status"] = (args[2] if len(args) > 2 else kwargs.get("status")) or _status
             args = args[:2]
         try:
             result = original(self, *args, **kwargs)
         finally:
-            _words[CODE_WORD] = 0
+            note.words[CODE_WORD] = 0
         if takes:
             message_matched(self, status)
         return result
@@ -178,10 +204,10 @@ def waiting_for_one(name: str, original: Callable[..., Any]) -> Callable[..., An
 
 def message_matched(comm: Any, status: Any) -> None:
     """Count a message that a probe has taken, and note it."""
-    global _received, _received_bytes
     if status.source != MPI.PROC_NULL:
-        _received, _received_bytes = _received + 1, _received_bytes + status.Get_count(_BYTE)
-        TRAFFIC.pack_into(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
+        note.received += 1
+        note.received_bytes += status.Get_count(_BYTE)
+        note.add_up()
         checks.matched(comm, status)
 
 
@@ -217,7 +243,7 @@ def count_pickled() -> None:
     """From here on the bytes of pickled messages are counted."""
 
     def dumps(*args: Any, **kwargs: Any) -> bytes:
-        global _pickled, _unsent
+        global _unsent
         try:
             data = pickle.dumps(*args, **kwargs)
         except Exception as error:
@@ -225,7 +251,7 @@ def count_pickled() -> None:
                 raise
             _unsent = error
             data = pickle.dumps(_Unsent(f"{type(error).__name__}: {error}"))
-        _pickled += len(data)
+        note.pickled += len(data)
         return data
 
     MPI.pickle.__init__(dumps, pickle.loads, MPI.pickle.PROTOCOL)  # type: ignore[misc]
@@ -273,27 +299,24 @@ def of_objects(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def pickled_so_far() -> int:
     """Bytes of all messages that this rank has pickled."""
-    return _pickled
+    return note.pickled
 
 
 def request_started(sent: int, received: int, nbytes: int) -> None:
     """Count a request that starts now: the messages of it, and the bytes that it sends."""
-    global _sent, _received, _sent_bytes, _posted
-    _sent, _received, _sent_bytes, _posted = (
-        _sent + sent,
-        _received + received,
-        _sent_bytes + nbytes,
-        _posted + 1,
-    )
-    COUNTS.pack_into(_record, 0, _calls, _sent)
-    TRAFFIC.pack_into(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
+    note.sent += sent
+    note.received += received
+    note.sent_bytes += nbytes
+    note.posted += 1
+    COUNTS.pack_into(note.memory, 0, note.calls, note.sent)
+    note.add_up()
 
 
 def request_completed(nbytes: int) -> None:
     """Count a request that has completed, and the bytes that it has received."""
-    global _received_bytes, _posted
-    _received_bytes, _posted = _received_bytes + nbytes, _posted - 1
-    TRAFFIC.pack_into(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
+    note.received_bytes += nbytes
+    note.posted -= 1
+    note.add_up()
 
 
 # -------------------------------------------------------------------- what all ranks must call
@@ -312,7 +335,7 @@ class Tally:
     def __init__(self, at: int, mask: int) -> None:
         self._at, self._mask = TALLIES_AT + at * TALLY.size, mask
         self._calls = self._digest = self._operators = 0
-        TALLY.pack_into(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
+        TALLY.pack_into(note.memory, self._at, mask, 0, 0, 0, 0, 0, 0)
 
     def add(self, position: int, same_code: int, code: int, root: int, operator: int) -> None:
         """Count a call; `same_code` is the code of the name that stands for it in the digest."""
@@ -324,7 +347,7 @@ class Tally:
         self._digest = (self._digest + position * digest) & 0xFFFFFFFF
         if operator:
             self._operators = (self._operators + position * operator) & 0xFFFFFFFF
-        _note_counts(_record, self._at, self._mask, self._calls, self._digest, self._operators, last)
+        _note_counts(note.memory, self._at, self._mask, self._calls, self._digest, self._operators, last)
 
 
 _everyone = Tally(0, 0)
@@ -351,14 +374,13 @@ _elsewhere = threading.Lock()  # of what other threads than the main one note
 def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note that all must make this call, and which of theirs it is."""
     code, root_at, operator_at = CODES[name], ROOTED.get(name), REDUCTIONS.get(name)
-    note, note_end, thread = _NOW_AGAIN.pack_into, _END_AGAIN.pack_into, threading.get_ident
+    begin, end, thread = _NOW_AGAIN.pack_into, _END_AGAIN.pack_into, threading.get_ident
     everyone = name != "Create_group"  # only the ranks of the group call that
     check, check_elsewhere = checks.collective_note(name), checks.collective_note(name)
     original = of_objects(name, original)
     last: tuple[Any, _SameCall] = None, _SameCall(name, NO_OPERATION, 0)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls
         nonlocal last
         ranks, root, operator = self._ranks or learn_ranks(self), NOTHING, 0
         if root_at:
@@ -378,16 +400,16 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             with _elsewhere:
                 check_elsewhere(self, args, kwargs, root, operator)
             return result
-        _calls += 1
-        note(_record, 0, _calls, _sent, same.who, turn, same.rest)
+        note.calls += 1
+        begin(note.memory, 0, note.calls, note.sent, same.who, turn, same.rest)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            _words[CODE_WORD] = 0
+            note.words[CODE_WORD] = 0
             if everyone and truncated(error):
                 check(self, args, kwargs, root, operator)
             raise
-        note_end(_record, CODE_AT, 0, code, turn, same.end)
+        end(note.memory, CODE_AT, 0, code, turn, same.end)
         if everyone:
             check(self, args, kwargs, root, operator)
         return result
@@ -437,7 +459,7 @@ def begin_collective(comm: Any, root: int, operator: int, code: int, repeated: b
         comm._tally.add(1 if repeated else turn - comm._repeated + 1, code, code, root, operator)
     comm._turn, comm._repeated = turn + 1, comm._repeated + repeated
     request_started(0, 0, 0)
-    END.pack_into(_record, CODE_AT, 0, code, turn, context, mask, root, operator)
+    END.pack_into(note.memory, CODE_AT, 0, code, turn, context, mask, root, operator)
     return root, NOTHING, NOTHING, turn, context, mask, code
 
 
@@ -446,15 +468,14 @@ def begin_collective(comm: Any, root: int, operator: int, code: int, repeated: b
 
 def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> Any:
     """What `wait(*args)` returns, with a note of what it waits for."""
-    global _calls
     if threading.get_ident() != MAIN:
         return wait(*args)
-    _calls += 1
-    NOW.pack_into(_record, 0, _calls, _sent, *of, CODES[name])
+    note.calls += 1
+    NOW.pack_into(note.memory, 0, note.calls, note.sent, *of, CODES[name])
     try:
         return wait(*args)
     finally:
-        _words[CODE_WORD] = 0
+        note.words[CODE_WORD] = 0
 
 
 # What a library reports by MPI_Pcontrol of the waits that no wrapper sees, because it calls MPI on threads
@@ -475,7 +496,7 @@ def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
     """
 
     def call(level: int) -> None:
-        global _calls, _library_waits, _library_works
+        global _library_waits, _library_works
         if level not in (WAIT_BEGAN, WAIT_ENDED, WORK_BEGAN, WORK_ENDED):
             return pcontrol(level)
         if level in (WAIT_BEGAN, WAIT_ENDED) and threading.get_ident() != MAIN:
@@ -488,13 +509,13 @@ def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
             if (
                 level == WAIT_BEGAN
             ):  # in no other call, then; the main thread's last polls may have left a note
-                _words[CODE_WORD] = 0
+                note.words[CODE_WORD] = 0
             if _library_waits and not _library_works:
-                if _words[CODE_WORD] in (0, _LIBRARY):
-                    _calls += 1  # also for the same wait, when a thread has worked meanwhile
-                    NOW.pack_into(_record, 0, _calls, _sent, *NO_OPERATION, CODES[IN_LIBRARY])
-            elif _words[CODE_WORD] == _LIBRARY:
-                _words[CODE_WORD] = 0
+                if note.words[CODE_WORD] in (0, _LIBRARY):
+                    note.calls += 1  # also for the same wait, when a thread has worked meanwhile
+                    NOW.pack_into(note.memory, 0, note.calls, note.sent, *NO_OPERATION, CODES[IN_LIBRARY])
+            elif note.words[CODE_WORD] == _LIBRARY:
+                note.words[CODE_WORD] = 0
         return None
 
     return call
@@ -505,8 +526,8 @@ def forget_library_wait() -> None:
     global _library_waits
     with _announcing:
         _library_waits = False
-        if _words[CODE_WORD] == _LIBRARY:
-            _words[CODE_WORD] = 0
+        if note.words[CODE_WORD] == _LIBRARY:
+            note.words[CODE_WORD] = 0
 
 
 _COMPUTED = 1e-3  # seconds of computing between two tests, after which they are no longer one wait
@@ -529,28 +550,28 @@ def polled(
     tests, and is true for POLL_SECONDS after the last. A rank that computes between its tests, to overlap the
     message with work, does not wait and is not noted.
     """
-    global _calls, _polls, _polls_noted, _polled_at
+    global _polls, _polls_noted, _polled_at
     if threading.get_ident() != MAIN:
         return test(*args, **kwargs)
     computed = time.thread_time() - _polled_at
     result = test(*args, **kwargs)
     done = succeeded(result)
-    alone = _polls is not None and _polls[1] == _calls  # no other call since the last test
-    again = alone and _polls == (of, _calls) and computed < _COMPUTED
+    alone = _polls is not None and _polls[1] == note.calls  # no other call since the last test
+    again = alone and _polls == (of, note.calls) and computed < _COMPUTED
     if _polls_noted and (done or not again):
         if alone:
-            _words[CODE_WORD] = 0
+            note.words[CODE_WORD] = 0
         _polls_noted = False
     if done:
         _polls = None
         return result
     if again and not _polls_noted:
-        _calls += 1
-        NOW.pack_into(_record, 0, _calls, _sent, *of, CODES[name])
+        note.calls += 1
+        NOW.pack_into(note.memory, 0, note.calls, note.sent, *of, CODES[name])
         _polls_noted = True
-    _polls = of, _calls
+    _polls = of, note.calls
     if _polls_noted:
-        POLLED.pack_into(_record, POLLED_AT, time.monotonic())
+        POLLED.pack_into(note.memory, POLLED_AT, time.monotonic())
     _polled_at = time.thread_time()
     return result
 
