@@ -194,7 +194,9 @@ def test_in_a_narrow_page_the_lanes_have_the_place_of_the_shares(
         page.close()
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize(
+    "theme", [pytest.param("JupyterLab Light", marks=pytest.mark.release), "JupyterLab Dark"]
+)
 def test_axe_has_no_serious_finding_in_the_live_view(open_copy: OpenLesson, theme: str) -> None:
     if AXE is None:
         pytest.skip(REMEDY)

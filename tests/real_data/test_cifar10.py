@@ -111,6 +111,7 @@ def test_a_real_file_with_one_changed_pixel_is_refused(source, tmp_path):
         load_cifar10(tmp_path, train=1)
 
 
+@pytest.mark.release
 def test_the_binary_version_of_the_same_images_is_known_too(source, tmp_path):
     if not source.path.is_dir() or source.version.suffix:
         pytest.skip("not the files of the Python version")

@@ -17,7 +17,7 @@ def lines(size: int, module: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [5, 6])
+@pytest.mark.parametrize("size", [pytest.param(5, marks=pytest.mark.release), 6])
 def test_tiles_in_all_shapes_equal_the_whole_image(size: int) -> None:
     told = lines(size, "tests.ranks.tiled")
     assert len(told) >= 2 and all(line.endswith(": equal") for line in told), told

@@ -59,6 +59,7 @@ def torchrun(lab: Lab, *options: str) -> str:
         return first + second.stdout.read().decode()  # either node may have rank 0
 
 
+@pytest.mark.release
 def test_ddp_on_two_hosts_trains_as_one_process_does(lab: Lab, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("alone", "mpi4py", "gloo", "torchrun")]
     alone, mpi, gloo, torchruns = ((*MNIST, "--save", str(file)) for file in files)
@@ -174,6 +175,7 @@ def until(condition: object, seconds: float, what: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.release
 def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(
     slurm_lab: Lab, tmp_path: Path
 ) -> None:

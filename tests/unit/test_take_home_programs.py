@@ -16,6 +16,7 @@ from course.tools.frame import read_frame, stem
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 SLOW = ("12_train.py", "13_summarize.py")  # a process of them needs 1 GB, and some seconds to start
+QUICK = ("00_hello.py", "01_ring.py", "02_pi.py", "06_by_hand.py")  # in every `make test`
 RUNNER = ROOT / "tests" / "without_ours.py"
 # What depends on the number of ranks or on the clock, as patterns; all else that is printed is compared.
 DIFFERS: dict[str, tuple[str, ...]] = {
@@ -102,11 +103,16 @@ def test_every_lesson_of_the_laboratory_but_an_elective_has_its_program() -> Non
     assert {program.name[:2] for program in PROGRAMS} == takes_home
 
 
-@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "program",
-    [pytest.param(each, marks=pytest.mark.slow if each.name in SLOW else ()) for each in PROGRAMS],
-    ids=lambda path: path.name,
+    ("program", "size"),
+    [
+        *(
+            pytest.param(each, 3, marks=() if each.name in QUICK else pytest.mark.release)
+            for each in PROGRAMS
+        ),
+        *(pytest.param(each, 4, marks=pytest.mark.slow) for each in PROGRAMS),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_program_prints_the_same_numbers_on_any_number_of_ranks(program: Path, size: int) -> None:
     assert printed(program, size) == printed(program, 1)

@@ -27,7 +27,9 @@ def run(size: int, chosen: str) -> "subprocess.CompletedProcess[str]":
     ("size", "chosen"),
     [
         (7, "(does_what_mpi_does and complex128) or mistake"),
-        (8, "(does_what_mpi_does and float32) or barrier or same_bits"),
+        pytest.param(
+            *(8, "(does_what_mpi_does and float32) or barrier or same_bits"), marks=pytest.mark.release
+        ),
     ],
 )
 def test_the_collectives_are_mpis_on_seven_and_eight_ranks(size: int, chosen: str):
