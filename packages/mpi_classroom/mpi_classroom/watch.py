@@ -40,6 +40,8 @@ GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
 STANDSTILL_SECONDS = 10.0  # all ranks inside MPI and none moves
 INTERRUPT_SECONDS = 1.0  # for the ranks to end after an interrupt
 BUSY_INTERRUPT_SECONDS = 4.0  # the same, while one of them still runs
+STARVED_INTERRUPT_SECONDS = 30.0  # the same, while one that wants to run has hardly had a CPU since
+INTERRUPT_CPU_SECONDS = 0.5  # of CPU time, in which a rank can end
 STATUS_SECONDS = 3.0  # from then on, once a second: who waits for what
 CPU_SLICE_SECONDS = 0.03  # the clock of processes ticks every 0.01 s
 MOVED_BYTES = 64 * 2**10  # a rank that waits moves a few for the notebook's own connections
@@ -154,13 +156,19 @@ class Watch:
         ):
             return Decision("heal", self.report)
         self.state, self.interrupted_at = "interrupt sent", now.seconds
+        self.cpu_shares.restart()
         return Decision("interrupt")
 
     def _after_interrupt(self, now: Snapshot) -> Decision:
         waited = now.seconds - self.interrupted_at
         if now.ended and not now.down and not self._out_of_step(now):
             return Decision("end", self.report)
-        if now.ended or now.down or waited > BUSY_INTERRUPT_SECONDS:
+        starved = self.cpu_shares.starved(now.busy, INTERRUPT_CPU_SECONDS)
+        if (
+            now.ended
+            or now.down
+            or waited > (STARVED_INTERRUPT_SECONDS if starved else BUSY_INTERRUPT_SECONDS)
+        ):
             return Decision("heal", self.report)
         if waited > INTERRUPT_SECONDS and not any(state.runnable for state in now.ranks):
             return Decision("heal", self.report)
@@ -219,13 +227,13 @@ class CpuShares:
         """Count from here on."""
         self._at_first_look = {}
 
-    def starved(self, states: Sequence[RankState]) -> bool:
-        """Whether one of the ranks is stopped, or wants a CPU and hardly got one since its first look."""
+    def starved(self, states: Sequence[RankState], enough: float = CPU_SLICE_SECONDS) -> bool:
+        """Whether a rank is stopped, or wants a CPU and got less than `enough` s since its first look."""
         found = any(state.kind == "stopped" for state in states)
         for state in states:
             if state.cpu_seconds is not None:
                 used = state.cpu_seconds - self._at_first_look.setdefault(state.rank, state.cpu_seconds)
-                found = found or (state.runnable and used < CPU_SLICE_SECONDS)
+                found = found or (state.runnable and used < enough)
         return found
 
 

@@ -21,6 +21,10 @@ def computing(rank, runnable=True):
     return RankState(rank, "computing", cpu_seconds=1.0, runnable=runnable, line=2, code="while True: pass")
 
 
+def used(state, cpu):
+    return replace(state, cpu_seconds=cpu)
+
+
 def made(collectives):
     return Counts({EVERYONE: Collectives(collectives)})
 
@@ -41,10 +45,6 @@ def at(seconds, *ranks, down="", background=()):
     ended = all(state.ended for state in ranks)
     died = any(state.kind == "gone" for state in ranks)
     return Snapshot(seconds, ranks, background, down, died, ended)
-
-
-def used(state, cpu):
-    return replace(state, cpu_seconds=cpu)
 
 
 def follow(machine, *snapshots):
@@ -221,14 +221,16 @@ def test_ranks_that_run_python_are_interrupted_and_keep_their_variables():
         (0.9, computing(0, runnable=False), "go on"),
         (1.1, computing(0, runnable=False), "heal"),  # it catches the interrupt and sleeps on
         (1.1, computing(0), "go on"),  # it is still cleaning up
-        (3.9, computing(0), "go on"),
-        (4.1, computing(0), "heal"),
+        (3.9, used(computing(0), 3.0), "go on"),
+        (4.1, used(computing(0), 3.0), "heal"),
+        (4.1, used(computing(0), 1.1), "go on"),  # others have the CPUs: it had no time to end
+        (30.1, used(computing(0), 1.1), "heal"),
         (0.1, gone(0), "heal"),
     ],
 )
 def test_a_rank_that_no_interrupt_ends_is_replaced(seconds, state, does):
     machine = Watch(1, {})
-    follow(machine, at(1.5, computing(0)), at(2.0, computing(0)))
+    follow(machine, at(1.5, computing(0)), at(2.0, computing(0)), at(2.01, computing(0)))
     down = "the MPI job ended" if state.kind == "gone" else ""
     assert machine.decide(at(2.0 + seconds, state, down=down)).do == does
 
