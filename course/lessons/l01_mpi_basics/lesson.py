@@ -108,7 +108,7 @@ predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
 # `Isend` starts a send and returns at once. `Test` says whether the send is done; `Wait` waits until it is. For 0.05 s, nobody calls
-# `Recv`. A send that is done by then needs no receiver: `Send` would return.
+# `Recv`. If the send is done all the same, a `Send` of this size would return, too: it needs no receiver.
 
 
 # %%
@@ -198,7 +198,7 @@ for team in (comm, comm.Split(rank == 3)):
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c). In the ring of three, rank 1 receives first. This frees rank 0, and rank 0 frees rank 2. Rank 3 is number 0 of its ring, so it
-# sends first, to itself, and never receives. Test on one rank, too.
+# sends first, to itself, and never receives. Test with large arrays, and on one rank, too.
 #
 # </details>
 
@@ -226,7 +226,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Smaller: a rank's messages to itself travel another way.
+# Smaller: messages to oneself travel another way, with a limit of its own.
 #
 # </details>
 
@@ -409,7 +409,7 @@ if rank > 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), although rank 0 printed last: the page sorts its lines by rank. Only MPI calls tell who was first. Whatever a rank does after
+# (b), although rank 0 printed last: the page sorts its lines by rank. The order on a page proves nothing, only messages do. Whatever a rank does after
 # `Recv` happens after everything that the sender did before `Send`.
 #
 # </details>

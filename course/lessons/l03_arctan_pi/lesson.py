@@ -84,9 +84,10 @@ pair = comm.Split(comm.rank < 2)
 
 
 def time_of(team, strips):
-    """Each rank's best time of 1,000 runs; of these, the slowest rank's."""
-    best = min(repeat(lambda: pi(team, strips), number=1, repeat=1_000))
-    return team.allreduce(best, op=MPI.MAX)
+    """The best of 1,000 runs; the slowest rank's time counts."""
+    runs = np.array(repeat(lambda: pi(team, strips), number=1, repeat=1_000))
+    team.Allreduce(MPI.IN_PLACE, runs, op=MPI.MAX)
+    return float(runs.min())
 
 
 def one_and_two(jobs):
@@ -116,18 +117,18 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Below 1: two ranks are *slower*! For 1,000 strips, calling NumPy and exchanging a number take nearly all the time.
+# Below 1: two ranks are *slower*! For 1,000 strips, calling NumPy and exchanging a number take most of the time.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · A line
 #
-# Both curves begin flat, then rise. A straight line that starts above 0 has this shape on log axes:
+# Both curves begin nearly flat, then rise. A straight line that starts above 0 has this shape on log axes:
 #
 # **t = a + b · N / p**
 #
-# The job takes t seconds on p ranks. Each rank has N / p strips of b seconds each. The other a seconds depend on p, but not on N.
+# The job takes t seconds on p ranks. Each rank has N / p strips of b seconds each. The remaining a seconds are overhead. They may depend on p, but not on N.
 
 # %% tags=["exercise: 03.4"]
 
@@ -175,10 +176,12 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 #
 # The second rank *costs* a₂ − a₁, for an exchange and for waiting. It *saves* b · N / 2. Cost and saving are equal at N = 2 (a₂ − a₁) / b.
 #
+# The curves may cross elsewhere, or twice. They jump where a rank begins its next block of 8,192 strips, and a line cannot jump. Other programs shift them, too.
+#
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Run the saved cells as a program; a varies between runs:
+# Run it as a program. Is a₂ again larger than a₁?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -197,7 +200,7 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Above 1: each rank still has 100,000 strips, but a₂ is larger than a₁, and b may be. In **weak scaling** the job grows with p. Then t grows only
+# Slightly above 1: each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. If the cores share memory, b may grow, too. In **weak scaling** the job grows with p. Then t grows only
 # as a grows, if b stays the same.
 #
 # </details>
@@ -224,7 +227,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 messages in a row. |
+# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 messages in a row: 20 or 300 µs. |
 # | training (lesson 06) | Without overlap, a is mostly adding up gradients. |
 
 # %% [markdown] tags=["slide"]

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Each of four ranks has an array, and needs the sum of all four arrays: an **all-reduce**. Training on many ranks usually needs one per step. MPI's
+# Each of four ranks has an array, and needs the sum of all four arrays: an **all-reduce**. Training on many ranks usually needs at least one per step. MPI's
 # `Allreduce` is a **collective**, a call that all ranks make together. We build it in two ways.
 
 # %%
@@ -98,7 +98,7 @@ film(
 # ## 2 · Which is faster?
 #
 # There is no network here, so we *delay messages on purpose*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs: the **bandwidth** 1/β is 5 MB/s (0.04 Gbit/s).
-# An all-reduce then takes α · messages + β · bytes, both counted on one rank. This is the **alpha-beta model**.
+# If all ranks send and receive at once, an all-reduce then takes α · messages + β · bytes, both counted on one rank. This is the **alpha-beta model**.
 
 # %%
 # %%px
@@ -158,8 +158,8 @@ race(comm, *ways)
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# On four ranks, the tie was at 0.4 MB. A tie depends on α/β, the bytes that a link carries during one latency. Ours carries
-# 10 ms · 5 MB/s = 50,000 bytes. A cluster's link with 2 µs and 25 GB/s carries as many.
+# On four ranks, the tie was at 0.4 MB. A tie depends on the bytes that a link carries during one latency, α/β. Ours carries
+# 10 ms · 5 MB/s = 50,000 bytes. A cluster's link (2 µs, 25 GB/s) is 5,000 times better in both, so it has the same ties.
 
 # %%
 predict("At how many MB do both ways tie on 2,048 ranks?", None)
@@ -191,7 +191,7 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # |---|---|
 # | algorithm | The library chooses per call. MPI libraries also know *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
 # | latency | 2 µs with RDMA, often 10 µs from GPUs, more over TCP |
-# | several GPUs per node | Often they sum inside each node first (More). |
+# | several GPUs per node | Rings run through all GPUs of a node, or ranks sum inside a node first (More). NCCL also has trees: few steps, but each with all bytes. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -304,7 +304,7 @@ if comm.rank == 0:
 # A ring of 512 ranks takes 1,022 steps, one after the other. If sends wait for their receiver (rendezvous, lesson 01), each step takes as long as a message between
 # nodes. The ring of 64 leaders takes only 126 steps, plus six rounds of the trees inside each node.
 #
-# Leaders have a drawback: each sends two arrays through one network card. So libraries let every rank of a node send a part of the array, and all network cards work.
+# Leaders have a drawback: each sends full arrays, in several steps, through one network card. For gigabytes, they lose to the ring. So libraries let every rank of a node send a part of the array, and all network cards work.
 #
 # </details>
 

@@ -116,7 +116,7 @@ _ = train(128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). In 127 + 1, one image weighs as much as the other 127: that network ends up guessing. 100 + 28 is more dangerous: the loss is wrong, but only one digit
+# (b). In 127 + 1, one image weighs as much as the other 127: that network ends up worse than guessing (a loss of 2.3). 100 + 28 is more dangerous: the loss is wrong, but only one digit
 # fewer is right. Would you notice?
 #
 # </details>
@@ -160,7 +160,7 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. An image's output now depends on the other images in its piece. No division of the loss repairs that.
+# None. An image's output now depends on the other images in its piece. No division of the loss repairs that. (Synchronized batch norm helps across ranks, layer norm everywhere.)
 #
 # </details>
 
@@ -219,7 +219,7 @@ draw_right(dict(zip(cluster["name"], right, strict=True)), of=297)
 #
 # - Sum the losses, divide by the size of the whole batch, add the gradients. Any cut then gives the same training, up to rounding, if each image's loss depends on
 #   no other image and on no random numbers (as in dropout).
-# - For k times the batch, try k times the rate with SGD, and a warm-up. This works up to some batch size.
+# - For k times the batch, try k times the rate with SGD (√k with Adam), and a warm-up. This works up to some batch size.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -227,7 +227,7 @@ draw_right(dict(zip(cluster["name"], right, strict=True)), of=297)
 # On 64 GPUs your run is 2 points less accurate than on 4, with the same rate and epochs, and 32 images per GPU. What do you try tonight:
 # (a) a larger rate with warm-up, (b) fewer images per GPU, (c) more epochs? Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs least. It is wrong if the *training* loss is already as low as on 4 GPUs: then the steps were enough. If no rate helps, the batch is too large.</details>
+# <details><summary>What to listen for</summary>(a) costs least. It is wrong if the *training* loss is already as low as on 4 GPUs: then the steps were enough. If no rate helps, the batch is too large for so few epochs.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -332,10 +332,10 @@ outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threa
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two free cores, threads and ranks may end close together. If one thread beats several in your figure, other programs probably use your cores.
+# On two cores, threads and ranks may end closer together than on eight. If one thread beats several in your figure, other programs probably use your cores.
 #
-# Jakovac and Pichler (see References) measured on eight cores. Their eight ranks clearly beat eight threads, both with MPI and with Gloo (another library for messages). Would two
-# cores hide this difference?
+# Jakovac and Pichler (see References) measured on eight cores. Their eight ranks clearly beat eight threads, both with MPI and with Gloo (another library for messages). Why is the
+# gap larger there?
 #
 # We calculate it. Suppose threads share *b* seconds of the work in an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
 # We compute *a* and *b* from two published times, for 1 and for 8 threads. The third time, for 4 threads, tests the formula.
@@ -361,8 +361,8 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 # For 4 threads the formula (Amdahl's law, lesson 02) predicts 35 s. The slides report 37 s, so the formula fits roughly. It says that threads do not share 25 of the
 # 65 s, probably small operations and the Python code between them. By the formula, no number of threads gets below 25 s.
 #
-# Eight ranks did get below: they took 17 and 19 s. Each rank runs the whole step on its part of the images. So ranks also share the operations that threads do not share,
-# if an operation takes less time for fewer images. Ideal ranks would share all 65 s. On two cores, ideal ranks would need 65/2 = 32.5 s and threads 45 s: a factor of 1.4. On eight cores, ideal ranks would need 65/8 = 8.1 s and threads 30 s:
+# Eight ranks did get below: they took 17 and 19 s. Each rank runs every operation, but on an eighth of the images. So even operations that threads cannot share become shorter,
+# except for what a call costs with any number of images. Ideal ranks would share all 65 s. On two cores, ideal ranks would need 65/2 = 32.5 s and threads 45 s: a factor of 1.4. On eight cores, ideal ranks would need 65/8 = 8.1 s and threads 30 s:
 # a factor of 3.7. So two cores may hide what eight show.
 #
 # One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. If each rank took 128, eight ranks took an eighth of
@@ -373,7 +373,7 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 # %% [markdown]
 # ### How large may one image be?
 #
-# You cannot cut a batch finer than one image. How many pixels may this image have? Memory decides: backward needs the outputs of layers, the **activations**, so
+# A batch has at least one image. How many pixels may this image have? Memory decides: backward needs the outputs of layers, the **activations**, so
 # forward keeps them.
 #
 # Our network reads an image of 3 colours. It has three convolutions with 16 output maps each. A relu follows each convolution. All numbers are float32, so they take
@@ -427,7 +427,7 @@ memory = [
 show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
-# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each: 204 bytes. The weights add almost nothing. By this count, an image with twice the
+# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each: 204 bytes. Our few weights add almost nothing. (With Adam, each parameter takes 16 bytes on top.) By this count, an image with twice the
 # edge needs four times the memory.
 #
 # But the *process* with the largest image grew by about twice the count. Three things are missing from the count:
@@ -438,7 +438,7 @@ show(memory, x="edge of the image", y="memory", by="what")
 #
 # So the count is a lower bound: measure before you buy.
 #
-# By the count, a GPU of 80 GB holds one image of 19,800 × 19,800 pixels. A scanned tissue
+# By the count, a GPU of 80 GB holds one image of at most 19,800 × 19,800 pixels, and about half of that if memory is twice the count. A scanned tissue
 # slide has 100,000 × 100,000 pixels, and would need 2 TB. For such images you recompute activations instead of keeping them (activation checkpointing), compute in bf16,
 # or cut the image itself (lesson 10).
 

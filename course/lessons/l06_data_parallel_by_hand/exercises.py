@@ -311,7 +311,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="06.p3",
-        question="Milliseconds, if each leaves when complete?",
+        question="Milliseconds, if sums start during backward?",
         objectives=(4,),
         targets=("sending-comes-after",),
     ),

@@ -99,8 +99,8 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. Each rank trains alone on all 128,
-# then all four share them. **Vote:** of 297 new images, do the four get (a) fewer right than the one, (b) as many, (c) more?
+# Line 3 needs `share_of_loss`. We take PyTorch's default, the mean over the images at hand. First, each rank trains alone, with whole batches.
+# Then the four share each batch. **Vote:** of 297 new images, do the four get (a) fewer right than the one, (b) as many, (c) more?
 
 
 # %%
@@ -118,7 +118,7 @@ four = train(comm, rate=0.1)
 # (c). Four ranks beat one. Ship it?
 #
 # Look at the *first* loss: with equal weights and images, 9.32 is four times 2.33. Each rank takes the *mean* over its shard, and line 5 *adds* four means.
-# Line 4 adds their gradients, so SGD's steps are four times as large.
+# Line 4 adds their gradients, so SGD's steps are four times as large. (Adam's steps would hide most of that.)
 #
 # So *one* rank at a rate of 0.4 takes the same steps.
 #
@@ -172,7 +172,8 @@ three = train(team, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The third. The three train with 43, 43 and 42 images: one of 42 weighs 1 / (3 · 42), one of 43 less. Equal shards hide that.
+# The third. The shards have 43, 43 and 42 images. An image of the small shard counts 1 / (3 · 42), one of a large shard only 1 / (3 · 43).
+# Equal shards hide that.
 #
 # </details>
 
@@ -198,7 +199,8 @@ if __name__ == "__main__":
 #
 # (a), in float64: the same training, up to rounding.
 #
-# Some layers break this. **Batch norm** normalises over the images at hand. **Dropout** drops units at random, and each rank draws its own.
+# Some layers train, but not equally. **Batch norm** normalises over the images at hand (PyTorch's `SyncBatchNorm`: over those of all ranks).
+# **Dropout** drops units at random, and each rank draws its own.
 #
 # </details>
 
@@ -249,10 +251,11 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # In backward, the last layer's gradient is usually complete first. Line 4 sends it only after backward.
 #
-# Here three layers sleep 100 ms each. Sums queue: each takes 100 ms, *delayed on purpose*. Backward, then all sums: 600 ms.
+# Here three layers take 100 ms each: they sleep. A sum takes 100 ms, too, *delayed on purpose*, and only one travels at a time.
+# First backward, then the three sums: 600 ms. How long if each sum starts as soon as its gradient is complete?
 
 # %%
-predict("Milliseconds, if each leaves when complete?", None)
+predict("Milliseconds, if sums start during backward?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -270,12 +273,18 @@ for request in requests:
 milliseconds = 1000 * (MPI.Wtime() - began)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Milliseconds, if each leaves when complete?", round(max(cluster["milliseconds"]), -1))
+outcome("Milliseconds, if sums start during backward?", round(max(cluster["milliseconds"]), -1))
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# About 400: three layers and one sum. Two sums travelled while layers computed: **overlap**. Nothing hides the last.
+# ```
+# backward  ▓▓▓▓▓▓▓▓▓▓ ▓▓▓▓▓▓▓▓▓▓ ▓▓▓▓▓▓▓▓▓▓
+# sums                 ░░░░░░░░░░ ░░░░░░░░░░ ░░░░░░░░░░
+#           0        100        200        300        400 ms
+# ```
+#
+# About 400. Two sums travel while layers compute: **overlap**. Nothing hides the last.
 #
 # </details>
 
@@ -284,16 +293,16 @@ outcome("Milliseconds, if each leaves when complete?", round(max(cluster["millis
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients: equal shards take their mean, others 64 times the share |
-# | batch | 64 · 32 = 2,048 images, not 128: try a larger rate that starts small |
-# | clocks | calls return early, and line 5's `item()` waits for the GPU: use a profiler |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *divides* the sum of gradients by 64. So return the shard's mean, or, if shards differ, 64 times `share_of_loss`. |
+# | batch | It has 64 · 32 = 2,048 images, not 128. Try a larger rate that starts small. |
+# | clocks | A call returns before the GPU is done, and `item()` in line 5 waits for it. Use a profiler. The time of a sum on the GPU contains its waiting, so again the shortest is suspect. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start equal, divide a shard's *summed* losses by the *whole* batch's size, add gradients: any number of ranks then does the
-#   same training, up to rounding (without batch norm, dropout and the like).
-# - In an all-reduce, the rank that comes last waits least. A bad link slows all.
+# - Start equal, divide a shard's *summed* losses by the *whole* batch's size, add gradients: on the same batches, any number of ranks then
+#   does the same training, up to rounding (without batch norm, dropout and the like).
+# - In an all-reduce for which all wait, the rank that comes last waits least.
 # - A message costs little time if enough computation hides it.
 
 # %% [markdown] tags=["slide"]
@@ -312,7 +321,7 @@ outcome("Milliseconds, if each leaves when complete?", round(max(cluster["millis
 #
 # ### Who is late on eight GPUs?
 #
-# One GPU that computes 10 % longer per step makes ten days of training eleven, for all. How do you find it? You see only times:
+# One GPU computes 10 % longer per step. If little else takes time, ten days of training become eleven, for all. How do you find it? You see only times:
 
 # %% tags=["exercise: 06.q1"]
 
@@ -371,8 +380,8 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Some of it. Only backward can hide messages, and those of the *first* layer come last, when no computation is left to hide them.
-# Real messages are also late, since plain MPI often moves bytes only inside its calls.
+# Some of it. Here only backward can hide messages, and those of the *first* layer come last, when no computation is left to hide them: 2 of 12.
+# The rest of what is left is lateness: plain MPI often moves bytes only inside its calls.
 #
 # </details>
 #
@@ -390,7 +399,7 @@ from course_lib.parallel.gradient_buckets import GradientBuckets
 
 once = timed(pair, lambda: compute(plain))
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(pair, seconds=once / 10, gbit_per_s=8e-9 * nbytes / once)
+slow = slow_messages(pair, seconds=once / 10, gbit_per_s=8e-9 * nbytes / once)  # all bytes take `once`
 
 
 def bucketed(threshold):
@@ -413,7 +422,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can start while backward computes. Which
-# of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message: measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message. Here they are close. Measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 #
@@ -435,6 +444,7 @@ def restart(send_optimizer):
     optimizer.step()
     if pair.rank == 1:
         optimizer.state.clear()  # the momentum is lost
+    broadcast_weights(pair, model)
     if send_optimizer:
         broadcast_optimizer(pair, optimizer)
     compute(model)

@@ -168,9 +168,9 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). The order of adding changes only later decimals.
+# (a): in float64, the order of adding changes only later decimals.
 #
-# A rank's columns of `up` give only a part of `d_x`. Without the sum, the ranks' copies of `first` drifted apart. So a pair needs *two all-reduces* per step: one forward, one backward.
+# A rank's columns of `up` give only a part of `d_x`. Without the sum, the ranks' copies of `first` drifted apart. So a pair needs *two all-reduces*: one in forward, one in backward.
 #
 # </details>
 
@@ -179,7 +179,7 @@ if comm.rank == 0:
 #
 # Data parallelism all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
 #
-# Tensor parallelism all-reduces two arrays, `y` and `d_x`. How many numbers do both have for B images? Find the B for which that is 16,384.
+# Tensor parallelism all-reduces two arrays, `y` and `d_x`. For B images, how many numbers do they have together? Find the B for which that is 16,384.
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
@@ -225,15 +225,15 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # | | with 64 GPUs |
 # |---|---|
-# | batch | in a language model, B counts *tokens*, pieces of words |
-# | links | GPUs that share a layer wait for the sum of `y`. They need fast links, so they are often in one machine |
+# | batch | In a language model, B counts the *tokens* (pieces of words) of the GPUs that share layers. |
+# | links | GPUs that share a layer wait for the sum of `y`, so they need fast links. Often, 8 in a machine share, and 8 machines are replicas. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Cut `up` by columns and `down` by rows: that needs one all-reduce forward (`y`) and one backward (`d_x`). Forget one, and no error tells you.
 # - The bytes of tensor parallelism grow with the batch, those of data parallelism with the weights.
-# - We cut layers mainly for memory: each of n ranks keeps 1/n of a pair.
+# - We cut layers mainly for memory: each of n ranks keeps 1/n of a pair's weights.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -260,7 +260,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 
 # %% [markdown]
 # How much time does the cut save? One rank runs a pair, forward and backward. Then two ranks run it. The width of `x` is first 32, then 512.
-# **Vote:** two ranks are nearly twice as fast (a) at both widths, (b) only at 512, (c) at neither width.
+# **Vote:** two ranks are at least 1.5 times as fast (a) at both widths, (b) only at 512, (c) at neither width.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 0:2 --timeout 300
@@ -285,7 +285,7 @@ for width in 32, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
 #
-# The work of the matrix products grows with the square of the width. The bytes of the sums grow only with the width. At 32, the sums take about as long as the cut saves.
+# The work of the matrix products grows with the square of the width. The bytes of the sums grow only with the width. At 32, the sums take about as long as the cut saves. With more ranks, each has less work, but the sums stay as large, so a pair is rarely cut 64 ways.
 #
 # </details>
 
@@ -293,10 +293,10 @@ for width in 32, 512:
 # ### Can we cut attention, too?
 #
 # Most language models are **Transformers**. A Transformer's block is *attention*, which mixes the positions of a text, and then a pair like ours. In the middle of the pair is **GeLU**, a smooth ReLU.
-# Attention has several *heads* side by side. No head needs the numbers of another head, so each rank gets complete heads. The matrix that leads into the heads is cut by columns: it is
+# Attention has several *heads* side by side. No head needs the numbers of another head, so each rank gets complete heads. (The rank with the most sets the pace.) The matrix that leads into the heads is cut by columns: it is
 # **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**.
 #
-# PyTorch's autograd derives the backward pass, but it does not know MPI. So we write each of the two sums as a function with its own backward. Megatron-LM, where these cuts come from, calls the functions **f** and **g**:
+# PyTorch's autograd derives the backward pass, but it does not know MPI. So we write two functions: one sums in backward only, the other in forward only. Megatron-LM, where these cuts come from, calls the functions **f** and **g**:
 #
 # - f (`_CopyTo`) passes `x` on unchanged in forward. In backward, it adds up the ranks' gradients of `x`.
 # - g (`_ReduceFrom`) adds up the ranks' parts in forward. In backward, it passes the gradient on unchanged.
@@ -366,6 +366,7 @@ for way, kept in most.items():
 #
 # The third line of the output is Megatron-LM's **sequence parallelism**: between the pairs, each rank keeps only some *positions* of the text. An all-gather leads into each pair, and a reduce-scatter leads out of it.
 # These are the two halves of an all-reduce (lesson 04), so forward sends as many bytes as before. Here a rank then keeps 27 % instead of 49 %. But each rank has kept only its positions of `x`, so backward gathers `x` once more.
+# And a norm's weights see only these positions, so their gradients must be added up, as those of `first` in section 2.
 #
 # </details>
 
@@ -405,7 +406,7 @@ if comm.rank == 0:
 #
 # (a). `S(0)` is short for `Shard(0)`. `nn.Linear` stores its matrix transposed, so `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
 #
-# One surprise is left: DTensor does not know heads. With six heads on four ranks, it would cut through heads.
+# But DTensor cuts rows, not heads. Where one matrix has the rows of all queries, then all keys, then all values, as in our model, an equal cut gives no rank whole heads.
 #
 # </details>
 

@@ -228,6 +228,12 @@ EXERCISES = (UPDATE, WHICH_STAGE, WHO_COMPUTES, WHICH_NORM, KEEP_GATHERED)
 
 PREDICTIONS = (
     Prediction(
+        id="11.p10",
+        question="The lowest stage that fits into 150 MiB?",
+        objectives=(2,),
+        targets=("every-stage-an-nth",),
+    ),
+    Prediction(
         id="11.p9",
         question="How many times as many bytes does a rank send in stage 3 as in stage 2?",
         objectives=(4,),

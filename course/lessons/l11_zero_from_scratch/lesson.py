@@ -3,8 +3,8 @@
 # goal: Keep each number on one rank only.
 # able:
 #   - write stage 1 of ZeRO with two collectives
-# more:
 #   - predict which stage fits into a memory limit
+# more:
 #   - say what no stage makes smaller
 #   - read stage 3, and count what each stage sends
 #   - shard a model with FSDP2, and say what its settings cost
@@ -70,7 +70,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum. (In stage 1, both `if`s below hold.)
+# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum. (Skip both `if`s for now: stages 2 and 3 need them.)
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -178,7 +178,7 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO changes where numbers are kept, not what is computed.
+# (c). ZeRO changes where numbers are kept, not what is computed. (Our hooks expect one backward per step: a second one would replace the gradients.)
 #
 # </details>
 
@@ -195,7 +195,7 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # <details><summary>Open after you have run the cell</summary>
 #
 # (b): 1.67. Each rank keeps the activations of its *own* images. They are not copies, so no stage shards them. To keep fewer activations, take
-# fewer images per rank, or recompute (lesson 08).
+# fewer images per rank, or recompute (lesson 08). And while a layer runs, a rank in stage 3 also has its full weights, and in backward a full gradient.
 #
 # </details>
 
@@ -203,16 +203,24 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # ## 5 · Three limits
 #
 # A larger network has 64 MiB of weights, 64 of gradients and 128 of optimizer state. Activations and temporary tensors need up to 10 MiB more. Each of *two*
-# ranks may allocate 224 MiB, then 150, then 120. **Predict** the lowest stage that fits each limit. Write it over the `"?"`. (Linux only.)
+# ranks may allocate 224 MiB, then 150, then 120. **Predict** the lowest stage that fits each limit. (Linux only.)
+
+# %%
+predict("The lowest stage that fits into 150 MiB?", None)
 
 # %%
 from course_lib.effects import runs_within
 
 first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # no limit
 large = "train(comm, {}, steps=3, layers=32, width=512)"
-for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
+lowest = {}
+for mib in 224, 150, 120:
     fits = (n for n in (1, 2, 3) if runs_within(mib, 2, "code/11_zero.py", large.format(n), first))
-    print(f"{mib} MiB: guess {guess}, stage {next(fits, 'none')}")
+    lowest[mib] = next(fits, "none")
+    print(f"{mib} MiB: lowest stage: {lowest[mib]}")
+
+# %%
+outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is stage")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
@@ -234,14 +242,15 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 # | | with 64 GPUs |
 # |---|---|
 # | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12 (with a 32-bit copy). Per parameter, a GPU keeps 4.2 bytes in stage 1, 2.2 in stage 2, 0.25 in stage 3. |
-# | slow network between machines | HSDP (in More) gathers weights only inside a machine. |
+# | slow network between machines | HSDP (in More) gathers weights only inside a machine of, say, 8 GPUs. Then each keeps 2 bytes per parameter in stage 3. |
+# | small tensors | Many small messages are slow. So libraries join tensors. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights. No stage shards activations.
 # - ZeRO trains as data parallelism does, up to rounding, if the optimizer updates each number by itself, as Adam does.
-# - Use the lowest stage that fits: stage 3 sends more.
+# - Begin with stage 1, which sends no more than stage 0. Go higher only for memory: stage 3 sends more.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -270,7 +279,7 @@ for mib, guess in {224: "?", 150: "?", 120: "?"}.items():
 #
 # The core imported `gather_in_time`; now we read it. In forward, the hook `before` gathers a layer's weights, and the hook `after` frees them. Backward needs
 # the weights again, so a hook on the layer's output calls `before` when backward reaches the layer. When a weight's gradient is complete,
-# stage 2's hook sums the gradient. Then `free` drops the weight.
+# stage 2's hook sums the gradient. Then `free` drops the weight. (PyTorch computes a layer's two gradients, of weights and of input, in one go. So neither needs the weight any more.)
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -327,7 +336,7 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.5 times. Stages 1 and 2 run one reduce-scatter and one all-gather, with the update between the two. A ring's all-reduce consists of these two collectives. So
+# 1.5 times, with one backward per step. Stages 1 and 2 run one reduce-scatter and one all-gather, with the update between the two. A ring's all-reduce consists of these two collectives. So
 # with one backward per step, stages 1 and 2 send as much as stage 0. Stage 3 gathers once for forward and once more for backward.
 #
 # ZeRO's paper counts the same: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3.
@@ -358,7 +367,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # </details>
 #
 # **Even a slice is too large.** With GPUs, *offload* the slice to the host's memory, or to a disk. Here we have no GPU, so we offload Adam's averages from
-# memory to files. `Zero2` is our stage 2 as a class. `offload_state` puts the averages into files, which `in_file` makes. The
+# memory to files. `Zero2` is our stage 2 as a class. `offload_state` calls `in_file` for each average, and gives the result to Adam. The
 # optimizer stays as it is. **Predict:** will any of the loss's six decimals change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
@@ -393,14 +402,14 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # <details><summary>Open after you have run the cell</summary>
 #
 # No: both losses are 0.537938. Adam computes with a tensor in a file as with any other tensor. The operating system reads a part of the file when Adam needs it.
-# Offloading costs time, not accuracy.
+# Such offloading costs time, not accuracy.
 #
 # </details>
 #
 # ### What does everybody use?
 #
 # **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one function, `fully_shard`. We call `fully_shard` for
-# every layer, then for the model. FSDP2 cuts each parameter by rows.
+# every layer (in a Transformer, for every block), then for the model. FSDP2 cuts each parameter by rows.
 #
 # By default, FSDP2 divides the summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1.
 
@@ -430,7 +439,7 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# **HSDP**, hybrid sharding, shards the model among the ranks of one machine. So each machine keeps a full copy of the model states, and must have room for the copy. We
+# **HSDP**, hybrid sharding, shards the model among the ranks of a group, often those of one machine. So each group keeps a full copy of the model states, and must have room for the copy. We
 # pretend that two of our ranks are one machine and two are another. **Predict**, for FSDP and for HSDP: how many of the 9,610 weights does rank 0 keep? Does
 # the last loss equal that of our stage 3?
 

@@ -182,7 +182,7 @@ trains(600)
 #
 # </details>
 #
-# From stage 1 on, each rank also keeps a copy of the weights that it updates. Bytes per parameter on N ranks:
+# From stage 1 on, each rank updates 1/N of the weights, in a copy of its own. Bytes per parameter on N ranks, all in 32 bits:
 #
 # | | weights | gradients | averages | copy |
 # |---|---|---|---|---|
@@ -190,7 +190,7 @@ trains(600)
 # | stage 2 | 4 | 4/N | 8/N | 4/N |
 # | stage 3 | 4/N | 4/N | 8/N | 4/N |
 #
-# Temporary memory adds about 4 bytes. 600 MiB are 19 bytes per parameter, and 420 MiB are 13. **Predict** the next four answers:
+# Temporary memory adds about 4 bytes, as we measured. 600 MiB are 19 bytes per parameter, and 420 MiB are 13. **Predict** the next four answers:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
@@ -205,7 +205,8 @@ trains(600, stage=3, stage3_max_live_parameters=0)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Stage 3 has the smallest sum, 10. But by default, a rank gathers up to 50 million numbers ahead. That adds all weights (4 bytes) and a receive buffer (4).
+# Stage 3 has the smallest sum, 10. But by default, a rank gathers ahead, and keeps up to a billion weights gathered: all of ours (4 bytes) and a receive buffer (4).
+# With the temporary 4, these are 22 bytes, and 19 are there. The key stops this, and then every layer is gathered twice.
 #
 # </details>
 
@@ -252,13 +253,15 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # <details><summary>Open after you have run the cells</summary>
 #
 # Stages 1 and 2 send 3. They all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers once, not twice: by default, up to a billion weights stay gathered until backward.
+# So this is not the stage 3 that fitted. (Here, each step has one micro-batch. With k of them, stage 2 all-reduces k times.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# On 64 GPUs, change the global batch, 48, to a multiple of 64, and start `deepspeed --hostfile hosts code/12_train.py`.
+# On 64 GPUs, change the global batch, 48, to 64 times a micro-batch, and the learning rate; train in bfloat16 (`"bf16": {"enabled": true}`).
+# Start `deepspeed --hostfile hosts code/12_train.py`.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -292,7 +295,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but more messages.
+# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but more messages. With many ranks, these can cost more than the bytes that they save.
 #
 # </details>
 #
@@ -330,7 +333,7 @@ if rank == 0:
 
 # %% [markdown]
 # Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the ranks' shards into the full weights, in 32 bits. To resume on a different number of ranks,
-# run `ds_to_universal`. It rewrites the files as a **universal checkpoint**, with one folder per parameter. A checkpoint's files are pickles. A pickle can run any code when it is loaded, so load only your own.
+# run `ds_to_universal`. It rewrites the files as a **universal checkpoint**, with one folder per parameter, for a config with `"checkpoint": {"load_universal": true}`. A checkpoint's files are pickles. A pickle can run any code when it is loaded, so load only your own.
 #
 # ### As others write it
 #

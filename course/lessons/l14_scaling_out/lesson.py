@@ -84,7 +84,7 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): only halving. Halving and the tree both need 22 messages. Halving's hold two arrays together. *Each* of the tree's holds one. The hierarchy's ring needs 510 messages.
+# (c): only halving. It and the tree both need 22 messages. Halving's 22 add up to two arrays, but *each* of the tree's holds one. (NCCL's trees do better: they cut the array, and send piece after piece.) The hierarchy's ring needs 510 messages.
 #
 # </details>
 
@@ -149,7 +149,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# The forecast is close. Here, a waiting rank sleeps, so few cores can run 16. (Late wake-ups raise α.)
+# The forecast is close. Waiting ranks sleep here, so even two cores can run 16. (Late wake-ups raise α.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -159,7 +159,7 @@ if __name__ == "__main__":
 #
 # Halving sends fewer messages. We can also send fewer bytes. In *top-k*, each rank sends only the largest 1 % of its gradients, each with its index. On *two* machines, top-k trained to equal accuracy eleven times as fast as plain DDP ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)).
 #
-# Ranks pick different entries. So every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice as fast, (c) slower.
+# Ranks pick different entries. So in the simplest form, every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice as fast, (c) slower.
 
 # %%
 from math import log2
@@ -171,15 +171,15 @@ for n in 2, 2048:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). On two ranks, top-k is nine times as fast as halving. On 2,048 it is nine times as *slow*: each rank receives the picks of 2,047 others.
+# (c). On two ranks, top-k is nine times as fast as halving. On 2,048 it is nine times as *slow*: each rank receives the picks of 2,047 others. (On 64, it still wins.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - With RDMA, α is 1–5 µs, and the ring's messages cost 4–20 ms.
-# - Our formulas hold while messages share no link, no rank is late, and backward is over.
+# - With RDMA, α is 1–5 µs (through NCCL often more), so the ring's 4,094 messages cost 4–20 ms. If an array's bytes take longer, the ring is nearly as fast as halving.
+# - Our formulas hold while all pairs have one α and β, messages share no link, no rank is late, and backward is over.
 
 # %% tags=["exercise: 14.q4", "subslide"]
 
@@ -195,7 +195,7 @@ for n in 2, 2048:
 #
 # Your all-reduce on 2,048 GPUs takes 1.2 s, not 60 ms as forecast. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered*, (c) the network cards.
 #
-# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it. If none was late: (a), then (c).</details>
+# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it, and for that rank, the call is short. If none was late: (a), then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -220,7 +220,7 @@ for n in 2, 2048:
 # | top-k | 1 % of the gradients with indices, every step | 7 |
 #
 # Bfloat16 and local SGD do not gather. They sum, so what a rank receives hardly grows with n. Bfloat16 halves the bytes on any number of ranks, but it
-# saves no message. With section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. Local SGD saves bytes and messages. How seldom ranks may sum their weights
+# saves no message, and a sum over many ranks is less exact. With section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. Local SGD saves bytes and messages. How seldom ranks may sum their weights
 # depends on the accuracy that you need.
 #
 # ### Is one process enough for a device?
@@ -298,7 +298,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# A ratio above 1 says that one process left cores idle. Below 1, splitting and summing cost more than the idle cores gave. Idle cores explain a ratio up to the number of cores, which was
+# A ratio above 1 says that one process left cores idle. Below 1, splitting and summing cost more than the idle cores gave. A few per cent around 1 say nothing. Idle cores explain a ratio up to the number of cores, which was
 # two in the run shown. Where the ratio is larger, something else helps as well: perhaps half a batch fits better into a cache.
 #
 # How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound. It divides the operations per second that the *model* needs by those that the device could do at most. For one
@@ -324,7 +324,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # - α is 5 µs. A port sends 12.5 GB/s, and Summit's nodes have two ports.
 # - The sum inside a node costs nothing.
 #
-# For Frontera, we know no published rate of one node alone. So the cell first computes a step's seconds from the published rate, for 128 images per node (our assumption). Then it prints which share of the step the sum leaves for computing. For Summit the rate of one GPU is known:
+# For Frontera, we know no published rate of one node alone. So the cell first computes a step's seconds from the published rate, for 128 images per node (our assumption). Then it prints how much of each step remains for computing. For Summit the rate of one GPU is known:
 # it computes 64 images in 0.192 s. **Predict:** does your formula say more than Summit's 420,000 images per second, or less?
 
 # %%

@@ -74,7 +74,7 @@ log = log_of("disk", randrange(4))
 print(*log[-4:], sep="\n")
 
 # %% [markdown]
-# **Vote:** whose disk is broken? (a) The named rank's. (b) Another rank's. (c) Either is possible.
+# **Vote:** in this program, whose disk is broken? (a) The named rank's. (b) Another rank's. (c) Either is possible.
 #
 # Each rank wrote its **stack**: the functions that it was in, innermost first.
 
@@ -112,7 +112,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two neighbours received nothing. The rank before them received, so its card works. The first of the two still got nothing: its own card is broken. The second waits for
+# Two neighbours received nothing. The rank before them received, so its card works. It sent to the first of the two, and nothing arrived: that rank's card is broken. The second waits for
 # the first:
 #
 # ```
@@ -195,7 +195,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# `train` is lesson 06's loop. Before it, all ranks get the checkpoint. After each step, they agree whether to stop. Rank 0 saves every 20 steps, and when they stop. The step's number seeds the
+# `train` is lesson 06's loop. Before the loop, all ranks get the checkpoint. After each step, they agree whether to stop. Rank 0 saves every 20 steps, and when they stop. The step's number seeds the
 # batch.
 
 
@@ -261,7 +261,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # <details><summary>Open after you have run the cell</summary>
 #
 # SIGKILL: (b), as the last save was after step 40. SIGUSR1: (c). One rank was asked, all stopped, and rank 0 saved. If rank 1 had just left, the others would hang.
-# The loss is that of the undisturbed run: two ranks share each step's 128 samples.
+# The loss is that of the undisturbed run (in float64, to six digits): two ranks share each step's 128 samples.
 #
 # </details>
 
@@ -270,15 +270,15 @@ for name in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU: compare the ranks' last collectives (PyTorch's **flight recorder**) |
-# | card | not every sum is a ring: look for *link down* in the nodes' logs |
-# | time limit | agree every tenth step, as GPUs wait each time |
-# | saving | ZeRO, dropout: see More. Batch norm sees one rank's samples: keep the number of ranks |
+# | stacks | Python runs ahead of the GPU. Compare the ranks' last collectives: PyTorch's **flight recorder** keeps them, if it was on from the start. |
+# | card | Large messages stop their senders, too, and not every sum is a ring. Look in the nodes' logs for *link down* and for GPU errors (*Xid*). |
+# | time limit | Agree every tenth step: each time, CPU and GPU wait for each other. |
+# | saving | Save the data loader's position. Batch norm averages over one rank's samples, so keep the number of ranks. ZeRO, dropout: see More. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The rank that times out is mostly a victim. Compare all stacks, then what each rank received.
+# - The rank that times out is mostly a victim. Compare all stacks, then what each rank received (on GPUs: its last collective).
 # - Write a second file, `fsync` it, rename it.
 # - Only note a signal. Let the ranks agree between two steps.
 
@@ -307,7 +307,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after you have solved 15.3</summary>
 #
-# Each rank has random states of its own, so each rank saves its own. On a GPU, it also saves `torch.cuda.get_rng_state()`.
+# Each rank has random states of its own, so each rank saves its own. On a GPU, it also saves `torch.cuda.get_rng_state()`. (Such states fit only the same number of ranks.)
 #
 # </details>
 
@@ -358,7 +358,7 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 
 # %% [markdown]
 # All four waited about equally long in all, so the totals accuse nobody. Keep the waiting times of *each step*: the rank that waited least came last. If the
-# same rank always comes last, look at its node. If the last rank changes, look for a cause that hits all ranks. It may be Python's garbage collection (switch it
+# same rank always comes last, move it to another node: is the rank still slow, or the node? If the last rank changes, look for a cause that hits all ranks. It may be Python's garbage collection (switch it
 # off, and collect on all ranks in the same step), samples of different lengths, or a file system that other jobs use.
 #
 # And a rank that never comes? When a *process* dies, its operating system closes its connections, and over TCP the other side notices at once. A *node*
@@ -409,14 +409,14 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 #
 # </details>
 #
-# The `@60` in section 3's `sbatch` lines is such a choice, too. These 60 seconds must cover one save, and ten steps if the ranks agree every tenth step. (Slurm may
-# send the signal up to a minute *earlier*.) Open MPI's `mpiexec` passes SIGUSR1 on to the ranks. At SIGTERM it ends them.
+# The `@60` in section 3's `sbatch` lines is such a choice, too. These 60 seconds must cover one save, and ten steps if the ranks agree every tenth step. If they do not, the job is killed and never requeued. (Slurm may
+# send the signal up to a minute *earlier*.) Open MPI's `mpiexec` passes SIGUSR1 on to the ranks. At SIGTERM it ends them. (The shell waits twice, because the signal ends its first `wait`.)
 
 # %% [markdown] tags=["slide"]
 # ### What does a failure cost?
 #
 # Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**): one every 3.1 hours. This
-# is the **mean time between failures**, MTBF. We assume that a save stops the training for one minute, and that a restart takes ten. Rare saves lose
+# is the **mean time between failures**, MTBF. We assume that a save stops the training for one minute, and that it takes ten from a failure to the next step. Rare saves lose
 # much work per failure, frequent saves stop the training often. When is the least time lost?
 
 # %%
@@ -457,7 +457,7 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # </details>
 #
 # An **asynchronous** save stops the training only for a short time: copy the state to the CPU's memory, go on, and write the copy
-# meanwhile. PyTorch's `torch.distributed.checkpoint` can do that. It can also load on a different number of ranks, which is called **resharding**.
+# meanwhile. PyTorch's `torch.distributed.checkpoint` can do that (on GPUs, if the group also has a backend for CPUs: `cpu:gloo,cuda:nccl`). It can also load on a different number of ranks, which is called **resharding**.
 #
 # In the next cells, four ranks save 12 numbers, three per rank. They set their numbers to zero without waiting for the files. Then two ranks
 # load the files. **Vote:** what do they find? (a) The numbers. (b) Zeros. (c) Some of both.
@@ -522,8 +522,8 @@ print(*sorted(said.splitlines()), sep="\n")
 #
 # | | what it spares you |
 # |---|---|
-# | spare nodes in the job | the wait for a repair, or in the queue |
-# | a health check before each start | a second failure on the same node: let each node run a matrix product and an all-reduce among its GPUs, and compare results and seconds |
+# | spare nodes in the job (under Slurm with `--no-kill`, else a lost node ends the job) | the wait for a repair, or in the queue |
+# | a health check before each start | a second failure on the same node: let each node run a matrix product, an all-reduce among its GPUs and one with another node, and compare results and seconds |
 # | a restart of the ranks, not of the job | the queue, and the set-up of the nodes (each rank still loads its program again) |
 #
 # The last row is torchrun's `--max-restarts`: when a process fails, torchrun ends the others, and starts them all again. In this program, rank 1 dies in step 3 of
@@ -560,7 +560,7 @@ print(run([*job, folder / "done"], stdout=PIPE, stderr=DEVNULL, text=True, timeo
 # %% [markdown]
 # Steps 0 and 1 were saved, so the second attempt begins with step 2.
 #
-# With `--nnodes=2:4`, torchrun restarts all ranks when a node joins or is lost, on two to four nodes. (If the node with the rendezvous is lost, the job ends.) A
+# With `--nnodes=2:4`, torchrun restarts all ranks when a node joins, or when one is lost and the others' collective has failed or timed out, on two to four nodes. (If the node with the rendezvous is lost, the job ends.) A
 # training that goes on with a different number of ranks is **elastic**. If each rank takes a fixed number of samples, the global batch changes with the ranks.
 
 # %% tags=["exercise: 15.q3"]

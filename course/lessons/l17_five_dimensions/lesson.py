@@ -108,7 +108,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Not one byte more than Basic. On rank 0, a replica's forward begins only after the other's backward has freed the memory.
+# Not one byte more than Basic. (Rank 3 now holds as much: it has the other first stage.) On rank 0, a replica's forward begins only after the other's backward has freed the memory.
 #
 # The price: weights, gradients and optimizer state exist twice.
 #
@@ -147,7 +147,7 @@ print("equal:", np.allclose(here, flat(whole[comm.rank])), np.allclose(there, fl
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks may share cores, so we **replay** the schedule on paper: messages are free, and a backward takes two forwards' time.
+# Our ranks may share cores, so we **replay** the schedule on paper: messages are free, all stages take equally long, and a backward takes two forwards' time.
 
 
 # %%
@@ -195,7 +195,7 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. Only the comparison finds them. That is why "equal" proves something.
+# None. Only the comparison finds them, so this test can fail.
 #
 # To see 16 more strategies, run the first line without `GEMS-MASTER`. None of their mistakes stops, either.
 #
@@ -204,7 +204,7 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# On 64 GPUs, keep tiles inside a machine, and data parallelism across machines.
+# On 64 GPUs, keep tiles inside a machine, for they exchange halos in every layer, and data parallelism across machines. Ranks 1 and 2 stay nearly empty here: cut stages by what they hold.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -218,7 +218,7 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 #
 # An image needs 60 GB of activations, a GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
 #
-# <details><summary>What to listen for</summary>In (a), the first stage may need most of the 60 GB. In (b), each GPU needs about an eighth, and all work at once. (c) pays when
+# <details><summary>What to listen for</summary>In (a), the first stage may need most of the 60 GB. In (b), each GPU needs about an eighth (plus halos and all weights), and all work at once. (c) pays when
 # eight tiles are too thin.</details>
 
 # %% [markdown]
