@@ -21,7 +21,7 @@ from mpi_classroom.recording.buffers import (
     overlap,
     place_of,
 )
-from mpi_classroom.recording.log import LONGEST, Line, is_own, line_of, log, packed
+from mpi_classroom.recording.log import Line, is_own, line_of, log, packed
 from mpi_classroom.recording.signatures import (
     OBJECT,
     UNKNOWN,
@@ -105,10 +105,7 @@ def collective_note(name: str) -> Callable[..., tuple[Any, Any]]:
         sent, received, given, taken = sides(args, kwargs, root)
         entry = ("c", context, comm._mask, name, root, operator, given, taken, line)
         if entry == last and table is log.table:
-            calls = log.calls
-            calls.append(number)
-            if len(calls) >= LONGEST:
-                log.stop()
+            log.again(number)
         else:
             log.add(entry)
             last, table, number = entry, log.table, log.table.get(entry, 0)

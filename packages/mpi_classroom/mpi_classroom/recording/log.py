@@ -49,13 +49,19 @@ class Log:
         place = len(calls)
         calls.append(number)
         if place >= LONGEST:
-            self.stop()
+            self._stop()
             return 0
         return place
 
+    def again(self, number: int) -> None:
+        """Note the call with this number in the table once more."""
+        self.calls.append(number)
+        if len(self.calls) >= LONGEST:
+            self._stop()
+
     def _widen(self, entry: Any) -> int:
         if len(self.table) >= WIDEST:
-            self.stop()
+            self._stop()
         return self.table.setdefault(entry, len(self.table))
 
     def put(self, place: int, entry: Any) -> None:
@@ -63,7 +69,7 @@ class Log:
         if place < len(self.calls):
             self.calls[place] = self._widen(entry)
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """What comes after is not compared; what was noted is."""
         if not self.full:
             self.full, self.kept = True, (self.table, self.calls)

@@ -17,8 +17,8 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import checks, record
 from mpi_classroom.recording.buffers import is_temporary, may_share
-from mpi_classroom.recording.calls import CODE_WORD, CODES, COUNTS, NOTHING, NOW, TRAFFIC, TRAFFIC_AT
-from mpi_classroom.recording.log import LONGEST, is_own, line_of, log
+from mpi_classroom.recording.calls import CODE_WORD, CODES, COUNTS, NOTHING, NOW
+from mpi_classroom.recording.log import is_own, line_of, log
 from mpi_classroom.recording.signatures import OBJECT, plain, signature
 
 pauses = False  # before messages, so that they come in another order than without
@@ -74,7 +74,7 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     original, sites, say = record.of_objects(name, original), dict[int, _Site](), _sayer(name)
     buffered, replaced, thread = name[0].isupper(), name.endswith("_replace"), threading.get_ident
     own_array, two_arrays = buffered and not replaced, "endrecv" in name
-    begin, add_up, note, pending = _NOTE.pack_into, TRAFFIC.pack_into, record.note, checks.pending
+    begin, note, pending = _NOTE.pack_into, record.note, checks.pending
 
     def run(frame: FrameType, key: Given, sent: Any, received: Any, status: Any, given: Given) -> Any:
         if thread() != record.MAIN:
@@ -110,7 +110,7 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return result
         if site.sends:
             note.sent_bytes += site.nbytes if buffered else note.pickled - pickled
-        add_up(note.memory, TRAFFIC_AT, note.received, note.posted, note.sent_bytes, note.received_bytes)
+        note.add_up()
         if site.context is None:
             return result
         if (
@@ -118,10 +118,7 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             and site.table is log.table
             and (site.came is None or _came_again(site, status or _status))
         ):
-            calls = log.calls
-            calls.append(site.number)
-            if len(calls) >= LONGEST:
-                log.stop()
+            log.again(site.number)
         else:
             say(site, sent, received, status, arrived)
         if own_array and site.takes:
@@ -253,17 +250,8 @@ def _exchanges(run: Run) -> Callable[..., Any]:
             types = sendbuf.dtype, sendbuf.nbytes, recvbuf.dtype, recvbuf.nbytes
             key: Given = (frame.f_code, self._facts, dest, sendtag, source, recvtag, types)
         except AttributeError:
-            key = (
-                frame.f_code,
-                self._facts,
-                _OTHER,
-                dest,
-                sendtag,
-                source,
-                recvtag,
-                *signature(sendbuf),
-                *signature(recvbuf),
-            )
+            types = *signature(sendbuf), *signature(recvbuf)
+            key = (frame.f_code, self._facts, _OTHER, dest, sendtag, source, recvtag, types)
         given = (self, sendbuf, dest, sendtag, recvbuf, source, recvtag, status or _status)
         return run(frame, key, sendbuf, recvbuf, status, given)
 

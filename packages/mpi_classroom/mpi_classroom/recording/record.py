@@ -66,17 +66,8 @@ class Note:
     """Where this rank's note is, and what it counts: calls, messages, bytes, open requests."""
 
     __slots__ = (
-        *(
-            "calls",
-            "memory",
-            "pickled",
-            "posted",
-            "received",
-            "received_bytes",
-            "sent",
-            "sent_bytes",
-            "words",
-        ),
+        *("calls", "memory", "pickled", "posted", "words"),
+        *("received", "received_bytes", "sent", "sent_bytes"),
     )
 
     def __init__(self) -> None:
