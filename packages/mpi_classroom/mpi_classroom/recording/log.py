@@ -49,7 +49,7 @@ class Log:
         place = len(calls)
         calls.append(number)
         if place >= LONGEST:
-            self._stop()
+            self.stop()
             return 0
         return place
 
@@ -57,11 +57,11 @@ class Log:
         """Note the call with this number in the table once more."""
         self.calls.append(number)
         if len(self.calls) >= LONGEST:
-            self._stop()
+            self.stop()
 
     def _widen(self, entry: Any) -> int:
         if len(self.table) >= WIDEST:
-            self._stop()
+            self.stop()
         return self.table.setdefault(entry, len(self.table))
 
     def put(self, place: int, entry: Any) -> None:
@@ -69,7 +69,7 @@ class Log:
         if place < len(self.calls):
             self.calls[place] = self._widen(entry)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         """What comes after is not compared; what was noted is."""
         if not self.full:
             self.full, self.kept = True, (self.table, self.calls)

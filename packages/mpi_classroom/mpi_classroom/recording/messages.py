@@ -17,8 +17,8 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import checks, record
 from mpi_classroom.recording.buffers import is_temporary, may_share
-from mpi_classroom.recording.calls import CODE_WORD, CODES, COUNTS, NOTHING, NOW
-from mpi_classroom.recording.log import is_own, line_of, log
+from mpi_classroom.recording.calls import CODE_WORD, CODES, COUNTS, NOTHING, NOW, TRAFFIC, TRAFFIC_AT
+from mpi_classroom.recording.log import LONGEST, is_own, line_of, log
 from mpi_classroom.recording.signatures import OBJECT, plain, signature
 
 pauses = False  # before messages, so that they come in another order than without
@@ -74,7 +74,7 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     original, sites, say = record.of_objects(name, original), dict[int, _Site](), _sayer(name)
     buffered, replaced, thread = name[0].isupper(), name.endswith("_replace"), threading.get_ident
     own_array, two_arrays = buffered and not replaced, "endrecv" in name
-    begin, note, pending = _NOTE.pack_into, record.note, checks.pending
+    begin, add_up, note, pending = _NOTE.pack_into, TRAFFIC.pack_into, record.note, checks.pending
 
     def run(frame: FrameType, key: Given, sent: Any, received: Any, status: Any, given: Given) -> Any:
         if thread() != record.MAIN:
@@ -110,7 +110,7 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return result
         if site.sends:
             note.sent_bytes += site.nbytes if buffered else note.pickled - pickled
-        note.add_up()
+        add_up(note.memory, TRAFFIC_AT, note.received, note.posted, note.sent_bytes, note.received_bytes)
         if site.context is None:
             return result
         if (
@@ -118,7 +118,10 @@ def blocking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             and site.table is log.table
             and (site.came is None or _came_again(site, status or _status))
         ):
-            log.again(site.number)
+            calls = log.calls  # as `log.again`, without its call: messages of 1 MB notice
+            calls.append(site.number)
+            if len(calls) >= LONGEST:
+                log.stop()
         else:
             say(site, sent, received, status, arrived)
         if own_array and site.takes:
