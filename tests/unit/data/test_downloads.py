@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -36,7 +35,7 @@ def test_all_files_are_downloaded_from_the_mirror_that_answers(small_mnist, mirr
     assert mirrors.asked["hangs", LABELS] <= 1 and mirrors.asked["hangs", TRAIN_IMAGES] == 0
 
 
-@pytest.mark.parametrize("bad", ["altered", "truncated", "longer", "stalls"])
+@pytest.mark.parametrize("bad", ["altered", "stalls"])
 def test_a_mirror_that_fails_later_is_replaced_by_the_next(bad, small_mnist, mirrors):
     small_mnist.register(mirrors(bad), mirrors("slow"))  # the bad one answers first
     folder = obtain(read_registry("mnist"), timeout=30)
@@ -46,7 +45,7 @@ def test_a_mirror_that_fails_later_is_replaced_by_the_next(bad, small_mnist, mir
     assert load_mnist().real
 
 
-@pytest.mark.parametrize("bad", ["altered", "truncated", "longer", "stalls"])
+@pytest.mark.parametrize("bad", ["altered", "truncated"])
 def test_a_file_that_is_not_right_never_gets_its_name(bad, small_mnist, mirrors):
     small_mnist.register(mirrors(bad))
     with pytest.raises(DownloadError, match=f"no mirror sent all of {TRAIN_IMAGES}") as caught:
@@ -111,12 +110,6 @@ def test_an_unfinished_download_is_finished(small_mnist, mirrors):
     assert load_mnist().real
     assert mirrors.asked == {("good", LABELS): 1, ("good", TRAIN_IMAGES): 1}
     assert not leftover.exists()
-
-
-def test_a_download_ends_at_the_timeout(small_mnist, mirrors):
-    small_mnist.register(mirrors("good"))
-    with pytest.raises(DownloadError, match="downloading MNIST takes longer than 0 s"):
-        obtain(read_registry("mnist"), timeout=0)
 
 
 def test_a_mirror_that_dribbles_is_left_at_the_timeout(small_mnist, mirrors):
@@ -240,45 +233,19 @@ def test_four_processes_ask_a_dead_network_once(small_mnist, mirrors):
         (10, 1_000, True),  # 0.1 kB/s: 990 s to go
         (10, 40_000, False),  # 4 kB/s: 15 s to go, and 90 are left
         (10, 6_000, False),  # 0.6 kB/s: 157 s to go, less than twice what is left
-        (95, 50_000, True),  # 95 s to go, and 5 are left
     ],
 )
 def test_a_download_that_cannot_end_in_time_is_given_up_early(seconds, received, hopeless):
     assert is_hopeless(received, 100_000, seconds, 100 - seconds) is hopeless
 
 
-@pytest.fixture
-def large_mnist(small_mnist, mirrors, monkeypatch):
-    """Its files are too large to be sent whole for an answer."""
+def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(small_mnist, mirrors, monkeypatch):
     monkeypatch.setattr(downloads, "SMALL_NBYTES", 0)
-    return small_mnist
-
-
-def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(large_mnist, mirrors):
-    large_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
+    small_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
     folder = obtain(read_registry("mnist"), timeout=20)
     assert not read_registry("mnist").missing(folder)
     assert load_mnist().real
     assert mirrors.asked["login", TRAIN_IMAGES] == mirrors.asked["missing", TRAIN_IMAGES] == 0
-
-
-@pytest.mark.parametrize("bad", ["missing", "login", "hangs"])
-def test_no_mirror_of_a_large_file_is_one_sentence(bad, large_mnist, mirrors):
-    large_mnist.register(mirrors(bad))
-    with pytest.raises(DownloadError, match="no mirror of MNIST could be reached"):
-        obtain(read_registry("mnist"), timeout=20)
-
-
-def test_a_file_is_kept_as_it_was_sent_if_its_sha256_is_right(small_mnist, mirrors):
-    content = small_mnist.gzipped[LABELS.removesuffix(".gz")]
-    file = RemoteFile(LABELS, len(content), hashlib.sha256(content).hexdigest())
-    assert file.magic == b"\x1f\x8b" and RemoteFile("test.parquet").magic == b"PAR1"
-    folder = obtain(Download("other", "Others", (mirrors("good"),), (file,)), timeout=20)
-    assert (folder / LABELS).read_bytes() == content
-    altered = Download("altered", "Others", (mirrors("good"),), (replace(file, sha256="0" * 64),))
-    with pytest.raises(DownloadError, match="no mirror of Others could be reached"):
-        obtain(altered, timeout=20)
-    assert not (small_mnist.data / "altered").exists()
 
 
 def test_the_registry_lists_what_can_be_downloaded():

@@ -98,9 +98,6 @@ def test_a_cnn_learns_them_and_a_linear_model_does_not(digits):
     linear, cnn = linear_accuracy(*digits), cnn_accuracy(*digits)
     assert 0.6 < linear < 0.85
     assert cnn > 0.92
-
-
-def test_wrong_labels_are_found_out(digits):
     images, labels, test_images, test_labels = digits
     assert linear_accuracy(images, np.roll(labels, 1), test_images, test_labels) < 0.2
 
