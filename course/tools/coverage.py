@@ -58,7 +58,7 @@ def objectives_have_items(lesson: LessonSource) -> Iterator[Problem]:
         if number not in practised:
             yield 1, f"nothing practises objective {number}, {objective!r}; write an item that does"
         elif with_more and number <= len(of_core) and not practised[number]:
-            yield 1, f"objective {number}, {objective!r}, is practised in More only; move it to 'With More'"
+            yield 1, f"objective {number}, {objective!r}, is practised in More only; list it under `more`"
     for n, item in here:
         if not item.objectives or max(item.objectives) > len(lesson.frame.objectives):
             yield (

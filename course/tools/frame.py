@@ -1,6 +1,6 @@
 """What all lessons have alike, which the build puts around a lesson's own cells.
 
-    header, navigation     from the YAML above the first cell of `lesson.py`
+    header, navigation     from the YAML above the first cell of `lesson.py`; what More is for, below its heading
     warm-up                three questions of the YAML, their answers folded
     ## Setup               the cell that starts four ranks; a lesson may have its own `## Setup` text above it
     … the lesson's own cells, its last part at the end …
@@ -153,7 +153,17 @@ def framed(source: Path, own: Sequence[NotebookNode]) -> list[NotebookNode]:
     before = list(own[:place]) or [_text("## Setup", "slide")]
     warm_up = [_text(_warm_up(frame), "subslide")] if frame.warm_up else []
     end = [_text(f"## Teardown\n\n{_links(source, last=True)}"), new_code_cell(TEARDOWN)]
-    return [_text(_header(frame, source), "slide"), *warm_up, *before, setup, *own[place:], *end]
+    rest = [_with_promises(cell, frame.more) for cell in own[place:]]
+    return [_text(_header(frame, source), "slide"), *warm_up, *before, setup, *rest, *end]
+
+
+def _with_promises(cell: NotebookNode, able: Sequence[str]) -> NotebookNode:
+    """The cell; below the heading of More, what the reader will be able to do with it."""
+    heading = "## More\n"
+    if not able or not cell.source.startswith(heading):
+        return cell
+    promises = f"*You will also be able to {'; '.join(able)}.*"
+    return NotebookNode(cell, source=f"{heading}\n{promises}\n{cell.source.removeprefix(heading)}")
 
 
 def _text(source: str, *tags: str) -> NotebookNode:
@@ -163,7 +173,6 @@ def _text(source: str, *tags: str) -> NotebookNode:
 def _header(frame: Frame, source: Path) -> str:
     rows = {
         "You will be able to": "; ".join(frame.able),
-        "With More": "; ".join(frame.more),
         "Before this": _linked(frame.before, source),
         "Time": " · ".join(f"{part} {minutes} min" for part, minutes in frame.minutes.items()),
         "Ranks": str(frame.ranks),

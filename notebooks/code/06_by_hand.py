@@ -31,7 +31,7 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %%
 def train(team, rate):
-    """Train a network on all ranks of `team`; return the loss of every batch."""
+    """Train one network on all ranks of `team`."""
     torch.manual_seed(team.rank)  # each rank draws its own weights …
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 … and all get rank 0's
@@ -48,7 +48,6 @@ def train(team, rate):
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
-    return losses
 
 
 # %%
@@ -82,5 +81,4 @@ def share_of_loss(outputs, targets, batch_size):
 
 
 # %%
-if __name__ == "__main__":
-    train(comm, rate=0.4)
+train(comm, rate=0.4)
