@@ -299,18 +299,12 @@ EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST, NO_BROADCAST)
 PREDICTIONS = (
     Prediction(
         id="06.p1",
-        question="Six decimals of one rank's last loss at a rate of 0.4?",
-        objectives=(2,),
-        targets=("ranks-multiply-the-step",),
-    ),
-    Prediction(
-        id="06.p2",
         question="Which rank slept longest?",
         objectives=(3,),
         targets=("short-wait-is-good",),
     ),
     Prediction(
-        id="06.p3",
+        id="06.p2",
         question="Milliseconds, if sums start during backward?",
         objectives=(4,),
         targets=("sending-comes-after",),
