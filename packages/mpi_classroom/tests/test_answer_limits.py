@@ -27,15 +27,11 @@ def test_an_answer_that_fills_memory_is_wrong_and_not_the_end_of_other_programs(
 
 def test_an_answer_that_fills_the_disk_is_wrong(check_answer: Check, tmp_path: Path) -> None:
     big = tmp_path / "big"
+    limits = [resource.getrlimit(kind) for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_DATA)]
     found = check_answer(answer(f"with open({str(big)!r}, 'wb') as file:", "    file.truncate(2**33)"))
     assert found.state == "wrong" and "OSError: [Errno 27] File too large" in found.text, found.text
     assert big.stat().st_size == 0
-
-
-def test_limits_do_not_reach_the_notebook(check_answer: Check) -> None:
-    before = [resource.getrlimit(kind) for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_DATA)]
-    assert check_answer(answer("return")).state == "right"
-    assert [resource.getrlimit(kind) for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_DATA)] == before
+    assert [resource.getrlimit(kind) for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_DATA)] == limits
 
 
 DETACHED = (
@@ -52,22 +48,18 @@ DAEMON = [
 ]
 
 
-def test_a_daemon_that_an_answer_made_ends_with_the_check(check_answer: Check, tmp_path: Path) -> None:
-    path = tmp_path / "pids"
-    found = check_answer(
-        answer(*(line.format(path=str(path)) for line in DAEMON), "import time", "time.sleep(1)")
-    )
-    assert found.state == "right", found.text
-    pids = [int(line) for line in path.read_text().split()]
-    assert pids and not [pid for pid in pids if is_running(pid)]
-
-
 BREEDER = "trap '' TERM; while :; do sleep 600 & sleep 0.05; done"
 
 
-def test_an_answer_that_goes_on_starting_programs_is_ended_with_all_of_them(check_answer: Check) -> None:
-    found = check_answer(answer(DETACHED.format(program=BREEDER), "import time", "time.sleep(0.3)"))
+def test_a_daemon_and_a_program_that_goes_on_starting_others_end_with_the_check(
+    check_answer: Check, tmp_path: Path
+) -> None:
+    path = tmp_path / "pids"
+    daemon = [line.format(path=str(path)) for line in DAEMON]
+    found = check_answer(answer(DETACHED.format(program=BREEDER), *daemon, "import time", "time.sleep(1)"))
     assert found.state == "right", found.text
+    pids = [int(line) for line in path.read_text().split()]
+    assert pids and not [pid for pid in pids if is_running(pid)]
     assert not [c for c in processes.running_clusters() if c.exercise]
 
 

@@ -31,11 +31,6 @@ def lines(done):
     return sorted(done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_job_is_one_world_of_that_many_ranks(size):
-    assert lines(run_ranks(size, ["-c", WORLD], timeout=60)) == [f"{rank} {size}" for rank in range(size)]
-
-
 def test_two_jobs_may_have_the_same_environment():
     environment = rank_environment(2)
     for _ in range(2):
@@ -59,7 +54,7 @@ def test_the_exit_code_of_a_rank_is_that_of_the_job():
 
 def test_more_ranks_than_cores_are_allowed():
     size = available_cores() + 1
-    assert len(lines(run_ranks(size, ["-c", WORLD], timeout=60))) == size
+    assert lines(run_ranks(size, ["-c", WORLD], timeout=60)) == [f"{rank} {size}" for rank in range(size)]
 
 
 HANG = """
@@ -77,7 +72,7 @@ stuck_here()
 
 def test_a_job_that_does_not_end_says_where_it_stands_and_leaves_neither_ranks_nor_memory(tmp_path):
     with pytest.raises(subprocess.TimeoutExpired) as caught:
-        run_ranks(2, ["-c", HANG, str(tmp_path)], timeout=12)
+        run_ranks(2, ["-c", HANG, str(tmp_path)], timeout=7)
     facts = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
     assert len(facts) == 2
     (note,) = caught.value.__notes__
@@ -108,11 +103,10 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("whom", ["the parent", "mpiexec"])
-@pytest.mark.parametrize("how", STARTS)
+@pytest.mark.parametrize(
+    ("how", "whom"), [*((how, "the parent") for how in STARTS), ("run_ranks", "mpiexec")]
+)
 def test_a_killed_parent_or_mpiexec_leaves_neither_ranks_nor_files(tmp_path, how, whom):
-    if how == "a call of mpiexec" and whom == "mpiexec":
-        pytest.skip("the ranks end with the process that called mpiexec")
     command = [sys.executable, "-c", STARTS[how], "-c", BUSY, str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as parent:
         try:

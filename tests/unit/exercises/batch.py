@@ -39,6 +39,12 @@ class PatientComm(MPI.Intracomm):
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         _wait("send", self.isend(obj, dest, tag), obj)
 
+    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        _wait("Ssend", self.Issend(buf, dest, tag), buf)
+
+    def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        _wait("ssend", self.issend(obj, dest, tag), obj)
+
     def recv(self, buf: Any = None, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> Any:
         return _wait("recv", self.irecv(buf, source, tag), buf)
 
@@ -95,8 +101,7 @@ PATIENT_MPI = SimpleNamespace(**{**vars(MPI), "Request": SimpleNamespace(Waitall
 
 
 def judge(exercise: Exercise, source: str) -> list[str]:
-    "What is wrong with an answer, on whichever ranks, in the smallest case that fails; [] when it is"
-    "right."
+    """What is wrong with an answer, on any rank, in the smallest case that fails; [] when it is right."""
     world = MPI.COMM_WORLD
     try:
         answer = load_answer(source, names_at_hand(exercise.imports) | {"MPI": PATIENT_MPI})
