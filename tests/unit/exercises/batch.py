@@ -1,8 +1,8 @@
 """Many answers judged in one MPI job: `python -m mpi_classroom.launch 4 batch.py ANSWERS RESULTS`.
 
-ANSWERS is a JSON list of [exercise id, source]; RESULTS gets, for each, the list of what was wrong, with the
-smallest case that failed. The job of a learner is watched from outside; here a call that is not over after a
-while ends by itself, so that the next answer can be judged in the same processes.
+ANSWERS is a JSON list of [exercise id, source, seconds]; RESULTS gets, for each, the list of what was wrong,
+with the smallest case that failed. The job of a learner is watched from outside; here a call that is not over
+after so many seconds ends by itself, so that the next answer can be judged in the same processes.
 """
 
 import json
@@ -19,12 +19,13 @@ from mpi_classroom.exercises import Exercise, Wrong
 from mpi_classroom.judge import left_over, load_answer, names_at_hand
 from mpi_classroom.lessons import find_exercise
 
-TIMEOUT_SECONDS = 1.0
 NEVER_FREED: list[Any] = []  # buffers and requests of calls that MPI may still be busy with
 
 
 class Stuck(Exception):
-    """A call that is not over after a while."""
+    """A call that is not over after `seconds`."""
+
+    seconds = 1.0
 
 
 class PatientComm(MPI.Intracomm):
@@ -81,7 +82,7 @@ class PatientComm(MPI.Intracomm):
 
 
 def _wait(name: str, request: MPI.Request, buffers: Any) -> Any:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + Stuck.seconds
     while time.monotonic() < deadline:
         over, message = request.test()
         if over:
@@ -136,7 +137,7 @@ def main() -> None:
     """Judge all answers and write what was wrong with each."""
     answers, results = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     found = []
-    for id, source in answers:
+    for id, source, Stuck.seconds in answers:
         exercise = find_exercise(id)
         assert isinstance(exercise, Exercise)
         found.append(judge(exercise, source))
