@@ -70,7 +70,9 @@ SHOW_IMAGE = (
     'from IPython.display import display\ndisplay({"image/png": "aGk=", "text/plain": "a picture"}, raw=True)'
 )
 AFTER = code("1 + 1", tags=IGNORED)
-ON_RANKS = "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\nprint('rank', rank)"
+ON_RANKS = (
+    "%%px --setup\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\nprint('rank', rank)"
+)
 RANKS_SAY = "[stdout:0] \nrank 0\n[stdout:1] \nrank 1\n"
 
 # Cells of one notebook, one after the other; those that begin with "good" pass, all others fail.
@@ -98,6 +100,10 @@ CELLS_ON_RANKS: dict[str, NotebookNode] = {
     "changed_on_rank_1": code(ON_RANKS, RANKS_SAY.replace("rank 1", "rank 2")),
     "rank_raises": code("%%px\nif rank == 1:\n    raise ValueError('boom')", tags=IGNORED),
     "ranks_hang": code("%%px --timeout 3\nif rank == 1:\n    comm.Barrier()", tags=IGNORED),
+    "good_after_the_hang": code(
+        "%%px\nprint('sum', comm.allreduce(1))",
+        RANKS_SAY.replace("rank 0", "sum 2").replace("rank 1", "sum 2"),
+    ),
     "good_stop": code("cluster.stop()", tags=IGNORED),
 }
 # The second cell of these never ends, so nothing runs after it.
@@ -226,6 +232,7 @@ def test_cells_after_one_that_never_ended_are_not_run(strict: Session, name: str
 def test_the_report_says_what_was_wrong(strict: Session) -> None:
     for words in ("division by zero", "ValueError: boom", "the kernel was killed", "did not end within 4 s"):
         assert words in strict.text
+    assert "waiting in Barrier" in strict.text and "The ranks were restarted" in strict.text
 
 
 def test_no_notebook_leaves_a_process_behind(strict: Session) -> None:

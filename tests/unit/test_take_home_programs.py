@@ -67,6 +67,7 @@ def printed(program: Path, size: int) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
     program = NOTEBOOKS / "code" / "07_ddp.py"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

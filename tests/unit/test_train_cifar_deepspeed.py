@@ -120,7 +120,7 @@ def free_port() -> str:
 
 
 def test_without_a_gpu_one_sentence_says_so() -> None:
-    command = mpiexec_command(2, [*PYTHON, "--device", "cuda"])
+    command = mpiexec_command(1, [*PYTHON, "--device", "cuda"])
     given = environment() | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 1 and "Traceback" not in done.stderr

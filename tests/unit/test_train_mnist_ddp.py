@@ -115,7 +115,7 @@ def test_a_training_that_takes_too_long_is_ended_with_all_its_ranks() -> None:
 
 
 def test_without_a_gpu_one_sentence_says_so() -> None:
-    command = [*WAYS["mpiexec"], "--device", "cuda"]
+    command = mpiexec_command(1, [sys.executable, "-m", "mpi4py", str(SCRIPT), *OPTIONS, "--device", "cuda"])
     given = environment() | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 1 and "Traceback" not in done.stderr

@@ -92,27 +92,15 @@ FIGURE += (
 )
 
 
-def test_a_figure_is_shown_whatever_the_user_has_configured(notebook: Notebook) -> None:
+def test_a_figure_is_shown_and_a_plot_of_ones_own_keeps_ones_own_settings(notebook: Notebook) -> None:
     ran = notebook.run(FIGURE)
     assert ran.error == "" and ran.output == "a line of two\n"
     assert notebook.run("print(line.get_linewidth() < 9)").output == "True\n"
-
-
-def test_a_plot_of_ones_own_keeps_ones_own_settings(notebook: Notebook) -> None:
-    notebook.run(FIGURE)
     ran = notebook.run(
         "from matplotlib import rcParams\n"
         "print([rcParams[name] for name in ('text.usetex', 'lines.linewidth', 'font.family')])"
     )
     assert ran.output == "[True, 9.0, ['No Such Font']]\n"
-
-
-def test_after_a_figure_that_fails_ones_own_settings_hold_again(notebook: Notebook) -> None:
-    assert (
-        "ZeroDivisionError" in notebook.run(FIGURE.replace("Picture(figure, 'a line of two')", "1 / 0")).error
-    )
-    ran = notebook.run("from matplotlib import rcParams\nprint(rcParams['lines.linewidth'])")
-    assert ran.output == "9.0\n"
 
 
 # -------------------------------------------------------------------- a second start; it comes last
@@ -127,9 +115,3 @@ def test_another_size_says_what_it_replaces_and_what_is_lost_and_runs_the_setup_
     assert "mine" in ran.output and f"[{number}]" in ran.output
     assert notebook.run("%%px\nprint('rank', comm.rank, rank)").output == "[stdout:0] rank 0 0\n"
     assert "NameError" in notebook.run("cluster['mine']").error
-
-
-def test_a_cluster_of_a_with_is_gone_after_it_with_its_error(notebook: Notebook) -> None:
-    ran = notebook.run("with start_cluster(n=2) as two:\n    print(two[1])\n    1 / 0")
-    assert "rank 1 of 2 on" in ran.output and "ZeroDivisionError" in ran.error
-    assert notebook.run("print(two.alive, cluster.alive)").output == "False False\n"
