@@ -4,7 +4,6 @@ Notebooks are written into a folder outside the project and checked by pytest in
 environment is marked, and so is that of all it starts: what is left afterwards is found by that mark.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -275,23 +274,6 @@ def test_the_core_of_a_lesson_can_be_run_alone(tmp_path: Path) -> None:
     session = check(tmp_path, notebooks, "--nbval", "--core")
     assert session.cells == {"cut": ["passed"], "without_more": ["passed"] * 2}, session.text
     assert session.code == 0 and session.left == []
-
-
-def test_a_kernel_that_does_not_start_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = {
-        "argv": ["sh", "-c", "echo no such interpreter >&2; exit 1"],
-        "display_name": "x",
-        "language": "x",
-    }
-    (tmp_path / "kernels" / "mute").mkdir(parents=True)
-    (tmp_path / "kernels" / "mute" / "kernel.json").write_text(json.dumps(spec))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    session = check(tmp_path, {"one": [AFTER, AFTER]}, "--nbval", "--nbval-kernel-name=mute")
-    assert session.cells == {"one": ["error", "error"]}, session.text
-    assert "the kernel did not start: no such interpreter" in session.text and "Error" not in session.text
-    assert session.left == []
 
 
 @pytest.mark.parametrize(("options", "seconds"), [([], CELL_SECONDS), (["--nbval-cell-timeout=7"], 7)])

@@ -72,28 +72,13 @@ ZERO = "ZeRO-3: a forward pass that one rank skips"  # beside the gradient bucke
 SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, ZERO} - LIVE
 # Siblings of others that run live, with a snapshot or a report in `test_causes.py` too.
 SELDOM = {
-    "rank 1 raises before a collective",
-    "rank 3 raises before a collective",
-    "rank 2 raises inside a collective",
-    "a recursion without end",
     "a broadcast into larger buffers",
-    "a broadcast that only the root makes",
-    "a split that one rank skips",
-    "a barrier of a grid that one rank skips",
-    "barriers of rows and columns in orders that form a circle",
     "a circle of receives",
-    "a circle of receives in a part",
     "a large send without a receive",
-    "many receive requests that never complete",
-    "a probe that is repeated for a message that nobody sends",
-    "a barrier request that one rank does not make",
-    "a very long sleep",
     "os._exit(0) on one rank",
     "MPI_Abort",
     *({broken.name for broken in RARE} - LIVE - INTERRUPTS),
-    "an asynchronous collective of torch.distributed that one rank skips",
     "a receive of torch.distributed without a send",
-    "a raise before a collective of torch.distributed",
 }
 
 
