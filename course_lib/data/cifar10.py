@@ -98,25 +98,23 @@ class Source:
         return not self.path.is_dir() or self.file(batch) is not None
 
 
-def load_cifar10(source: Path | None = None, *, train: int | None = None, test: int | None = None) -> Dataset:
+def load_cifar10(*, train: int | None = None, test: int | None = None) -> Dataset:
     """CIFAR-10, or the drawn shapes where it cannot be had: images (N, 3, 32, 32); the same on every rank.
 
     At most `train` and `test` images, the first ones; files that are not needed for them are not read.
-    `source` is a folder or an archive to be read instead of those that are searched for. DataError when
-    COURSE_DATA names no folder, when some batches are missing, and when a file is damaged or may not be
-    opened.
+    DataError when COURSE_DATA names no folder, when some batches are missing, and when a file is damaged or
+    may not be opened.
     """
     if min(train or 0, test or 0) < 0:
         raise ValueError(f"{min(train or 0, test or 0)} images cannot be read; ask for 0 or more")
-    if source is not None:
-        return read(find_in(Path(source)) or refuse(Path(source)), train, test)
     download = read_registry("cifar10")
     try:
-        found = find() or find_in(obtain(download, timeout=LESSON_TIMEOUT)) or refuse(Path(download.name))
+        found = find() or find_in(obtain(download, timeout=LESSON_TIMEOUT))
     except DownloadError as error:
         return stand_in(
             f"{error}. The real ones: `course fetch cifar10`, with a network.{remark()}", train, test
         )
+    assert found is not None  # it was obtained
     return read(found, train, test)
 
 
@@ -158,14 +156,14 @@ def find() -> Source | None:
 
 
 def find_in(path: Path) -> Source | None:
-    """The CIFAR-10 at `path`: an archive, or a folder of one, of the batches, or of their folder.
+    """The CIFAR-10 in the folder `path`: the batches, their folder, or an archive.
 
     DataError when there are some of the training batches only.
     """
     for version in (PYTHON, BINARY):
         folders = [Source(version, folder) for folder in (path, path / version.folder) if folder.is_dir()]
         found = next((source for source in folders if holds_batches(source)), None)
-        archive = path if path.name == version.archive else path / version.archive
+        archive = path / version.archive
         if found or archive.is_file():
             return found or Source(version, archive)
     return None
@@ -178,11 +176,6 @@ def holds_batches(source: Source) -> bool:
         names = ", ".join(f"{name}{source.version.suffix}" for name in missing)
         raise DataError(f"{source.path} has a part of CIFAR-10 only; add {names}, or remove the others")
     return not missing
-
-
-def refuse(path: Path) -> Source:
-    """What is to be done when there is nothing at `path`."""
-    raise DataError(f"{path} holds no CIFAR-10; name {PYTHON.archive} or the folder of its batches")
 
 
 # ---------------------------------------------------------------- reading it

@@ -161,21 +161,6 @@ def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(small, mi
     assert load_cifar10().source.endswith("from COURSE_DATA/cifar10.")
 
 
-def test_a_source_is_read_in_the_place_of_all_others(small, mine, tmp_path):
-    small.put(mine)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    archive = elsewhere / "cifar-10-binary.tar.gz"
-    archive.write_bytes(small.archive("binary"))
-    for source in (archive, elsewhere, str(archive)):
-        assert load_cifar10(source).source == f"CIFAR-10 (20 + 4 images) from {archive}."
-    with pytest.raises(DataError, match=r"none holds no CIFAR-10; name cifar-10-python.tar.gz or"):
-        load_cifar10(elsewhere / "none")
-    (elsewhere / "notes.txt").write_text("notes")
-    with pytest.raises(DataError, match=r"notes.txt holds no CIFAR-10"):
-        load_cifar10(elsewhere / "notes.txt")
-
-
 @pytest.mark.parametrize("partial", [[], ["test_batch_first1017.xz"]])
 def test_without_the_whole_test_batch_the_last_one_is_held_out(partial, small, mine):
     small.put(mine, only=TRAIN_NAMES)

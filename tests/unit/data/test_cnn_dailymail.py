@@ -99,15 +99,6 @@ def test_no_more_is_read_than_is_asked_for(mine):
         load_news(train=-1)
 
 
-def test_a_source_is_read_in_the_place_of_all_others(mine, tmp_path):
-    put(mine)
-    assert load_news(put(tmp_path / "other")).source.endswith(f"from {tmp_path}/other.")
-    with pytest.raises(
-        DataError, match=r"none holds no CNN/DailyMail; name the folder of train.jsonl, valid"
-    ):
-        load_news(tmp_path / "none")
-
-
 def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline, mine):
     (put(offline / "cnn_dailymail") / "test.jsonl").unlink()
     (mine / "mnist").mkdir()
