@@ -25,14 +25,13 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
-IMAGES, WIDTH = 512, 128  # images per micro-batch; outputs of a hidden layer per image
 
 
 # %%
 def cut(team):
-    """This rank's stage. All ranks draw all layers, so the cut does not change the weights."""
+    """This rank's layers."""
     torch.manual_seed(0)
-    layers = [x for size in pairwise([64, *7 * [WIDTH], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
+    layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
 
 
@@ -76,22 +75,21 @@ def gpipe(stage, stages, m):
 
 
 def train(team, schedule=gpipe, m=2, steps=40):
-    """Train with m equal micro-batches per step; return the last loss."""
+    """Return the last loss."""
     stage, order = cut(team), schedule(team.rank, team.size, m)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
-    for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, IMAGES)):
+    for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, 512)):  # 512 images each
         parts = [(images[row], labels[row]) for row in batch]
         optimizer.zero_grad()
-        loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, WIDTH)
+        loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, 128)
         optimizer.step()
     return team.allreduce(loss)
 
 
 # %%
-if __name__ == "__main__":
-    loss = train(comm)
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, loss {loss:.6f}")
+loss = train(comm)
+if comm.rank == 0:
+    print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 
 # %%

@@ -53,9 +53,9 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** means one forward, one backward. A stage first runs `warmup` forwards: one for each "
+    task="**1F1B** means one forward, one backward. A stage begins with `warmup` forwards: one for each "
     "*later* stage, but at most m. Then one forward and one backward alternate. At the end, `warmup` "
-    "backwards remain. The code differs in two places.",
+    "backwards remain. Two places are wrong.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):
