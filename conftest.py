@@ -62,7 +62,6 @@ LONGEST = (
     "test_collectives_on_more_ranks.py",
     "test_more_ranks.py",
     "test_job.py",
-    "test_static_page.py",
     *("13_deepspeed_summarization.ipynb", "12_deepspeed_on_cifar.ipynb", "14_scaling_out.ipynb"),
     *("15_when_things_fail.ipynb", "16_choose_your_strategy.ipynb", "07_ddp_on_mnist.ipynb"),
     *("06_data_parallel_by_hand.ipynb", "10_spatial_and_hybrid.ipynb", "08_pipeline_parallelism.ipynb"),

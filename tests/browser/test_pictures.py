@@ -10,7 +10,7 @@ from PIL import Image
 from course.paths import ROOT
 from tests.browser import pictures
 from tests.browser.chromium import REMEDY, find_chromium
-from tests.browser.pictures import IMAGES, Shot, animate, faults, seconds_of
+from tests.browser.pictures import IMAGES, faults
 
 PICTURES = ("lesson.png", "ranks_live.png")
 WIDTH = 900
@@ -34,11 +34,6 @@ def test_a_picture_is_as_wide_as_a_readme_and_small(name: str) -> None:
     assert (IMAGES / name).stat().st_size < 200_000
 
 
-def test_an_empty_picture_is_not_sane(tmp_path: Path) -> None:
-    Image.new("RGB", (WIDTH, 600), "white").save(tmp_path / "empty.png")
-    assert not is_sane(tmp_path / "empty.png")
-
-
 def test_the_picture_of_lesson_01_shows_its_code_of_today() -> None:
     with Image.open(IMAGES / "lesson.png") as image:
         shown = image.text["Comment"]  # type: ignore[attr-defined]
@@ -49,28 +44,6 @@ def test_the_animation_is_small_and_takes_ten_seconds() -> None:
     assert faults(IMAGES / "course.gif") == []
     with Image.open(IMAGES / "course.gif") as image:
         assert image.width == WIDTH and image.height < 900 and image.info["loop"] == 0
-
-
-def test_an_animation_of_three_frames_or_of_a_minute_has_faults(tmp_path: Path) -> None:
-    animate([Shot(moment, of(shade)) for moment, shade in enumerate((0, 80, 160))], tmp_path / "short.gif")
-    assert faults(tmp_path / "short.gif") == ["has 3 frames, fewer than 15", "takes 6.0 s, not 8 to 14"]
-    animate([Shot(moment, of(255 * (moment % 2))) for moment in range(100)], tmp_path / "long.gif")
-    assert faults(tmp_path / "long.gif") == ["takes 83.6 s, not 8 to 14"]
-
-
-def test_a_time_in_which_nothing_moves_is_cut_and_the_others_are_kept() -> None:
-    shots = [Shot(moment, of(0)) for moment in (0, 0.5, 0.7, 15.7, 16.0)]
-    assert seconds_of(shots) == pytest.approx([1.2, 0.2, 0.8, 0.3, 4.0])
-
-
-def test_the_same_frame_twice_is_one_and_what_is_white_below_is_cut() -> None:
-    shots = [Shot(0, of(0))]
-    pictures.add(shots, Shot(1, of(0)))
-    pictures.add(shots, Shot(2, of(1)))
-    assert [shot.moment for shot in shots] == [0, 2]
-    page = Image.new("RGB", (10, 100), "white")
-    page.paste("black", (2, 3, 4, 30))
-    assert pictures.within(page, page).size == (10, 30 + pictures.MARGIN)
 
 
 def test_without_a_browser_one_sentence_says_what_to_do(

@@ -19,16 +19,6 @@ elif rank == 1:
     comm.Recv(b, source=0)
 """,
     ),
-    "float64 is received as float32": (
-        ["rank 1 sent 4 float64 (line 2:", "rank 2 received them into 8 float32 (line 5:"],
-        """
-if rank == 1:
-    comm.Send(np.ones(4), dest=2)
-elif rank == 2:
-    b = np.empty(8, dtype=np.float32)
-    comm.Recv(b)
-""",
-    ),
     "one line that sends other types the second time": (
         ["Mistake: rank 0 sent 3 int64 (line 2:", "rank 1 received them into 3 float64 (line 3:"],
         """
@@ -228,13 +218,6 @@ x = np.full(3, float(rank))
 comm.Sendrecv(x, (rank + 1) % size, recvbuf=x, source=(rank - 1) % size)
 """,
     ),
-    "sides that overlap": (
-        ["used the same memory to send and to receive (line 2:"],
-        """
-x = np.arange(6.0)
-comm.Sendrecv(x[:4], (rank + 1) % size, recvbuf=x[2:], source=(rank - 1) % size)
-""",
-    ),
     "Allgather into its own input": (
         ["used the same memory to send and to receive (line 2:", "IN_PLACE"],
         """
@@ -267,16 +250,6 @@ request.Wait()
         """
 a = np.zeros((4, 2))
 comm.Sendrecv(np.ones(4), (rank + 1) % size, recvbuf=a[[0, 2]], source=(rank - 1) % size)
-""",
-    ),
-    "a receive into another type's copy": (
-        ["received into a temporary copy, so the data is gone (line 5:"],
-        """
-a = np.zeros(4, dtype=int)
-if rank == 0:
-    comm.Send(np.ones(4), 1)
-elif rank == 1:
-    comm.Recv(a.astype(float), 0)
 """,
     ),
     "a receive into a copy with its type": (

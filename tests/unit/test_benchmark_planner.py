@@ -20,7 +20,6 @@ from course.lessons.l16_choose_your_strategy.published import COMPARISONS, same_
 from course.paths import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
-LESSON = ROOT / "course" / "lessons" / "l16_choose_your_strategy" / "lesson.py"
 FIELDS = [field.name for field in fields(Outcome)]
 
 
@@ -67,22 +66,13 @@ def test_the_planner_beside_published_comparisons() -> None:
     assert [same_order(one, overlap=0.0) for one in COMPARISONS] == [False, False, True]
 
 
-def test_the_committed_result_is_what_lesson_16_says_of_it() -> None:
+def test_the_committed_claims_are_those_of_the_committed_plans() -> None:
     result = json.loads((RESULTS / "planner_validation.json").read_text())
     drawn = committed()
     outcomes = [Outcome(**{name: each[name] for name in FIELDS}) for each in result["plans"]]
     pairs = [(one, outcomes[6 * n : 6 * n + 6]) for n, one in enumerate(drawn)]
     assert by_ranks(pairs) == result["claims"]
     assert [each["plan"] for each in result["plans"]] == [plan.name for one in drawn for plan in one.plans]
-    said, text = result["claims"]["all"], " ".join(LESSON.read_text().replace("\n# ", " ").split())
-    for words in (
-        f"committed {said['configurations']} small Transformers",
-        f"For {said['memory_within_15_percent']} of these {said['plans']} plans",
-        f"median error of seconds was {said['seconds_median_error']:.0%}".replace("%", " %"),
-        f"For {said['right_choices']} of the {said['configurations']}",
-        f"by {said['memory_worst']:.1%}".replace("%", " %"),
-    ):
-        assert words in text
 
 
 def test_the_memory_formula_of_today_is_near_every_measured_memory() -> None:

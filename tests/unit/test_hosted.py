@@ -48,15 +48,6 @@ def test_a_release_is_tested_before_it_is_published():
     )
 
 
-def test_what_is_in_the_image_has_it_built_and_checked_again():
-    paths = read(ROOT / ".github" / "workflows" / "image.yml")[True]["push"]["paths"]
-    inside = re.findall(r"^!(\S+)", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
-    made_with = ["Dockerfile", ".dockerignore", "compose.yaml", "tests/image/make_base.sh"]
-    names = [f"{name}/any/file" if (ROOT / name).is_dir() else name for name in (*inside, *made_with)]
-    patterns = [re.compile(re.escape(path).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")) for path in paths]
-    assert [name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)] == []
-
-
 def test_a_container_of_compose_may_do_no_more_than_it_must():
     course = read(ROOT / "compose.yaml")["services"]["course"]
     assert course["cap_drop"] == ["ALL"] and "cap_add" not in course

@@ -78,24 +78,17 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        pytest.param(
-            name, size, marks=pytest.mark.slow if (name, size) == (SLOW[0], 2) else pytest.mark.release
-        )
-        for name in SLOW
-        for size in (1, 2, 4)
-    ],
+    "name", [pytest.param(SLOW[0], marks=pytest.mark.slow), pytest.param(SLOW[1], marks=pytest.mark.release)]
 )
-def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec(name: str, size: int) -> None:
+def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec(name: str) -> None:
     program = NOTEBOOKS / "code" / name
-    launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", str(size), "--no_local_rank"]
+    launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", "2", "--no_local_rank"]
     place = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
     command = [sys.executable, *launcher, *place, str(RUNNER), str(program)]
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "SMOLLM2": "none"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
-    losses, expected = (re.findall(r"\d\.\d{3}", each.stdout) for each in (done, run(program, size)))
+    losses, expected = (re.findall(r"\d\.\d{3}", each.stdout) for each in (done, run(program, 2)))
     assert losses == expected and len(losses) > 2  # one world of all ranks, not a world for each
 
 

@@ -13,29 +13,6 @@ GAINS = {
     "own MPI": study.Gains(MPI, {2: (1.6, study.MEASURED), 4: (1.7, study.OVERSUBSCRIBED)}),
     "own MPI, replayed": study.Gains(MPI, {4: (3.0, study.REPLAYED), 8: (4.0, study.REPLAYED)}),
 }
-LINES = {
-    "one process": study.Line(study.way_style("sequential", 1), (10.0, 20.0), (0.2, 0.1), (0.98, 0.9912)),
-    "two ranks": study.Line(study.way_style("mpi", 2), (6.0, 12.0), (0.2, 0.1), (0.98, 0.9902)),
-}
-POINTS = {
-    "a": study.Point(study.way_style("mpi", 2), 10.0, [0.99, 0.992]),
-    "b": study.Point(study.way_style("mpi", 4), 5.0, [0.98, 0.98]),
-}
-
-
-def pictures():
-    return {
-        "bars": study.epoch_bars(BARS, what="cnn"),
-        "speedups": study.speedups(GAINS, cores=2, what="cnn"),
-        "curves": study.learning_curves(LINES, what="cnn"),
-        "scatter": study.time_and_accuracy(POINTS, what="cnn"),
-        "rules": study.accuracy_by_rule(
-            {"same": {1: [0.9], 4: [0.9]}, "other": {4: [0.7, 0.8]}}, what="cnn", first=[0.9]
-        ),
-        "grid": study.thread_grid(
-            {(1, 1): 10.0, (1, 2): 15.0, (2, 1): 20.0, (2, 2): 16.0}, cores=2, what="cnn"
-        ),
-    }
 
 
 def test_the_fastest_bar_of_the_title_was_measured_and_not_replayed():
@@ -55,6 +32,6 @@ def test_the_best_speedup_of_the_title_was_measured_with_a_core_each():
 
 
 def test_replayed_bars_alone_are_hatched_all_over():
-    bars = pictures()["bars"].figure.axes[0].containers
+    bars = study.epoch_bars(BARS, what="cnn").figure.axes[0].containers
     hatched = {patch.get_y() for group in bars for patch in group if patch.get_hatch() == "xxx"}
     assert len(hatched) == 1  # the row of "eight ranks"

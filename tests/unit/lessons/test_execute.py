@@ -20,15 +20,6 @@ from mpi_classroom.folders import scratch_folder
 SLEEPER = (
     "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\nprint(child.pid)"
 )
-DEAF = """
-import time
-end = time.time() + 600
-while time.time() < end:
-    try:
-        time.sleep(0.1)
-    except KeyboardInterrupt:
-        pass
-"""
 
 WATCHED = """
 import os, psutil
@@ -127,12 +118,6 @@ def test_a_cell_that_raises_ends_the_lesson_and_is_shown_in_the_results(lesson_o
     assert printed(build, 2) == ""
 
 
-def test_a_cell_that_ignores_interrupts_ends_at_its_deadline(lesson_of, build):
-    result = run_lesson(lesson_of("x = 1", DEAF), build=build, deadlines=Deadlines(cell=1))
-    assert str(result.failure) == "cell 2: did not end within 1 s: import time"
-    assert marked_by_this_process() == []
-
-
 def test_a_cell_that_is_interrupted_at_its_deadline_shows_where_it_was(lesson_of, build):
     lesson = lesson_of("x = 1", "import time\ntime.sleep(600)  # here")
     result = run_lesson(lesson, build=build, deadlines=Deadlines(cell=1))
@@ -152,12 +137,8 @@ def test_many_short_cells_end_at_the_deadline_of_the_lesson(lesson_of, build):
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        (
-            "import os; os.kill(os.getpid(), 9)",
-            "cell 2: the kernel was killed, as the system does when memory",
-        ),
         pytest.param(
-            *("import os; os._exit(0)", "cell 2: the kernel ended by itself with exit code 0"),
+            *("import os; os.kill(os.getpid(), 9)", "cell 2: the kernel was killed, as the system does"),
             marks=pytest.mark.slow,
         ),
         (
@@ -222,19 +203,6 @@ def test_a_rank_that_raises_is_named_and_its_cluster_is_gone(lesson_of, build):
     assert (result.failure.cell, result.failure.rank, result.failure.text) == (3, 1, "ValueError: boom")
     assert marked_by_this_process() == []
     assert not any(Path(cluster.notebook).name == "01_tiny.ipynb" for cluster in processes.running_clusters())
-
-
-def test_a_cluster_whose_kernel_is_killed_is_gone_after_the_lesson(lesson_of, build):
-    began = time.time()
-    lesson = lesson_of(
-        "from mpi_classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
-        "import os; os.kill(os.getpid(), 9)",
-    )
-    result = run_lesson(lesson, build=build)
-    assert result.failure.cell == 2
-    assert marked_by_this_process() == []
-    folders = [path for path in Path("/tmp").glob("course-cluster-*") if path.stat().st_mtime > began]
-    assert [path for path in folders if str(lesson.path) in str(list(path.iterdir()))] == []
 
 
 def test_the_watchdog_of_a_killed_kernel_may_take_longer_than_the_run_and_clears_up(

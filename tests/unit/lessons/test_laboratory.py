@@ -117,7 +117,6 @@ def test_a_good_lesson_has_no_findings(problems: Problems) -> None:
 
 OURS = "from course_lib.theory.partition import even_range, even_ranges"
 WORDS = "# Words.\n"
-SECOND = '# %%\n# %%px --save 01_other.py\n"""Another."""\nx = 1\n\n# %% [markdown] tags=["more"]'
 MORE = '# %% [markdown] tags=["more"]'
 MAIN = '# %%px --save 01_try.py\nif __name__ == "__main__":\n'
 CASES: dict[str, tuple[str, str, str]] = {
@@ -147,11 +146,6 @@ CASES: dict[str, tuple[str, str, str]] = {
         MAIN + "    print()\n" * MAX_OWN_LINES,
         f"lines of its own; cut it to {MAX_OWN_LINES}",
     ),
-    "two parts with one name": (
-        MAIN,
-        f"# %%px --save 01_try.py\ncomm = 1\n\n# %%\n{MAIN}",
-        "defines comm, too",
-    ),
     "one more output that nbval passes over": (
         "# %%\nfrom course.lessons.l01_try.figures",
         '# %% tags=["nbval-ignore-output"]\nfrom course.lessons.l01_try.figures',
@@ -164,7 +158,7 @@ CASES: dict[str, tuple[str, str, str]] = {
 def test_what_breaks_a_rule_is_found(problems: Problems, case: str) -> None:
     good, bad, words = CASES[case]
     assert good in LESSON
-    found = problems(LESSON.replace(good, bad), program=case != "two parts with one name")
+    found = problems(LESSON.replace(good, bad))
     assert any(words in sentence for sentence in found), found
     assert len(found) == 1 or case == "a program that is too long", found  # the core is, too
 
