@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import lzma
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from course_lib.data.cifar10 import (
     BINARY,
     PYTHON,
     fetch_cifar10,
-    from_binary,
     from_pickle,
     known_archives,
     known_batches,
@@ -219,13 +217,6 @@ def test_the_shapes_stand_in_and_say_why(small, mine):
     np.testing.assert_array_equal(few.test_images, data.test_images[:5])
 
 
-def test_the_shapes_are_drawn_once(small, monkeypatch):
-    first = load_cifar10()
-    monkeypatch.setattr(cifar10, "draw", None)
-    np.testing.assert_array_equal(load_cifar10().train_images, first.train_images)
-    assert (small.data / "cache" / "shapes.npz").exists()
-
-
 def test_it_is_downloaded_as_it_is(small, monkeypatch, tmp_path):
     monkeypatch.delenv("COURSE_OFFLINE")
     asked = []
@@ -243,20 +234,6 @@ def test_it_is_downloaded_as_it_is(small, monkeypatch, tmp_path):
     assert asked == ["https://mirror.example/cifar-10-python.tar.gz"]
     assert data.source == "CIFAR-10 (20 + 4 images) from data/cifar10/cifar-10-python.tar.gz."
     assert load_cifar10().source == data.source and len(asked) == 1
-
-
-def test_a_network_that_is_away_leads_to_the_shapes(small, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("the network is cut")
-
-    monkeypatch.delenv("COURSE_OFFLINE")
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    small.register("https://mirror.example/")
-    assert "no mirror of CIFAR-10 could be reached" in load_cifar10().source
-    with pytest.raises(
-        DataError, match=r"mirror.example: .*; try again later, or put cifar-10-python.tar.gz"
-    ):
-        fetch_cifar10()
 
 
 FORGED = {  # what may be in the place of a file of the Python version
@@ -358,12 +335,6 @@ def test_the_checksum_knows_the_rows_and_not_their_order(small):
     assert sorted_sha256(other) != sorted_sha256(rows)
 
 
-def test_both_versions_hold_the_same(small):
-    rows = small.rows["data_batch_1"]
-    np.testing.assert_array_equal(from_pickle(small.files("python")["data_batch_1"]), rows)
-    np.testing.assert_array_equal(from_binary(small.files("binary")["data_batch_1.bin"], ""), rows)
-
-
 def test_the_registry_knows_the_original():
     train, test = known_batches()
     assert [batch.name for batch in train] == TRAIN_NAMES and test.name == "test_batch"
@@ -379,14 +350,6 @@ def test_the_registry_knows_the_original():
     assert all(each.nbytes > 170_000_000 and len(each.sha256) == 64 for each in known_archives())
     original = 10_000 * (1 + PIXELS)
     assert original < train[0].pickle_limit < 1.05 * original
-
-
-def test_the_data_folder_is_left_as_it_was(small, mine):
-    small.put(mine)
-    before = {path: path.stat().st_mtime_ns for path in mine.rglob("*")}
-    load_cifar10()
-    assert {path: path.stat().st_mtime_ns for path in mine.rglob("*")} == before
-    assert not (small.data / "cifar10").exists()
 
 
 def test_augmentation_shifts_and_mirrors_each_image_as_it_was_drawn() -> None:

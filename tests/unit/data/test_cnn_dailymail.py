@@ -7,12 +7,9 @@ import lzma
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from course_lib.data import cnn_dailymail
 from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines
-from course_lib.data.downloads import read_registry
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
 
@@ -240,17 +237,6 @@ def test_a_file_without_articles_is_refused(mine):
         load_news()
 
 
-@given(st.binary(max_size=100))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_bytes_are_articles_or_an_error(tmp_path, content):
-    path = tmp_path / "train.jsonl"
-    path.write_bytes(content)
-    try:
-        assert all(isinstance(article, Article) for article in read_lines(path))
-    except DataError as error:
-        assert str(path) in str(error)
-
-
 @pytest.fixture
 def write_parquet():
     """Write columns to a parquet file."""
@@ -319,9 +305,3 @@ def test_a_parquet_file_of_one_long_text_many_times_is_refused(mine, write_parqu
     write_parquet(mine / "test-00000-of-00001.parquet", article=long, highlights=short)
     with pytest.raises(DataError, match=r"there is more of it than of any article|it claims"):
         load_news()
-
-
-def test_the_registry_knows_some_of_the_hubs_files_and_a_sample():
-    files = {file.name: file for file in read_registry("cnn_dailymail").files}
-    assert [bool(file.sha256) for file in files.values()] == [False, False, True]
-    assert len(cnn_dailymail.registered("cnn_dailymail")["samples"]) == 3

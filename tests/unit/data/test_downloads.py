@@ -160,15 +160,6 @@ def test_what_has_no_length_or_no_digest_is_not_downloaded(lacking, small_mnist,
     assert not mirrors.asked and not (small_mnist.data / "other").exists()
 
 
-def test_a_download_goes_to_course_data(small_mnist, mirrors, tmp_path, monkeypatch):
-    (tmp_path / "mine").mkdir()
-    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
-    small_mnist.register(mirrors("good"))
-    assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA/mnist."
-    assert files_in(tmp_path / "mine") == ["mnist"]  # locks and caches are elsewhere
-    assert files_in(tmp_path / "mine" / "mnist") == sorted(f"{name}.gz" for name in small_mnist.contents)
-
-
 def test_files_are_on_disk_before_they_get_their_names(small_mnist, mirrors, monkeypatch):
     small_mnist.register(mirrors("good"))
     order = []

@@ -48,12 +48,6 @@ def test_the_same_call_draws_the_same_digits():
     assert (first[0] != other[0]).any(axis=(1, 2)).all()
 
 
-def test_no_test_image_is_a_training_image(digits):
-    images, _, test_images, _ = digits
-    assert not {image.tobytes() for image in images} & {image.tobytes() for image in test_images}
-    assert (draw_digits(200)[1] != draw_digits(200, test=True)[1]).any()
-
-
 def test_some_fonts_are_drawn_in_test_images_only(monkeypatch):
     used: set[int] = set()
     glyphs = load_glyphs()

@@ -19,7 +19,7 @@ def seconds(alpha: float, beta: float) -> np.ndarray:
 
 
 @given(alphas, betas)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_fit_finds_the_line_that_the_numbers_lie_on(alpha: float, beta: float):
     line = fit_hockney(SIZES, seconds(alpha, beta))
     assert line.alpha_seconds == pytest.approx(alpha, rel=1e-4)
@@ -35,7 +35,7 @@ def test_plain_least_squares_would_have_lost_the_latency():
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(1e-9, 1e3)), min_size=3, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_fit_has_a_negative_latency_or_bandwidth(points: list[tuple[float, float]]):
     sizes, times = zip(*points, strict=True)
     if len(set(sizes)) > 1:

@@ -53,11 +53,9 @@ def test_every_stage_of_zero_holds_what_is_predicted(stage: int) -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(tensor=4),
         Plan(tensor=4, sequence=True),
         Plan(data=2, zero=3, tensor=2, sequence=True),
         Plan(data=2, zero=2, recompute=True, microbatches=2),
-        Plan(pipeline=2, microbatches=4),
         Plan(pipeline=2, microbatches=4, schedule="GPipe"),
         Plan(pipeline=2, microbatches=4, recompute=True),
         Plan(data=2, zero=1, pipeline=2, tensor=2, microbatches=2),

@@ -1,7 +1,7 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_lib.theory.schedules import (
@@ -78,7 +78,6 @@ def test_gpipe_and_one_f_one_b_take_what_the_formula_says(p: int, m: int, f: int
 
 
 @given(STAGES, st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
-@settings(deadline=None)
 def test_interleaving_divides_the_bubble_by_the_chunks(
     p: int, groups: int, chunks: int, seconds: int
 ) -> None:
