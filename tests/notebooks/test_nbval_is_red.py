@@ -8,10 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from nbformat import NotebookNode
 from course.tools.nbval_plugin import CELL_SECONDS
 from course.tools.parts import MORE
 from mpi_classroom import processes
+from packages.mpi_classroom.tests.waiting import until
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(600)
@@ -307,17 +307,9 @@ def running(tmp_path: Path) -> Iterator[Running]:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background
     ) as process:
-        wait_until(busy.exists)
+        until(busy.exists, 60)
         yield Running(process, mark)
         process.kill()
-
-
-def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {timeout:g} s in vain")
-        time.sleep(0.2)
 
 
 def test_an_interrupted_run_is_red_and_leaves_nothing(running: Running) -> None:
@@ -330,4 +322,4 @@ def test_an_interrupted_run_is_red_and_leaves_nothing(running: Running) -> None:
 def test_after_a_killed_run_nothing_is_left_either(running: Running) -> None:
     assert any("ipyparallel.engine" in psutil.Process(pid).cmdline() for pid in marked(running.mark))
     running.process.kill()
-    wait_until(lambda: not marked(running.mark))
+    until(lambda: not marked(running.mark), 60)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import nbformat
 import psutil
@@ -19,6 +18,7 @@ from course_lib.data import mnist
 from course_lib.data.storage import DataError
 from mpi_classroom import leftovers, processes
 from mpi_classroom.check import Check
+from packages.mpi_classroom.tests.waiting import until
 
 # The same command on the lessons of a test.
 PROGRAM = """
@@ -64,18 +64,11 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return result
-
-
 def kernel_of(home):
     """The pid of the kernel, once the slow cell runs."""
     started = home / "notebooks" / "started"
-    return int(wait_for(lambda: started.exists() and started.read_text()))
+    until(lambda: started.exists() and started.read_text(), 60)
+    return int(started.read_text())
 
 
 def alive(pid):
@@ -123,6 +116,7 @@ def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     write_lesson(home, "02_monte_carlo_pi", "x = 1")
     run = start_course(home, "run")
     kernel = kernel_of(home)
+    assert "01_mpi_basics" not in course("clean").output and alive(kernel), "a living run is left alone"
     run.send_signal(signal.SIGINT)
     output, _ = run.communicate(timeout=60)
     assert run.returncode == 130
@@ -149,16 +143,7 @@ def test_clean_ends_what_a_killed_run_left_when_it_cannot_end_itself(home):
     assert not engines[0].folder.exists()
 
 
-def test_clean_leaves_a_living_run_alone(home):
-    write_lesson(home, "01_mpi_basics", SLOW)
-    run = start_course(home, "run")
-    kernel = kernel_of(home)
-    assert "01_mpi_basics" not in course("clean").output
-    assert alive(kernel)
-    run.send_signal(signal.SIGINT)
-    run.communicate(timeout=60)
-
-
+@pytest.mark.slow
 def test_clean_ends_a_run_whose_make_was_killed(home):
     write_lesson(home, "01_mpi_basics", SLOW)
     make = (

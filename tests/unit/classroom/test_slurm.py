@@ -2,11 +2,11 @@
 
 import re
 import subprocess
-import time
 
 import pytest
 
 from mpi_classroom.network_commands import HEAD, SUBNET
+from packages.mpi_classroom.tests.waiting import until
 from tests.notebooks.kernel import open_notebook
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
@@ -30,13 +30,6 @@ def slurm(lab, *command, text=""):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def one_rank_on_each_of(nodes, notebook):

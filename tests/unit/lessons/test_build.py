@@ -233,7 +233,6 @@ def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
     [
         ("# %%\ndef f():\n    raise ValueError('boom')\nf()", "raised ValueError: boom"),
         ('# %% tags=["raises-exception"]\nx = 1', "is tagged raises-exception and did not raise"),
-        ("# %%\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "kernel was killed"),
         ("# %%\nimport time\ntime.sleep(60)", "this cell was not done after 2 s"),
     ],
 )
