@@ -1,6 +1,4 @@
-"""A training that saves, stops when a rank gets SIGUSR1, and goes on, on any number of ranks.
-
-Start it, and start it again, with one of these:
+"""A training that stops at SIGUSR1. Started again, it goes on, on any number of ranks.
 
     mpiexec -n 4 python code/15_resume.py FOLDER
 
@@ -49,8 +47,9 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 def train(path, steps=60, every=20):
     """Train from the checkpoint at `path` on; yield how many steps are done, and the loss."""
     torch.manual_seed(0)  # the same weights on every rank
-    model, done, stop = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double(), 0, False
+    model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    done, stop = 0, False
     if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
         done, weights, state = torch.load(io.BytesIO(saved))
         model.load_state_dict(weights)

@@ -498,6 +498,12 @@ EXERCISES = (SAVE, RESUME, WHO_CAME_LATE, KILLED_WHILE_SAVING, MORE_NODES, NO_AN
 
 PREDICTIONS = (
     Prediction(
+        id="15.p9",
+        question="Whose disk is broken?",
+        objectives=(1,),
+        targets=("timed-out-rank-is-guilty",),
+    ),
+    Prediction(
         id="15.p8",
         question="Whose card is broken in the first line?",
         objectives=(1,),
