@@ -234,6 +234,12 @@ PREDICTIONS = (
         targets=("two-to-four-predicts-2048", "bandwidth-explains-small-messages"),
     ),
     Prediction(
+        id="14.p9",
+        question="How many times as fast is top-k on 2,048 ranks?",
+        objectives=(3,),
+        targets=("a-remedy-keeps-its-factor",),
+    ),
+    Prediction(
         id="14.p8",
         question="Two processes: how many times the images per second of one?",
         objectives=(4,),

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# You get 2,048 machines with one rank each. In a step, each rank computes for one second. *Then* an all-reduce sums 1 MiB of gradients.
+# You get 2,048 machines with one rank each. In each step, a rank computes for one second. *Then* the ranks sum 1 MiB of gradients.
 #
 # A message takes 10 ms, plus 84 ms if it holds all gradients. On four machines, lesson 04's ring needs 0.186 s.
 
@@ -40,24 +40,29 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You wait 41 s per second of computing. A rank sends 4,094 messages, one after another; on four machines, only 6. The bytes hardly grow, from 1.5 arrays to two.
+# You wait 41 s for each second of computing. A rank sends 4,094 messages, one after another. On four machines, it sends 6.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In **halving**, two partners split the array: each sums one half and gives the other (`████`) away. Then each splits its half with another partner, and so on. On the way back, partners swap their sums.
+# Three algorithms need fewer messages. In **halving**, two partners split the array. Each sums one half and gives the other half away. Then each splits its half with a new partner, and so on. On the way back, the partners exchange their sums.
 #
-# In a **tree** of 8, four pairs send whole arrays at once, then two pairs, then one. Rank 0 has the sum, which comes down the same way.
+# In a **tree** of eight ranks, four pairs send whole arrays at the same time, then two pairs, then one. The sum comes down the same way.
 #
-# A **hierarchy** uses 256 machines of eight ranks. It sums inside each, almost for free. Then the machines form a ring.
+# A **hierarchy** has 256 machines of eight ranks. Each machine sums inside, almost for free. Then the machines form a ring.
 #
 # ```
-# halving on 8 ranks: what rank 0 exchanges          tree on 8 ranks: who sends to whom
+# halving on 8 ranks: what rank 0 gives away, and to whom
 #
-#   there   with 1 ████   with 2 ██   with 4 █         up     1→0 3→2 5→4 7→6   2→0 6→4   4→0
-#   back    with 4 █      with 2 ██   with 1 ████      down   0→4   0→2 4→6   0→1 2→3 4→5 6→7
+#   there   ████ to 1              ██ to 2        █ to 4
+#   back    █ to 4                 ██ to 2        ████ to 1
+#
+# tree on 8 ranks: who sends a whole array to whom
+#
+#   up      1→0  3→2  5→4  7→6     2→0  6→4       4→0
+#   down    0→4                    0→2  4→6       0→1  2→3  4→5  6→7
 # ```
 #
 # **Vote:** on 2,048 ranks, how many of the three take less than a second? (a) All, (b) two, (c) one.
@@ -84,20 +89,20 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): only halving. It and the tree both need 22 messages. Halving's 22 add up to two arrays, but *each* of the tree's holds one. (NCCL's trees do better: they cut the array, and send piece after piece.) The hierarchy's ring needs 510 messages.
+# (c): only halving does. Halving and the tree both need 22 messages. Halving's messages together hold two arrays, but *each* of the tree's holds one. The hierarchy's ring needs 510 messages.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines. A few ranks with slow messages can test a formula. This is halving, which calls itself for the half that it sums:
+# Nobody lends you 2,048 machines. But a few ranks with slow messages can test a formula. This is halving. It calls itself for the half that it sums:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# A short message takes α. A long one takes β more per byte:
+# Next we measure the link. A short message takes α seconds, and a long one β more per byte:
 
 
 # %%
@@ -120,7 +125,7 @@ def link(team):
 
 
 # %% [markdown]
-# Now, section 1's link:
+# Now we slow the messages down as in section 1, and compare forecast and measurement:
 
 # %%
 # %%px
@@ -149,7 +154,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# The forecast is close. Waiting ranks sleep here, so even two cores can run 16. (Late wake-ups raise α.)
+# The forecast is close. Is it close for 16 ranks, too? (Two cores are enough: ranks mostly wait.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -157,9 +162,12 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# Halving sends fewer messages. We can also send fewer bytes. In *top-k*, each rank sends only the largest 1 % of its gradients, each with its index. On *two* machines, top-k trained to equal accuracy eleven times as fast as plain DDP ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)).
+# Halving sends fewer messages. We can also send fewer bytes. In **top-k**, each rank sends only the largest 1 % of its gradients, each with its index. With it, two machines trained eleven times as fast as with plain DDP, to equal accuracy ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)).
 #
-# Ranks pick different entries. So in the simplest form, every rank *gathers* all picks, in log₂ n messages. **Vote:** on 2,048, top-k is (a) ten times as fast as plain halving, (b) twice as fast, (c) slower.
+# Ranks pick different entries. So in the simplest form, every rank *gathers* all picks, in log₂ n messages. We compare this with halving.
+
+# %%
+predict("How many times as fast is top-k on 2,048 ranks?", None)
 
 # %%
 from math import log2
@@ -167,26 +175,25 @@ from math import log2
 for n in 2, 2048:
     top_k = log2(n) * ALPHA + (n - 1) * 0.02 * GRADIENTS * BETA  # 1 % of the numbers, and as many indices
     print(f"{n:4} ranks: plain {curves[n]['halving']:.3f} s, top-k {top_k:.3f} s")
+outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] / top_k, word="forecast")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). On two ranks, top-k is nine times as fast as halving. On 2,048 it is nine times as *slow*: each rank receives the picks of 2,047 others. (On 64, it still wins.)
+# On two ranks, top-k is nine times as fast. On 2,048, it is nine times as *slow*, because each rank receives the picks of 2,047 others.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - With RDMA, α is 1–5 µs (through NCCL often more), so the ring's 4,094 messages cost 4–20 ms. If an array's bytes take longer, the ring is nearly as fast as halving.
-# - Our formulas hold while all pairs have one α and β, messages share no link, no rank is late, and backward is over.
-
-# %% tags=["exercise: 14.q4", "subslide"]
+# - With RDMA, α is 1–5 µs (through NCCL often more), so the ring's 4,094 messages cost 4–20 ms. If the array's bytes take longer than that, the ring is nearly as fast as halving.
+# - Our formulas assume one α and β for all pairs, messages that share no link, and ranks that start together, after backward.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A few ranks hide latency: a ring pays 2(n−1) α, halving 2 log₂ n · α.
+# - A few ranks hide latency. A ring pays it 2(n−1) times, halving 2 log₂ n times.
 # - Measure α and β, then forecast.
 # - Ask which cost of a remedy grows with n.
 
@@ -195,7 +202,7 @@ for n in 2, 2048:
 #
 # Your all-reduce on 2,048 GPUs takes 1.2 s, not 60 ms as forecast. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered*, (c) the network cards.
 #
-# <details><summary>What to listen for</summary>(b): one rank that enters 1.1 s late explains it, and for that rank, the call is short. If none was late: (a), then (c).</details>
+# <details><summary>What to listen for</summary>(b). One rank that enters 1.1 s late makes all others wait, and for that rank the call is short. If none was late: (a), then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -222,7 +229,10 @@ for n in 2, 2048:
 # Bfloat16 and local SGD do not gather. They sum, so what a rank receives hardly grows with n. Bfloat16 halves the bytes on any number of ranks, but it
 # saves no message, and a sum over many ranks is less exact. With section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. Local SGD saves bytes and messages. How seldom ranks may sum their weights
 # depends on the accuracy that you need.
-#
+
+# %% tags=["exercise: 14.q4"]
+
+# %% [markdown]
 # ### Is one process enough for a device?
 #
 # NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. Yet
@@ -346,8 +356,6 @@ for way in "ring", "halving", "tree":
 #
 # On Frontera even a ring of all nodes costs only 4 % of a step, because α is 5 µs and a step takes a second. In shorter steps its share would be larger. The tree costs 18 %, because
 # each of its messages holds all gradients. NCCL's trees are faster than this formula: they send *pieces* of the array, so that all levels work at once.
-#
-# The same talk reports problems of the NCCL 2 of its day beyond 384 GPUs on Summit, and shows no curve there. No formula tells you whether a library runs at all.
 #
 # </details>
 #
