@@ -17,7 +17,6 @@ others, "Large scale distributed deep networks" (2012).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -58,11 +57,6 @@ class Service:
             found.append(0 if rank == SERVER else update - 1 - last[rank])
             last[rank] = update
         return tuple(found)
-
-    def histogram(self) -> dict[int, int]:
-        """How many updates there were of each staleness, from 0 to the largest."""
-        counts = Counter(self.staleness)
-        return {stale: counts[stale] for stale in range(max(counts, default=-1) + 1)}
 
 
 class Replica:
