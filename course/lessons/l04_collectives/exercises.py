@@ -202,8 +202,8 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="Count in the film what one rank sends. Then write formulas for n = 2, 4, 8 … ranks. (Half an array "
-    "is 0.5.)",
+    task="In the film, how many messages does one rank send, and how many arrays in all? Write formulas for "
+    "n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\

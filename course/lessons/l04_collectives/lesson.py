@@ -2,7 +2,7 @@
 # title: Collectives
 # goal: Sum arrays over all ranks in two ways, and find out which way wins where.
 # able:
-#   - follow an all-reduce message by message, in two ways
+#   - follow an all-reduce message by message
 #   - count what each rank sends
 #   - choose an all-reduce for a size, a network and a number of ranks
 # more:
@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Each of four ranks has an array, and needs the sum of all four arrays: an **all-reduce**. Training on many ranks usually needs at least one per step. MPI's
-# `Allreduce` is a **collective**, a call that all ranks make together. We build it in two ways.
+# Each of four ranks has an array, and every rank needs the sum: an **all-reduce**. Training sums gradients this way.
+# MPI's `Allreduce` is a **collective**, a call that all ranks make together. We build two versions of it.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -39,21 +39,21 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop, it sends one chunk per
-# step to the right, and adds the arriving chunk to its own copy. The second loop passes complete chunks on:
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop, it sends one chunk per step to the right,
+# and adds what arrives to its own chunk. The second loop passes complete chunks on:
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, each rank exchanges its full array with partners 1, 2, 4 … ranks away, and adds theirs:
+# In **recursive doubling**, each rank exchanges its full array with a partner 1 rank away, then 2, then 4, and adds what arrives:
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# A film shows each rank's array. Rank 0 starts with 1, 2, 3, 4, the next ranks with tens, hundreds and thousands.
-# **Predict** for each way: how many exchanges until every rank has all four sums?
+# Let us film both. Rank 0 starts with 1, 2, 3, 4, the next ranks with tens, hundreds and thousands.
+# **Predict:** how many exchanges does each way need?
 
 
 # %%
@@ -83,8 +83,8 @@ film(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring needs six. Follow its last column: 4000 leaves rank 3 and collects 4, 40, 400. After three exchanges each rank has one complete chunk: a
-# **reduce-scatter**. Three more copy these chunks to all ranks: an **all-gather**. Doubling needs two.
+# The ring needs six. Follow its last column: 4000 leaves rank 3, and collects 4, 40 and 400. After three exchanges, each rank has one complete chunk:
+# this half is a **reduce-scatter**. Three more exchanges copy these chunks to all ranks, an **all-gather**. Doubling needs two.
 #
 # </details>
 
@@ -97,8 +97,9 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# There is no network here, so we *delay messages on purpose*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs: the **bandwidth** 1/β is 5 MB/s (0.04 Gbit/s).
-# If all ranks send and receive at once, an all-reduce then takes α · messages + β · bytes, both counted on one rank. This is the **alpha-beta model**.
+# There is no network here, so we *delay messages*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs, so the **bandwidth** 1/β is 5 MB/s.
+#
+# All ranks send at once. So an all-reduce takes α · messages + β · bytes, both counted on one rank. This is the **alpha-beta model**.
 
 # %%
 # %%px
@@ -117,33 +118,31 @@ def seconds(comm, way, nbytes):
 
 
 def race(comm, *ways):
-    """Time each way at four sizes."""
-    for nbytes in 2**10, 2**16, 400_000, 2**22:
+    """Time each way at three sizes."""
+    for nbytes in 2**10, 400_000, 2**22:
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
             print(f"ranks: {comm.size}, {nbytes:9,} bytes:", *times, sep="  ")
 
 
 # %% [markdown] tags=["subslide"]
-# **Vote:** which way wins at 1 KiB, and which at 4 MiB? (a) the ring at both, (b) the ring, then doubling, (c) doubling, then the ring,
-# (d) doubling at both
+# **Vote:** which way wins at 1 KiB, and which at 4 MiB? (a) ring and ring, (b) ring and doubling, (c) doubling and ring, (d) doubling twice
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 04_allreduce.py
-ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # 1, 2, 4, 8 … ranks, or others
+ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs 1, 2, 4, 8 … ranks
 race(comm, *ways)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c). At 1 KiB, messages decide. The ring sends six, doubling two, and each costs 10 ms. At 4 MiB, bytes decide. The ring sends 1.5
-# arrays, doubling 2, and each array costs 0.84 s. At 400,000 bytes, the model predicts a tie at 180 ms. The ring sends four messages
-# more, which costs 40 ms. It sends half an array less, which saves 40 ms.
+# arrays, doubling 2, and each array costs 0.84 s.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Now eight ranks run the saved cells, with the same delay. **Predict** both times at 1 KiB:
+# Now eight ranks run the saved cells. **Predict** both times at 1 KiB:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -151,15 +150,15 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The model says 14 · 10 = 140 ms for the ring, and 3 · 10 = 30 ms for doubling.
+# The ring sends 14 messages, doubling 3, of 10 ms each.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# On four ranks, the tie was at 0.4 MB. A tie depends on the bytes that a link carries during one latency, α/β. Ours carries
-# 10 ms · 5 MB/s = 50,000 bytes. A cluster's link (2 µs, 25 GB/s) is 5,000 times better in both, so it has the same ties.
+# On four ranks, both ways tied at 0.4 MB. The ring's four extra messages cost 40 ms, and the half array that it saves also costs 40 ms. So a tie lies at α/β · extra messages / saved arrays.
+# Our α/β is 10 ms · 5 MB/s = 0.05 MB.
 
 # %%
 predict("At how many MB do both ways tie on 2,048 ranks?", None)
@@ -178,9 +177,8 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring sends 4,094 messages, doubling only 11. But doubling also sends 11 arrays, the ring two. Of these two ways, take the ring
-# for gigabytes of gradients in one call. Take doubling for the loss, one number. On the cluster's link, doubling takes 22 µs for it, and
-# the ring 8 ms.
+# With more ranks, the ring's extra messages grow faster than the bytes it saves. Of these two ways, take the ring
+# for gigabytes of gradients in one call. Take doubling for the loss, which is one number.
 #
 # </details>
 
@@ -189,24 +187,22 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | algorithm | The library chooses per call. MPI libraries also know *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
-# | latency | 2 µs with RDMA, often 10 µs from GPUs, more over TCP |
-# | several GPUs per node | Rings run through all GPUs of a node, or ranks sum inside a node first (More). NCCL also has trees: few steps, but each with all bytes. |
+# | algorithm | The library chooses one per call. MPI also knows *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
+# | link | 2 µs and 25 GB/s with RDMA: the same α/β. GPUs and TCP have more latency. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - All ranks of a communicator make the same collective calls, in the same order.
-# - In a ring, each rank sends 2(n−1)/n arrays in 2(n−1) messages. By doubling, log₂ n arrays in log₂ n messages (n = 2, 4, 8 …).
-# - Few messages win for small arrays, few bytes for large ones. The tie moves with n, α and β.
+# - All ranks make the same collective calls, in the same order.
+# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling, it sends log₂ n full arrays.
+# - Few messages win for small arrays, few bytes for large ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A new network has twice the bandwidth, the same latency. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c). At a tie, the extra messages take as long as the saved bytes. Each byte now
-# takes half the time, so twice as many must be saved.</details>
+# <details><summary>What to listen for</summary>(c). Each byte now takes half the time, so the ring must save twice as many.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -300,11 +296,11 @@ if comm.rank == 0:
 #
 # They send 1,200 kB: two leaders form a ring, and each of them sends 600 kB. That is a third less than the well-placed ring sends.
 #
-# On 64 nodes of 8 ranks, the bytes between nodes hardly differ: the leaders send 126 arrays, a ring of all ranks sends 128. But the number of steps differs.
+# On 64 nodes of 8 ranks, leaders hardly save any bytes: they send 126 arrays between the nodes, a ring of all ranks sends 128. But leaders save steps.
 # A ring of 512 ranks takes 1,022 steps, one after the other. If sends wait for their receiver (rendezvous, lesson 01), each step takes as long as a message between
-# nodes. The ring of 64 leaders takes only 126 steps, plus six rounds of the trees inside each node.
+# nodes. The ring of 64 leaders takes only 126 steps, and the trees inside each node take six rounds.
 #
-# Leaders have a drawback: each sends full arrays, in several steps, through one network card. For gigabytes, they lose to the ring. So libraries let every rank of a node send a part of the array, and all network cards work.
+# But each leader sends all its bytes through one network card. So for gigabytes, leaders lose to the ring. Libraries therefore let every rank of a node send a part of the array, so all network cards work.
 #
 # </details>
 
@@ -392,11 +388,10 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% tags=["exercise: 04.3"]
 
 # %% [markdown]
-# Tables of what works on which backend grow old. The guide's table, and PyTorch's own at that time, had no `reduce_scatter` and no `all_to_all` on Gloo. (In an **all-to-all**,
-# every rank sends a part to every other rank. **Scatter** distributes the root's parts. **Gather** collects parts on the root.)
+# Which collectives work on which backend? The guide's table had no `reduce_scatter` and no `all_to_all` on Gloo, but such tables grow old. In an **all-to-all**,
+# every rank sends a part to every other rank. (**Scatter** distributes the root's parts. **Gather** collects parts on the root.)
 #
-# So we call each function ourselves, and check its result. We compare two backends: Gloo, and `torch_mpi4py`, which belongs to this course and calls MPI. (PyTorch's own
-# backend `mpi` needs a PyTorch that was compiled with MPI.)
+# We call each function ourselves, and check its result, on two backends: Gloo, and `torch_mpi4py`, which belongs to this course and calls MPI.
 
 # %%
 # %%px
@@ -489,14 +484,12 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # </details>
 #
-# Look at two more things. At the left end: how many ping-pongs does each all-reduce take? In the middle: at which size does each line bend? At a bend, the bytes begin to
-# outweigh α, or a library changes its algorithm, as `Allreduce` may.
+# Now look at the left end. How many ping-pongs does each all-reduce take?
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages, one after the other. So the model predicts one ping-pong for the ring, and half a ping-pong for doubling. Our two ways also take time in Python, for
-# example to cut chunks. Gloo sends through the operating system's network, and wakes a thread for every message. An α of many µs inside one machine often comes from
-# ranks that share cores.
+# A ping-pong is two messages, one after the other. So the model predicts one ping-pong for the ring, and half a ping-pong for doubling. But our two ways also take time in Python, for
+# example to cut chunks. Gloo sends through the operating system's network, and wakes a thread for every message. So inside one machine, the software costs more than the model's messages.
 #
 # </details>
 
