@@ -65,9 +65,9 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a generator. Its numbers are the same in every run. No two pairs (rank, seed) share "
-    "them. `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds; `default_rng` "
-    "takes one of them.",
+    task="Return a random generator that draws the same numbers in every run. Every other pair of rank "
+    "and seed must draw other numbers. `np.random.SeedSequence(seed).spawn(n)` is a list of n independent "
+    "seeds; `default_rng` takes one of them.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),
     hints=(
@@ -171,8 +171,7 @@ def total_darts(comm, darts):
 SAME_BATCH = Question(
     id="02.q3",
     question="Eight ranks train a network on 1,000 samples. Before step s, each rank shuffles them with "
-    "`default_rng(s)` and takes the first 64 as its batch. The gradients are averaged. How many different "
-    "samples does a step use?",
+    "`default_rng(s)` and takes the first 64 as its batch. How many different samples does a step use?",
     options=(
         Option(
             "512",
@@ -224,12 +223,6 @@ WHAT_GAINED = Question(
 EXERCISES = (STREAM, SAME_BATCH, TOTAL_DARTS, WHAT_GAINED)
 
 PREDICTIONS = (
-    Prediction(
-        id="02.p5",
-        question="One estimate each time: how often are you right in 100?",
-        objectives=(1,),
-        targets=("same-seed-adds-samples",),
-    ),
     Prediction(
         id="02.p6",
         question="How many times as fast as the loop are whole arrays?",

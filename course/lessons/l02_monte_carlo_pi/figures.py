@@ -1,4 +1,4 @@
-"""The darts of every rank on one unit square, and how far off estimates are."""
+"""The darts of every rank on one unit square."""
 
 from collections.abc import Sequence
 
@@ -33,18 +33,3 @@ def alt_of(darts: Sequence[np.ndarray]) -> str:
 def points_of(darts: Sequence[np.ndarray]) -> int:
     """At how many different points the darts are."""
     return len(np.unique(np.concatenate(darts, axis=1), axis=1).T)
-
-
-def draw_errors(one_seed: Sequence[float], own: Sequence[float]) -> Picture:
-    """How many estimates are off by how much, with one seed on all ranks and with streams of their own."""
-    figure, axes = new_figure("", width=8.0, height=4.2)
-    bins = np.arange(-0.0375, 0.038, 0.005)
-    middles = (bins[1:] + bins[:-1]) / 2
-    for name, errors, rank in (("one seed", one_seed, 1), ("own streams", own, 0)):
-        counts, _ = np.histogram(errors, bins)
-        label = f"{name}: {np.std(errors):.4f}"
-        axes.plot(middles, counts, marker="o", color=rank_colour(rank), label=label)
-    axes.set(xlabel="estimate − π", ylabel=f"estimates (of {len(own):,})", ylim=(0, None))
-    figure.legend(loc="outside right upper", fontsize=FONT_SIZE, frameon=False)
-    spreads = f"typically {np.std(one_seed):.4f} with one seed, {np.std(own):.4f} with own streams"
-    return Picture(figure, f"Estimates counted by how far off they are: {spreads}; both middles are at 0.")

@@ -2,9 +2,9 @@
 # title: Monte Carlo π
 # goal: Find out whether four ranks are four times as good as one.
 # able:
-#   - judge an estimate by how far it is off, not by how it looks
+#   - judge an estimate by its errors, not by its looks
 #   - give every rank random numbers of its own
-#   - run a program on 1, 2 and 4 ranks, and compare seconds
+#   - compare a program's times on 1, 2 and 4 ranks
 # more:
 #   - say what a published speed-up compares
 #   - say when a few measurements predict a thousand ranks, and when not
@@ -13,7 +13,7 @@
 # minutes: {core: 20, more: 15}
 # ranks: 4
 # warm-up:
-#   - ask: Ten items, four ranks, and `items[rank::4]`. Which items does rank 3 get?
+#   - ask: Four ranks divide ten items with `items[rank::4]`. Which items does rank 3 get?
 #     answer: Numbers 3 and 7.
 #   - ask: >-
 #       `comm.Send` has returned. What do you know now?
@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Darts
 #
-# Throw random darts at the unit square. A dart lands inside the quarter circle with probability π/4. So 4 · hits / darts is an estimate
-# of π. Estimating a number from random samples is called a **Monte Carlo** method.
+# Throw random darts at the unit square. Each dart lands inside the quarter circle with probability π/4, so 4 · hits / darts estimates π.
+# A method that estimates a number from random samples is called a **Monte Carlo** method.
 
 # %%
 # %%px --save 02_pi.py
@@ -61,14 +61,14 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# It looks like π. Was that luck? We look at the errors of a thousand estimates. First each rank estimates alone, with 25,000
-# darts. Then all four estimate together, with 100,000 darts.
+# It looks like π, but was that luck? We make a thousand estimates and look at their errors. First each rank works alone, with
+# 25,000 darts per estimate. Then all four work together, with 100,000.
 
 
 # %%
 # %%px
 def errors(comm, rng):
-    """How far off 1,000 estimates are, each from 25,000 darts per rank."""
+    """Return the errors of 1,000 estimates, each from 25,000 darts per rank."""
     return [estimate(comm, rng, 25_000) - np.pi for _ in range(1_000)]
 
 
@@ -77,7 +77,7 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The typical error is the standard deviation. Call it 1 for one rank. What is it for four ranks together?
+# The typical error is the standard deviation of the errors. If it is 1 for one rank, what is it for four ranks together?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -91,7 +91,7 @@ print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %% [markdown]
-# Why? Here are 40 darts of each rank:
+# Why? Let us look at 40 darts of each rank:
 
 # %%
 # %%px
@@ -105,8 +105,8 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Four ranks are no better than one, to the last digit. A random generator computes its numbers from a **seed**. All four ranks had the
-# same seed, so they threw the *same* darts, and we counted each dart four times. The value looks right, and nothing crashed.
+# Four ranks are no better than one. A random generator computes its numbers from a **seed**. All four ranks had the same seed, so they
+# threw the *same* darts (four rings at each point), and we counted each dart four times.
 #
 # </details>
 
@@ -116,7 +116,7 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# Each rank needs its own **stream**: random numbers that are independent of those on other ranks.
+# Each rank needs its own **stream** of random numbers, independent of all other streams.
 
 # %% tags=["exercise: 02.4"]
 
@@ -139,35 +139,18 @@ outcome("Error of four ranks with your streams, if it was 0.0106?", np.std(clust
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# A game: you see *one* estimate of four ranks. In half the games, they shared a seed. Did they? A coin is right 50 times in 100.
-
-# %%
-predict("One estimate each time: how often are you right in 100?", None)
-
-# %%
-from course.lessons.l02_monte_carlo_pi.figures import draw_errors
-
-shared, own = np.abs(cluster["together"][0]), np.abs(cluster["own"][0])
-limit = 0.007  # the best rule: further off than this is "one seed"
-right = 50 * np.mean(shared > limit) + 50 * np.mean(own <= limit)
-outcome("One estimate each time: how often are you right in 100?", right)
-draw_errors(cluster["together"][0], cluster["own"][0])
-
-# %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# The error is halved. An estimate from N independent darts is typically 1.64/√N off. This is its **standard error**. Four times the
-# darts make half the error.
-#
-# In the game, even the best rule is wrong one time in three. Good estimates are common on both curves, and prove nothing.
+# The error is halved. With N independent darts, an estimate is typically off by 1.64/√N. This is its **standard error**. So four times
+# the darts make half the error.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# This program distributes 512 blocks of darts. It prints the seconds on the clock, waiting included, and those computing on a core.
-# The slowest rank counts.
+# This program distributes 512 blocks of darts over its ranks. It prints the slowest rank's seconds on the clock. It also prints the seconds
+# that a rank computes on a core, without waiting.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
@@ -191,7 +174,8 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# Now one rank throws all 51.2 million darts, then two do. **Predict** both times for each. The line below Setup counts your cores.
+# Now one rank throws all these darts, then two ranks share them, then four. **Predict:** how does each of the two times change? The line
+# below Setup counts your cores.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -201,9 +185,10 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks throw half the darts each, so each computes about half as long. The clock halves, too, if each rank has a core to
-# itself. If four ranks share two cores, each waits half of the time, and nothing is gained over two. The **speed-up** of n ranks is
-# the clock's time of one rank, divided by that of n ranks.
+# Two ranks throw half of the darts each, so each computes about half as long. If each rank has a core that nothing else uses, the
+# clock's time halves, too. If four ranks share two cores, each waits half of the time.
+#
+# The **speed-up** of n ranks is one rank's time on the clock, divided by that of n ranks.
 #
 # </details>
 
@@ -212,26 +197,25 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks |
 # |---|---|
-# | time | with a core each, the same darts take about 1/256 of the seconds |
-# | error | 256 times the darts, in one rank's time, make the error 16 times smaller |
-# | streams | `stream` needs no change |
+# | time | with a core per rank, the same darts take about 1/256 of one rank's time |
+# | error | in one rank's time, they throw 256 times the darts, and the error is 16 times smaller |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With the same seed, all ranks draw the same numbers. Look at the spread of many estimates, not at one.
-# - Spawn one stream per rank from one seed.
-# - With a core each and few messages, four ranks are nearly four times as fast. With a stream each, four times the darts halve the error.
+# - Ranks with the same seed draw the same numbers, and a single estimate does not show it.
+# - Spawn one stream per rank from one seed. Then four times the darts halve the error.
+# - Four ranks are nearly four times as fast if each has a core and they send few messages.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? What would you ask to see?
 #
-# <details><summary>What to listen for</summary>Equal runs are good news: the seed is fixed. But all 16 ranks may throw the same darts. Ask
-# for each rank's count and the number of darts. Five right decimals need some 10¹¹, or luck.</details>
+# <details><summary>What to listen for</summary>The seed is fixed, and that is good. But all 16 ranks may throw the same darts. Ask
+# for each rank's count and the number of darts. Five correct decimals take about 10¹¹ darts, or luck.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -241,22 +225,22 @@ if __name__ == "__main__":
 #
 # ### How many darts can you count?
 #
-# **`Reduce`** adds up arrays of all ranks. Only one rank gets the sum, the **root**. In a long run on many ranks, a sum of darts goes wrong.
+# **`Reduce`** adds up the arrays of all ranks and gives the sum to one rank only, the **root**. In a long run on many ranks, the sum below goes wrong.
 
 # %% tags=["exercise: 02.3"]
 
 # %% [markdown]
 # ### Six times as fast as what?
 #
-# An article on MPI (Davis, below) estimates π with 10⁸ darts in 59.8 s "on a single GPU". Then an MPI program on six processes takes
-# 9.79 s: "almost 5x faster". What did MPI gain? We begin with the article's loop, on one process.
+# An article on MPI (Davis, below) estimates π with 10⁸ darts. This takes 59.8 s "on a single GPU". Then an MPI program on six processes takes
+# 9.79 s, "almost 5x faster". What did MPI gain? We begin with the article's loop, on one process.
 
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# For every dart, Python looks up names, checks types and makes objects. NumPy computes whole arrays in compiled code. To **vectorise** a
-# loop is to replace it by calls on whole arrays. Each function below changes *one* thing in the function before. (The first must change
-# two: arrays need NumPy's generator.)
+# For every dart, Python looks up names, checks types and makes objects. NumPy computes whole arrays in compiled code instead. To
+# **vectorise** a loop is to replace it by calls on whole arrays. Each function below changes *one* thing in the function before it. (Only
+# the first changes two things, because arrays need NumPy's generator.)
 
 # %%
 from course_lib.pi import count_inside
@@ -279,13 +263,13 @@ def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast
 
 
 # %% [markdown]
-# The last function comes from the course's library. It saves random bits: 16 per coordinate, where the floats above have 53.
-# So its darts land on a grid of 65,536 × 65,536 points. The grid makes π 9·10⁻⁷ too small. That is less than the error of 10⁸ darts.
+# The last function comes from the course's library. It draws 16 random bits per coordinate instead of 53.
+# So its darts land on a grid of 65,536 × 65,536 points. The grid makes π 9·10⁻⁷ too small, which is less than the error of 10⁸ darts.
 
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# The first step goes from the loop to whole arrays. Guess its factor:
+# The first step goes from the loop to whole arrays. How much faster is that?
 
 # %%
 predict("How many times as fast as the loop are whole arrays?", None)
@@ -312,21 +296,21 @@ show(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Whole arrays make one process more than ten times as fast, without a second process. No further step gains as much. Ranks
-# come on top: on n cores, n ranks can make the last program nearly n times as fast.
+# With whole arrays, a single process is more than ten times as fast as with the loop. No further step gains as much. Ranks come on
+# top: on n cores, n ranks can make the last program nearly n times as fast.
 #
 # </details>
 #
-# And the article? 59.8 / 9.79 is 6.1 times as fast. Its loop is plain Python, which uses no GPU. And its MPI program
-# throws no darts: it adds up the area under 4/(1 + x²), in another loop (lesson 03 runs it). So two things changed at once: the method
-# and the number of processes. Nobody can say what MPI gained.
+# And the article? 59.8 / 9.79 is 6.1. But the loop is plain Python, which uses no GPU. And the MPI program throws no darts: it adds up
+# the area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once, the method and the number of
+# processes, and nobody can say what MPI gained.
 
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
-# Now suppose that you compare one program on more and more ranks. **What will 1,024 ranks gain?** Most jobs have work that more ranks do
-# not shorten: starting, reading the input, writing the result. On one rank, this work takes a fraction s of the time, the **serial
-# fraction**. Suppose that s is 5%, and that the job keeps its size.
+# Now suppose that you run one program on more and more ranks. **What will 1,024 ranks gain?** Most jobs have work that more ranks do
+# not shorten: starting, reading the input, writing the result. The fraction of the time that this work takes on one rank is called the
+# **serial fraction** s. Suppose that s is 5%, and that the job keeps its size.
 
 # %%
 predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
@@ -342,16 +326,16 @@ found = largest(0.05, 1024)
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=why, word="computed")
 
 # %% [markdown]
-# This is **Amdahl's law**. On n ranks the serial fraction s stays, and the rest is divided by n. So the speed-up is at most
+# This is **Amdahl's law**: on n ranks, the serial fraction s stays, and the rest is divided by n. So the speed-up is at most
 # 1/(s + (1−s)/n).
 #
-# Can a small measurement predict 1,024 ranks? Karp and Flatt solve the formula for s: they compute it from a measured speed-up.
+# Can a small measurement predict 1,024 ranks? Karp and Flatt solve the formula for s. So they compute s from a measured speed-up.
 
 # %%
 predict("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", None)
 
 # %% [markdown]
-# We invent three speed-ups. Repeated runs of one program often differ as much:
+# We invent three speed-ups on 2 ranks. Repeated runs of one program often differ as much:
 
 
 # %%
@@ -368,12 +352,12 @@ outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="co
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The answer is anything from 19 to 1,024. On two ranks, a speed-up that is off by 1% changes s by about 0.01.
+# The answer can be anything from 19 to 1,024. On two ranks, an error of 1% in the speed-up changes s by about 0.01.
 #
 # </details>
 #
-# The law also needs a job in which nothing but the serial part limits the speed-up. To test this, compute s for 2, 4 and 8 ranks, one per
-# core. If s grows, time goes into messages, or into waiting for ranks or for memory. Then Amdahl's law is the wrong model.
+# The law also assumes that nothing but the serial part limits the speed-up. To test this, compute s for 2, 4 and 8 ranks, one per core. If s
+# grows, time goes into messages, or into waiting for ranks or for memory. Then Amdahl's law is the wrong model.
 #
 # And measure near your goal: predict 1,024 ranks from 256 and 512, not from 2.
 
