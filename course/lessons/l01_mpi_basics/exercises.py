@@ -52,8 +52,8 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="Second repair: MPI chooses the order. Write `shift` with `comm.Sendrecv(to_send, dest=…, "
-    "recvbuf=to_fill, source=…)`, for any number of ranks and 0 to a million numbers.",
+    task="In our second repair, MPI chooses whether to send or receive first. Write `shift` with "
+    "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`, for any number of ranks.",
     objectives=(1, 3),
     targets=("small-works-large-works",),
     stub='''\

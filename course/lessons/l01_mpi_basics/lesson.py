@@ -2,9 +2,9 @@
 # title: MPI basics
 # goal: Send arrays from rank to rank, and find out when a program can hang.
 # able:
-#   - send an array from one rank to another, and receive what was sent
+#   - send and receive an array
 #   - say what you know when `Send` returns
-#   - write an exchange that ends with any size and on any number of ranks
+#   - write an exchange that ends on any number of ranks
 # more:
 #   - let a rank compute while its message travels
 #   - say which message a receive takes, and which rank was first
@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# All ranks run one program (**SPMD**: single program, multiple data); `rank` decides who does what. A **message** takes two calls:
-# `Send` on one rank; `Recv` on another, with an array to fill.
+# All ranks run the same program (**SPMD**: single program, multiple data). A **message** takes two calls: one rank calls `Send`, and another
+# calls `Recv` with an array to fill.
 
 # %%
 # %%px --setup --save 01_ring.py
@@ -41,7 +41,7 @@ comm = MPI.COMM_WORLD  # all ranks
 rank, size = comm.rank, comm.size
 
 # %% [markdown] tags=["subslide"]
-# Rank 0 sends four numbers to rank 1. **Vote:** what does rank 1 print? (a) 0 to 3, (b) nothing, as `Recv` fails, (c) other numbers
+# Rank 0 sends four numbers to rank 1. **Vote:** what does rank 1 print? (a) 0 to 3, (b) nothing, (c) other numbers
 
 # %% tags=["raises-exception"]
 # %%px
@@ -55,15 +55,15 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). `np.arange(4)` holds integers, `np.empty(4)` holds floats, and MPI copies bits. The bits of the integer 1, read as a float, are
-# 4.9e-324. The error message comes from our classroom; MPI says nothing. **Repair the cell.**
+# (c). `np.arange(4)` holds integers, and `np.empty(4)` holds floats. MPI copies the bits and converts nothing. The error message comes from
+# our classroom; MPI says nothing. **Repair the cell.**
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
 #
-# In the ring 0 → 1 → 2 → 3 → 0, each rank sends an array to its right neighbour. Then it receives one from its left.
+# In the ring 0 → 1 → 2 → 3 → 0, each rank sends an array to its right neighbour, then receives one from its left.
 
 
 # %%
@@ -82,7 +82,7 @@ def ring(nbytes):
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# Now 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# Now we send 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -96,7 +96,7 @@ ring(1_000_000)
 # <details><summary>Open after you have run the cell</summary>
 #
 # (c). The **hang report** shows all four ranks in `Send`, so nobody gets to `Recv`. Ranks that wait for each other in a circle
-# are in a **deadlock**. (The classroom restarted the ranks; run on.) But the same lines sent 80 bytes around!
+# are in a **deadlock**. But why did 80 bytes arrive?
 #
 # </details>
 
@@ -107,8 +107,8 @@ ring(1_000_000)
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# `Isend` starts a send and returns at once. `Test` says whether the send is done; `Wait` waits until it is. For 0.05 s, nobody calls
-# `Recv`. If the send is done all the same, a `Send` of this size would return, too: it needs no receiver.
+# How do we find it without a hang? `Isend` starts a send and returns at once. `Test` says whether the send is done. For 0.05 s, nobody calls
+# `Recv`. If the send is done by then, `Send` would have returned, too.
 
 
 # %%
@@ -127,7 +127,7 @@ def ring_ends(comm, nbytes):
 
 
 # %% [markdown]
-# Search between 80 bytes and 1 MB; halve the interval each time:
+# The search halves the interval each time:
 
 
 # %%
@@ -160,20 +160,20 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # rank 1    computes ┄┄┄┄┄┄┄┄┄ Recv         computes ┄┄┄┄┄ Recv ┘
 # ```
 #
-# MPI sends a small message at once and **buffers** it until `Recv` comes: the **eager protocol**. MPI only announces a large message, and
-# `Send` waits for `Recv`: the **rendezvous protocol**.
-#
-# When `Send` returns, you may change the array. You know nothing more. The standard promises no buffer, and a program that needs one is
-# **unsafe**. Our ring is unsafe even with 80 bytes. **Break it yourself:** `Ssend` waits for `Recv` at any size. Put it into `ring`, and
-# run `ring(80)` again.
+# MPI sends a small message at once and **buffers** it until `Recv` comes. This is the **eager protocol**. MPI only announces a large
+# message, and `Send` waits for `Recv`. This is the **rendezvous protocol**. So when `Send` returns, you may change the array. You know
+# nothing more.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# First repair: odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings: ranks 0 to 2, and rank 3 alone.
-# Each ring numbers its ranks from 0. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
+# The MPI standard promises no buffer. A program that needs one is **unsafe**, so our ring is unsafe even with 80 bytes. (Try `Ssend`, which
+# waits for `Recv` at any size.)
+#
+# In our first repair, odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings: ranks 0 to 2, and rank 3
+# alone. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -197,8 +197,8 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). In the ring of three, rank 1 receives first. This frees rank 0, and rank 0 frees rank 2. Rank 3 is number 0 of its ring, so it
-# sends first, to itself, and never receives. Test with large arrays, and on one rank, too.
+# (c). In the ring of three, rank 1 receives first. So rank 0 can finish its `Send`, and then rank 2. In its own ring, rank 3 has number 0.
+# It sends to itself first, and never gets to `Recv`. So test on one rank, too.
 #
 # </details>
 
@@ -208,7 +208,7 @@ for team in (comm, comm.Split(rank == 3)):
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Who is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and `largest` make a program. **Predict:** on one rank, is the limit the same as on four, smaller or larger?
+# Your `shift` and `largest` make a program. **Predict:** is the limit on one rank the same, smaller or larger?
 
 
 # %%
@@ -226,7 +226,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Smaller: messages to oneself travel another way, with a limit of its own.
+# It is smaller. Messages to oneself travel another way.
 #
 # </details>
 
@@ -248,11 +248,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Forty exchanges, `Send` before `Recv`, worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have a day:
+# Forty of your exchanges call `Send` before `Recv`. They worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have one day. Do you
 # (a) change nothing, (b) test with `Ssend` and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
 # <details><summary>What to listen for</summary>(a) works while all messages go over TCP, below its limit. (b) finds only
-# what the tests reach. (c) risks forty new mistakes.</details>
+# what the tests run. (c) risks forty new mistakes.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -262,15 +262,15 @@ if __name__ == "__main__":
 #
 # ### What if the ranks form a line?
 #
-# In section 2, every rank had two neighbours. The strips of an image form a line, so the first and the last have only one.
+# In section 2, every rank had two neighbours. The strips of an image form a line, so the first and the last strip have only one.
 
 # %% tags=["exercise: 01.q4"]
 
 # %% [markdown]
 # ### How long does a message take, and whose is the array meanwhile?
 #
-# This is how the course measures a time. The ranks start nearly together, as `Barrier` returns only when all ranks have called it. The
-# slowest rank counts. The result is the median of ten runs.
+# This is how the course measures a time. The ranks start nearly together, because `Barrier` returns only when all ranks have called it.
+# The time of the slowest rank counts. The result is the median of ten runs.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px
@@ -289,15 +289,16 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Far less than 12,500 times. Each message has a fixed cost, whatever its size. With 80 bytes, the fixed cost is nearly all (lesson 04).
+# It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size. With 80 bytes, there is hardly any other
+# cost (lesson 04).
 #
 # </details>
 #
 # Can a rank work while a message travels? `Isend` and `Irecv` are **non-blocking**: each starts a send or a receive and returns a
 # **request**. `Wait` returns when you may use the array again.
 #
-# In the next cell, every message over `link` takes 0.2 s; `course_lib/effects.py` delays it on purpose. Each rank also has 0.2 s of work,
-# here a sleep. **Predict:** how many seconds do message and work take together?
+# In the next cell, `course_lib/effects.py` delays every message over `link` by 0.2 s. Each rank also has 0.2 s of work, here a sleep.
+# **Predict:** how many seconds do message and work take together?
 
 
 # %%
@@ -328,7 +329,7 @@ if rank == 0:
 #
 # </details>
 #
-# But between `Isend` and `Wait`, whose is the array? Rank 0 starts to send zeros, and overwrites them with nines before `Wait`. It does so
+# But whose is the array between `Isend` and `Wait`? Rank 0 starts to send zeros, and overwrites them with nines before `Wait`. It does this
 # with 80 bytes, then with 1 MB. **Vote:** what does rank 1 receive? (a) zeros both times, (b) nines both times, (c) zeros, then nines
 
 # %% tags=["raises-exception"]
@@ -381,9 +382,9 @@ else:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# In any order: MPI promises none between messages of different ranks. If your two runs agree, run the cell a few times more. Suppose that
-# rank 0 adds up floats as they come. Then the last digits of its sum may differ from run to run, as (a + b) + c may be rounded differently
-# from a + (b + c).
+# They come in any order, because MPI promises none between messages of different ranks. If your two runs agree, run the cell a few times
+# more. Suppose that rank 0 adds up floats as they come. Then the last digits of its sum may differ from run to run, because (a + b) + c
+# may be rounded differently from a + (b + c).
 #
 # </details>
 #
@@ -409,8 +410,8 @@ if rank > 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), although rank 0 printed last: the page sorts its lines by rank. The order on a page proves nothing, only messages do. Whatever a rank does after
-# `Recv` happens after everything that the sender did before `Send`.
+# (b), although rank 0 printed last, because the page sorts its lines by rank. The order on a page proves nothing. Only messages put events
+# in order: what a rank does after `Recv` happens after everything that the sender did before `Send`.
 #
 # </details>
 
