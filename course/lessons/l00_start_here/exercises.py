@@ -195,8 +195,8 @@ _FLOOR = f"{_REST}[: len(items) // comm.size]"
 PART = Exercise(
     id="00.3",
     title="My part",
-    task="Return this rank's part of `items`. Each item is in one part. All parts are as equal as possible. "
-    "(`items[2::5]` is every fifth item, from number 2 on.)",
+    task="Return this rank's part of `items`. Each item is in exactly one part. All parts are as equal as "
+    "possible. (`items[2::5]` is every fifth item, from number 2 on.)",
     objectives=(3,),
     stub=changed(_PART, (_MINE, "items")),
     hints=(
@@ -231,8 +231,8 @@ PART = Exercise(
 
 KERNEL_OR_RANKS = Question(
     id="00.q1",
-    question='You run `cluster["rate"] = 0.1`, and the ranks train with `rate`. Then you run `rate = 0.5` '
-    "in a cell without `%%px`, and the ranks train again. Which rate do they use?",
+    question='You run `cluster["rate"] = 0.1`. Then you run `rate = 0.5` in a cell without `%%px`. Which rate do '
+    "the ranks use?",
     options=(
         Option(
             "0.5 on all of them",

@@ -4,15 +4,15 @@
 # able:
 #   - say where a cell runs, and move values
 #   - estimate the memory that training takes
-#   - give every rank its own part of the work
+#   - give every rank its part of the work
 # more:
 #   - choose one rank per machine for a task
 #   - find out which rank the others wait for
-# before: some Python; this page open in JupyterLab (`make lab`)
+# before: some Python
 # minutes: {core: 17, more: 15}
 # ranks: 4
 # also: >-
-#   **Shift + Enter** runs a cell. [One page](../docs/using.md) has all keys, all lessons, and help.
+#   **Shift + Enter** runs a cell. [Here](../docs/using.md) are more keys and help.
 # ---
 
 # %% [markdown] tags=["notes"]
@@ -22,13 +22,12 @@
 # %% [markdown] tags=["slide"]
 # ## Setup
 #
-# This cell starts four processes on your machine. Give it half a minute.
+# This cell starts four processes. Give it half a minute.
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Hello
 #
-# A cell that begins with `%%px` runs in all four processes at once. (`--save` adds the cell to a program. `--setup` cells run again
-# after a restart.)
+# A cell that begins with `%%px` runs in all four processes at once. (Ignore `--setup` and `--save` for now.)
 
 # %%
 # %%px --setup --save 00_hello.py
@@ -45,8 +44,7 @@ print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
 # The same line ran four times. Each process has a number, its **rank**. We call the process a rank, too. `comm` is a **communicator**, a
-# group of processes that can send each other messages. **MPI** is the standard for messages. **Open MPI** is a library that implements
-# MPI, and **mpi4py** calls it from Python.
+# group of processes that exchange messages. **MPI** is the standard for such messages.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
@@ -57,7 +55,7 @@ print(f"hello from rank {rank} of {size}")
 base = 42
 
 # %% [markdown]
-# **Vote:** what do the ranks print? (a) 42 on every rank, (b) 42 on rank 0 only, (c) an error message
+# **Vote:** what do the ranks print? (a) 42 on every rank, (b) 42 on rank 0 only, (c) an error
 
 # %% tags=["raises-exception"]
 # %%px
@@ -103,8 +101,7 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# A small language model has seven billion parameters (weights). At 2 bytes each, they take 14 GB. How much memory does *training* take?
-# Write your guess in place of `None`.
+# A small language model has seven billion parameters. At 2 bytes each, they take 14 GB. How much memory does *training* take?
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -119,16 +116,16 @@ outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 # In **mixed precision**, layers compute with 16 bits. With the optimizer Adam, each parameter takes
 #
 # - 2 + 2 bytes for the weight and its gradient;
-# - 4 + 4 + 4 bytes for the **optimizer state**: the weight in 32 bits, and two averages that Adam keeps.
+# - 4 + 4 + 4 bytes for the **optimizer state**: the weight in 32 bits, and two running averages.
 #
-# **Activations**, which layers compute from the data, come on top. A GPU of 80 GB is too small, so several GPUs divide the model.
+# **Activations**, the results of the layers, come on top. A GPU of 80 GB is too small, so we need several.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# Our model is tiny, so we divide the *data*: 1,500 handwritten digits. Every rank reads all digits and draws one.
+# Our model is tiny, so we distribute the *data*: 1,500 handwritten digits. Every rank draws one.
 
 # %%
 # %%px --save 00_hello.py
@@ -152,8 +149,7 @@ def draw(image):
 draw(images[rank])
 
 # %% [markdown] tags=["subslide"]
-# Each rank knows its number, `comm.rank`, and the number of ranks, `comm.size`. (The exercise checks your function on 1 to 4 ranks, then sends it to
-# our four. Stuck? Run `hint()`.)
+# Each rank knows its number, `comm.rank`, and the number of ranks, `comm.size`. (Stuck? Run `hint()`.)
 
 # %% tags=["exercise: 00.3"]
 
@@ -178,7 +174,7 @@ def train(comm, steps=200):
 
 
 # %% [markdown]
-# A contest, with new digits. Write down what *you* read:
+# Now a contest with new digits. Write down what *you* read:
 
 # %%
 # %%px --save 00_hello.py
@@ -195,7 +191,7 @@ reads = (new_images[70 + rank] @ train(comm)).argmax()
 print(f"rank {rank} reads {reads}, the label says {new_labels[70 + rank]}")
 
 # %% [markdown]
-# Who won? (We chose hard ones.) Now all new digits:
+# Who won? Now the model reads all new digits:
 
 # %%
 # %%px --save 00_hello.py
@@ -205,8 +201,8 @@ if __name__ == "__main__":
         print(f"trained on {len(part(comm, images))} images per rank, {right.mean():.1%} right")
 
 # %% [markdown]
-# The `--save` cells are now a program, `code/00_hello.py`. `mpiexec` starts it in new processes.
-# **Predict:** does one rank that trains on all images read better than four ranks, worse, or equally well?
+# The `--save` cells are now a program. `mpiexec` starts it in new processes. **Predict:** does one rank read better than four, worse, or
+# equally well?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/00_hello.py
@@ -215,20 +211,18 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Equally well. The loss is a sum over images. So the gradient over all images is the *sum* of the four gradients, and four ranks take
-# the same steps as one, up to rounding.
+# Equally well. The loss is a sum over images, so the four gradients add up to the gradient over all images. Four ranks take the same
+# steps as one, up to rounding.
 #
 # </details>
-#
-# Run the cell again with 7 ranks.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | |
 # |---|---|
-# | **cluster** | many machines. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses the machines in the file `hosts` |
-# | **core** | the part of a CPU that runs a process. A machine with more ranks than cores is **oversubscribed**. On a cluster, a rank usually has its own cores, often a GPU |
+# | **cluster** | many machines. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses those in the file `hosts` |
+# | **core** | the part of a CPU that runs a process. Usually each rank has its own; a machine with more ranks than cores is **oversubscribed** |
 
 # %% [markdown]
 # ## 6 · The course
@@ -245,11 +239,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A colleague has a GPU with 24 GB. How large a model can she train with Adam? Vote: (a) 12 billion parameters, (b) 1.5 billion,
+# A colleague has a GPU with 24 GB. How large a model can she train with Adam: (a) 12 billion parameters, (b) 1.5 billion,
 # (c) fewer. What do you ask her?
 #
-# <details><summary>What to listen for</summary>(a) counts only the weights. (b) leaves no room for activations. (c) is right. The
-# number depends on batch and text length.</details>
+# <details><summary>What to listen for</summary>(a) counts only the weights. (b) leaves no room for activations. (c) is right. Ask
+# for the batch size.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -260,7 +254,7 @@ if __name__ == "__main__":
 # ### Who downloads the data?
 #
 # A **node** is one machine of a cluster. Its ranks share no variables, but often they can read the same disk.
-# `Split_type` makes one communicator per node, with the ranks on that node. A rank's number in this communicator is its **local rank**.
+# `Split_type` makes one communicator per node. It holds the ranks on that node. A rank's number in this communicator is its **local rank**.
 
 # %%
 # %%px
@@ -269,8 +263,8 @@ print(f"rank {rank} of {size}, local rank {node.rank} of {node.size} on its node
 node.Free()  # the communicator is no longer needed
 
 # %% [markdown]
-# We have one node, so the two numbers are equal. On three nodes with two ranks each, they differ. Here the launcher filled one node after
-# the other:
+# We have one node, so the two numbers are equal. On three nodes with two ranks each, they differ. Here the launcher has filled one node
+# after the other:
 #
 # | node | A | A | B | B | C | C |
 # |---|---|---|---|---|---|---|
@@ -301,10 +295,10 @@ neighbour = right_neighbour(comm)
 print(f"to the right of rank {rank} is rank {neighbour}")
 
 # %% [markdown]
-# Soon, each rank will sleep for 1 + n seconds. Here n is the number of its *right neighbour*. Then all ranks call `Barrier`. No rank
+# Soon, each rank will sleep for 1 + n seconds, where n is the number of its *right neighbour*. Then all ranks call `Barrier`. No rank
 # leaves `Barrier` before all ranks have called it. **Predict:** for which rank do the others wait?
 #
-# The **dashboard** shows live what each rank does: one lane per rank, the newest moment at the right. Run the next
+# The **dashboard** shows live what each rank does. It has one lane per rank, with the newest moment at the right. Run the next
 # two code cells, then look at the dashboard again. (It counts *collectives*: calls that all ranks make together, lesson 04.)
 
 # %% tags=["nbval-ignore-output"]
@@ -323,8 +317,8 @@ comm.Barrier()
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Rank 2. Its right neighbour, rank 3, has the largest number, so rank 2 sleeps longest. On the dashboard, dots mark waiting, and only the
-# lane of rank 2 has none. (A rank counts as *computing* when it is in no MPI call, even if it sleeps.)
+# They wait for rank 2. Its right neighbour, rank 3, has the largest number, so rank 2 sleeps longest. On the dashboard, dots mark waiting,
+# and only the lane of rank 2 has none. (A rank counts as *computing* when it is in no MPI call, even if it sleeps.)
 #
 # </details>
 
