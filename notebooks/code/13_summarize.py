@@ -1,15 +1,14 @@
 """A language model learns to summarize data/news.json.
 
 mpiexec -n 4 python code/13_summarize.py
-deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
-sbatch -n 6 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
+deepspeed --num_gpus 4 code/13_summarize.py
 """
 
 # %%
-import atexit
 import json
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,7 +35,6 @@ if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initia
     torch_mpi4py.init_process_group()
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
-atexit.register(dist.destroy_process_group)
 
 
 def allreduce(value):
@@ -49,13 +47,9 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 
 # %%
 fetched = Path(os.environ.get("SMOLLM2", Path.home() / ".cache/course_lib/smollm2"))
-memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-folder = fetched if fetched.is_dir() and memory > 7e9 else data / "small_model"
+folder = fetched if fetched.is_dir() else data / "small_model"
 tokenizer = AutoTokenizer.from_pretrained(folder)
-
-
-def load():
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
 def prompt(article):
@@ -90,13 +84,13 @@ def encode(article):
 # %%
 batch = 12  # articles
 settings = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1}
+settings["zero_optimization"] = {"stage": 2}
 rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
 settings["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
-settings["zero_optimization"] = {"stage": 2}
 
 
 def train(model, encode=encode):
-    """Train four steps, each on the next `batch` articles; return the loss of each step."""
+    """Train four steps; return the loss of each."""
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
@@ -112,8 +106,7 @@ def train(model, encode=encode):
 
 
 # %%
-if __name__ == "__main__":
-    losses = train(model := load())
-    if comm.rank == 0:
-        print("losses", *(f"{loss:.3f}" for loss in losses))
-        print(write(model, unseen[2]))  # about a golf course
+losses = train(model := load())
+if comm.rank == 0:
+    print("losses", *(f"{loss:.3f}" for loss in losses))
+    print(write(model, unseen[2]))  # about a golf course

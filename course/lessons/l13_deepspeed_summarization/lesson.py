@@ -1,11 +1,11 @@
 # ---
 # title: DeepSpeed summarization
-# goal: Let a language model summarize news, train it on four ranks, and find out what its scores say.
+# goal: Train a language model to summarize news, and find out what its scores say.
 # able:
 #   - weight micro-batches so that every token counts alike
-#   - say what a loss and a ROUGE score cannot tell about a summary
+#   - say what a loss and a ROUGE score do not show
 # more:
-#   - judge a summarizer by its facts, and by baselines with an interval
+#   - judge a summarizer by its facts, and against baselines
 # before: >-
 #   {06}, {12}
 # minutes: {core: 20, more: 12}
@@ -24,23 +24,22 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# Let a language model summarize the news! We wrote sixty articles. Each has a summary, the **reference**. The people are invented.
+# We let a language model summarize news about invented people. Each article comes with a good summary, its **reference**.
 #
-# Your model is tiny, and was trained on other made-up news. With 8 GB of memory and after `course fetch smollm2`, you get a real one, **SmolLM2**.
+# The model is tiny, and knows only other made-up news. (`course fetch smollm2` gets you a real one, **SmolLM2**.)
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
 """A language model learns to summarize data/news.json.
 
 mpiexec -n 4 python code/13_summarize.py
-deepspeed --num_gpus 4 code/13_summarize.py                   (on CPUs, too)
-sbatch -n 6 --wrap "mpiexec python code/13_summarize.py"      (Slurm)
+deepspeed --num_gpus 4 code/13_summarize.py
 """
 
-import atexit
 import json
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,7 +55,7 @@ articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]  # to train on, to test with
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed starts as in lesson 12. `comm.allreduce` adds up one value per rank:
+# DeepSpeed starts as in lesson 12:
 
 
 # %%
@@ -71,7 +70,6 @@ if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initia
     torch_mpi4py.init_process_group()
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
-atexit.register(dist.destroy_process_group)
 
 
 def allreduce(value):
@@ -88,13 +86,9 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 # %%
 # %%px --save 13_summarize.py
 fetched = Path(os.environ.get("SMOLLM2", Path.home() / ".cache/course_lib/smollm2"))
-memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-folder = fetched if fetched.is_dir() and memory > 7e9 else data / "small_model"
+folder = fetched if fetched.is_dir() else data / "small_model"
 tokenizer = AutoTokenizer.from_pretrained(folder)
-
-
-def load():
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
 def prompt(article):
@@ -117,7 +111,7 @@ article = unseen[comm.rank]
 print(article["text"][:160], "…\n →", write(load(), article))
 
 # %% [markdown]
-# The tiny model writes about its own news. SmolLM2 wrote that the pilot crashed "into a swarm of flies". In the article, nobody crashes.
+# It does not: the tiny model repeats news from its training.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -125,9 +119,9 @@ print(article["text"][:160], "…\n →", write(load(), article))
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# So let it learn. A batch has twelve articles. Each is a micro-batch, and its loss is the *mean* over the reference's tokens.
+# So we train it, with twelve articles per batch. Each is a micro-batch. Its loss is the *mean* over the tokens of its reference.
 #
-# **Vote:** rank 0 has 10 tokens with a mean loss of 5. The three other ranks have 100 tokens each, with a mean loss of 2. If every token weighs the same, is the loss
+# **Vote:** rank 0 has 10 tokens with a mean loss of 5. Each of the three other ranks has 100 tokens with a mean loss of 2. Is the mean over *all* tokens
 # (a) 2.75, (b) close to 2, (c) close to 5?
 
 # %% tags=["exercise: 13.4", "subslide"]
@@ -143,7 +137,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): only 10 of 310 tokens have the large loss. In 2.75, the mean of means, each of these 10 counts as much as ten others.
+# (b). Only 10 of 310 tokens have the large loss. In 2.75, the mean of the four means, each of these 10 counts as much as ten others.
 #
 # </details>
 
@@ -151,9 +145,9 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # Six minutes for the exercise. The usual slip is to divide by this rank's tokens.
 
 # %% [markdown] tags=["slide"]
-# ## 3 · Four steps of your own
+# ## 3 · Four steps
 #
-# The model reads article and summary as one text. The **labels** are the tokens to predict. Those of the article are −100, and do not count. At each position, `transformers` compares the model's guess with the *next* label.
+# The model reads article and reference as one text. It learns to guess the tokens of the reference, its **labels**. Each token of the article has the label −100, which does not count.
 
 
 # %%
@@ -165,19 +159,19 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed *averages* over all micro-batches of all ranks. Our weighted losses must be *added*. So we multiply each by the number of micro-batches, `batch`.
+# DeepSpeed *averages* over all micro-batches. Our weighted losses must be *added up*. So we multiply each by the number of micro-batches, `batch`.
 
 # %%
 # %%px --save 13_summarize.py
 batch = 12  # articles
 settings = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1}
+settings["zero_optimization"] = {"stage": 2}
 rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
 settings["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
-settings["zero_optimization"] = {"stage": 2}
 
 
 def train(model, encode=encode):
-    """Train four steps, each on the next `batch` articles; return the loss of each step."""
+    """Train four steps; return the loss of each."""
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
@@ -193,34 +187,25 @@ def train(model, encode=encode):
 
 
 # %% [markdown] tags=["subslide"]
-# Train, then read. (SmolLM2 takes minutes.)
+# Now we train, and read a summary:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
-if __name__ == "__main__":
-    losses = train(model := load())
-    if comm.rank == 0:
-        print("losses", *(f"{loss:.3f}" for loss in losses))
-        print(write(model, unseen[2]))  # about a golf course
+losses = train(model := load())
+if comm.rank == 0:
+    print("losses", *(f"{loss:.3f}" for loss in losses))
+    print(write(model, unseen[2]))  # about a golf course
 
 # %% [markdown]
-# The loss falls. **Vote:** one process prints the same losses with (a) your function, (b) the function as you found it, (c) both.
+# The loss falls. Does one process print the same losses?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/13_summarize.py
 
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# (c), up to rounding. A micro-batch is one article, on whichever rank it is. So one process adds up the same twelve losses with the same factors,
-# right or wrong: this test cannot tell. The 2.097 of section 2 could.
-#
-# </details>
-
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
 #
-# A colleague remembers "outputs (shifted right)" from the Transformer's figure. She moves the labels one place to the right. **Vote:** does her loss fall (a) more than ours, (b) less, (c) not at all?
+# A colleague has read that a Transformer's outputs are "shifted right". So she moves the labels one place to the right. **Vote:** does her loss fall (a) more than ours, (b) less, (c) not at all?
 
 
 # %%
@@ -234,7 +219,7 @@ if comm.rank == 0:
     print(*(f"{loss:.2f}" for loss in hers))
 
 # %% [markdown]
-# Which model do you choose, hers or ours? Read what hers writes:
+# Would you take her model? Read what it writes:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 2 --timeout 200
@@ -243,16 +228,14 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (a). After *Captain Ilse*, our model learns to say *Tarn*, hers to say *Ilse* again. `transformers` takes the next label already. Her shift undid that, so each target is the token just read. Repeating is easy, and nothing warned her.
-#
-# Trained her way, SmolLM2 wrote *A.A.A.A.A.A …*
+# (a). `transformers` already compares each guess with the *next* label. After her shift, the right guess is the token just read. Repeating is easy to learn, and no error warned her.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# So score the text! **ROUGE-1** counts the words that a summary shares with its reference. We take the reference and replace its person by another article's:
+# **ROUGE-1** scores the text itself. It counts the words that a summary shares with its reference. In each reference, we replace the person by somebody else:
 
 # %%
 predict("Rank 0: how many of the 22 words are still the reference's?", None)
@@ -269,46 +252,29 @@ outcome("Rank 0: how many of the 22 words are still the reference's?", sum(clust
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Nine in ten words are right, but all four summaries are false. Ask Nadja Firth who landed that plane!
-#
-# </details>
-#
-# We also trained SmolLM2 on real news: 80 steps, two ranks, one seed. Then it summarized new articles. **Predict** for each of three scores whether it rises, falls or stays: the loss, ROUGE-1, and the share of the summary's names and numbers that are in the article.
-
-# %% [markdown]
-# <details><summary>Open after your prediction</summary>
-#
-# | | before | after |
-# |---|---|---|
-# | held-out loss | 3.07 | 2.63 |
-# | ROUGE-1 | 28.0 | 27.8 |
-# | names and numbers in the article | 89 % | 94 % |
-#
-# The loss fell. ROUGE-1 stayed, as far as 200 articles tell. Neither shows the rise in the third row. (The texts also became half as long. Cut to one
-# length, 91 % and 94 %.)
+# Nine in ten words are right, so ROUGE-1 is high. Yet each summary names the wrong person.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A replica of SmolLM2 needs 135 million parameters × 16 bytes = 2.2 GB, plus activations. In stage 2, each of 4 ranks needs 7 of the 16 bytes (lesson 12).
-#
-# On 64 GPUs, the same file needs a multiple of 64 as `batch`, 4 × `batch` articles and a new learning rate.
+# - A replica of SmolLM2 needs 135 million parameters × 16 bytes = 2.2 GB, plus activations.
+# - On 64 GPUs, `batch` must be a multiple of 64. Then the learning rate must change, too.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A mean over tokens divides by the tokens of *all* data-parallel ranks and micro-batches.
-# - A falling loss says that the model predicts its labels better. Are they the right ones?
+# - A falling loss shows only that the model predicts its labels better.
 # - ROUGE counts words. Read the summaries, and check their facts.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries (a) unread, (b) only after a check, (c) never?
+# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries unread?
 #
-# <details><summary>What to listen for</summary>(b). With four names or numbers per summary, about one summary in 25 has a wrong one. A right name can also be in the wrong place.</details>
+# <details><summary>What to listen for</summary>No. With four names or numbers per summary, one summary in 25 has a wrong one.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
