@@ -2,7 +2,7 @@
 # title: ZeRO from scratch
 # goal: Keep each number on one rank only.
 # able:
-#   - write stage 1 of ZeRO with two collectives
+#   - write stage 1 of ZeRO
 #   - predict which stage fits into a memory limit
 # more:
 #   - say what no stage makes smaller
@@ -28,8 +28,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Four copies
 #
-# Adam keeps two averages per weight: its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In data
-# parallelism (lesson 06), every rank keeps all model states. This is stage 0:
+# Adam keeps two averages per weight, its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In
+# data parallelism (lesson 06), every rank keeps all of them. This is stage 0:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -37,13 +37,13 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
-# Ranks 1 to 3 keep copies. **ZeRO**, the *Zero Redundancy Optimizer*, removes copies in three stages:
+# Ranks 1 to 3 keep copies. **ZeRO**, the *Zero Redundancy Optimizer*, removes them in three stages:
 #
 # - Stage 1 **shards** the optimizer state: each rank keeps one slice.
 # - Stage 2 also shards the gradients.
 # - Stage 3 also shards the weights.
 #
-# Each rank is the **owner** of one slice of every tensor. Only the owner updates that slice.
+# The **owner** of a slice is the rank that keeps and updates it.
 
 # %%
 # %%px --save 11_zero.py
@@ -70,7 +70,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum. (Skip both `if`s for now: stages 2 and 3 need them.)
+# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -82,7 +82,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices, in `mine`. Each is a view into a weight tensor, so the optimizer's step changes the model:
+# The optimizer gets only this rank's slices, `mine`. They are views into the weights, so the optimizer changes the model:
 
 
 # %%
@@ -111,7 +111,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
 # %% [markdown] tags=["slide"]
 # ## 2 · The last line of the loop
 #
-# Somebody tested this `update` on one rank. The last loss was 0.001087.
+# The loop ends with `update`. Somebody tested this one on one rank. The last loss was 0.001087.
 
 
 # %%
@@ -133,7 +133,7 @@ train(comm, stage=1)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): 1.10, and no rank reports an error. Which weights does a rank update? Which weights does its next forward use?
+# (c): the loss is 1.10, and no rank reports an error. Which weights does a rank update? Which does its next forward use?
 #
 # </details>
 
@@ -148,7 +148,7 @@ if __name__ == "__main__":
     train(comm, stage=1)
 
 # %% [markdown]
-# Does one rank print this loss, too?
+# Does one rank print this loss?
 
 # %%
 # !mpiexec -n 1 python code/11_zero.py
@@ -156,17 +156,17 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# **Stage 2.** Stage 1 keeps all full gradients until backward ends. A **hook** is a function that PyTorch calls at a given moment, here when a
-# gradient is complete. Our hook runs the reduce-scatter at once and drops the full gradient:
+# **Stage 2** drops each full gradient before backward ends. It uses a **hook**, a function that PyTorch calls at a given moment. Ours runs
+# when a gradient is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# **Stage 3.** A layer needs its full weights only while it runs. Hooks gather them just before, in forward and again in backward, and
-# free them right after. We import these hooks; More shows them.
+# In **stage 3**, hooks gather a layer's full weights just before it runs, in forward and again in backward, and free them right after.
+# (More shows these hooks.)
 #
-# **Vote:** which of the two ends at 0.001087 on four ranks? (a) Neither, (b) only stage 2, (c) both.
+# **Vote:** which stages end at 0.001087? (a) Neither, (b) only stage 2, (c) both.
 
 # %%
 # %%px
@@ -178,15 +178,16 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). ZeRO changes where numbers are kept, not what is computed. (Our hooks expect one backward per step: a second one would replace the gradients.)
+# (c). ZeRO changes where numbers are kept, not what is computed.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Stage 0 keeps 4 numbers per parameter. Forward also keeps **activations** for backward: here 0.67 per parameter.
-# **Vote:** what part of these 4.67 does a rank keep in stage 3? About (a) a quarter, (b) a third, (c) half.
+# Forward also keeps **activations** for backward, here 0.67 numbers per parameter.
+#
+# **Vote:** how much of stage 0's 4.67 numbers is left in stage 3? About (a) a quarter, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
@@ -194,16 +195,15 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 1.67. Each rank keeps the activations of its *own* images. They are not copies, so no stage shards them. To keep fewer activations, take
-# fewer images per rank, or recompute (lesson 08). And while a layer runs, a rank in stage 3 also has its full weights, and in backward a full gradient.
+# (b): 1.67. Each rank needs the activations of its *own* images. They are not copies, so no stage shards them.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# A larger network has 64 MiB of weights, 64 of gradients and 128 of optimizer state. Activations and temporary tensors need up to 10 MiB more. Each of *two*
-# ranks may allocate 224 MiB, then 150, then 120. **Predict** the lowest stage that fits each limit. (Linux only.)
+# A larger network has 64 MiB of weights, 64 of gradients and 128 of optimizer state. Everything else takes up to 10 MiB. We let each of
+# *two* ranks allocate 224 MiB, then 150, then 120. (Linux only.)
 
 # %%
 predict("The lowest stage that fits into 150 MiB?", None)
@@ -231,8 +231,7 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # - stage 2: 64 + (64 + 128)/2 = 160
 # - stage 3: (64 + 64 + 128)/2 = 128
 #
-# For 120 MiB, two ranks are too few. Why not always stage 3? It gathers the weights in every forward and every backward, stages 1
-# and 2 once per step.
+# No stage fits into 120 MiB.
 #
 # </details>
 
@@ -241,24 +240,23 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12 (with a 32-bit copy). Per parameter, a GPU keeps 4.2 bytes in stage 1, 2.2 in stage 2, 0.25 in stage 3. |
-# | slow network between machines | HSDP (in More) gathers weights only inside a machine of, say, 8 GPUs. Then each keeps 2 bytes per parameter in stage 3. |
-# | small tensors | Many small messages are slow. So libraries join tensors. |
+# | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12 (with a 32-bit copy). |
+# | slow network | HSDP (in More) gathers weights only inside a machine. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights. No stage shards activations.
 # - ZeRO trains as data parallelism does, up to rounding, if the optimizer updates each number by itself, as Adam does.
-# - Begin with stage 1, which sends no more than stage 0. Go higher only for memory: stage 3 sends more.
+# - Begin with stage 1, which sends no more than stage 0. Stage 3 sends more, since it gathers the weights twice.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On each of your 8 GPUs, data parallelism lacks 20 GB. What must you know before you choose (a) stage 1, (b) stage 3, (c) a smaller batch per GPU?
+# In data parallelism, each of your 8 GPUs lacks 20 GB. What must you know before you choose (a) stage 1, (b) stage 3, (c) a smaller batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state. (b) frees 7/8 of all
-# model states, but sends more. (c) frees only activations.</details>
+# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) 7/8 of all
+# model states, (c) only activations.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -279,7 +277,7 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 #
 # The core imported `gather_in_time`; now we read it. In forward, the hook `before` gathers a layer's weights, and the hook `after` frees them. Backward needs
 # the weights again, so a hook on the layer's output calls `before` when backward reaches the layer. When a weight's gradient is complete,
-# stage 2's hook sums the gradient. Then `free` drops the weight. (PyTorch computes a layer's two gradients, of weights and of input, in one go. So neither needs the weight any more.)
+# stage 2's hook sums the gradient. Then `free` drops the weight. Our hooks expect one backward per step: a second one would replace the gradients.
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -336,10 +334,10 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 1.5 times, with one backward per step. Stages 1 and 2 run one reduce-scatter and one all-gather, with the update between the two. A ring's all-reduce consists of these two collectives. So
-# with one backward per step, stages 1 and 2 send as much as stage 0. Stage 3 gathers once for forward and once more for backward.
+# 1.5 times. Stages 1 and 2 run one reduce-scatter and one all-gather per step. A ring's all-reduce consists of these two collectives, so
+# stages 1 and 2 send as much as stage 0. Stage 3 gathers once for forward and once more for backward.
 #
-# ZeRO's paper counts the same: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3.
+# ZeRO's paper counts the same for one backward per step: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3.
 #
 # </details>
 #
@@ -366,9 +364,9 @@ for tiles, nbytes in cluster["gathered"][0].items():
 #
 # </details>
 #
-# **Even a slice is too large.** With GPUs, *offload* the slice to the host's memory, or to a disk. Here we have no GPU, so we offload Adam's averages from
-# memory to files. `Zero2` is our stage 2 as a class. `offload_state` calls `in_file` for each average, and gives the result to Adam. The
-# optimizer stays as it is. **Predict:** will any of the loss's six decimals change?
+# **Even a slice is too large.** A GPU can **offload** its slice: it keeps the slice in the host's memory or on a disk. Here we have no GPU, so we
+# offload Adam's averages from memory to files. `Zero2` is our stage 2 as a class. `offload_state` calls `in_file` for each average, and gives the
+# result to Adam. **Predict:** will any of the loss's six decimals change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -401,8 +399,8 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# No: both losses are 0.537938. Adam computes with a tensor in a file as with any other tensor. The operating system reads a part of the file when Adam needs it.
-# Such offloading costs time, not accuracy.
+# No: both losses are 0.537938. Adam computes with a tensor in a file as with any other tensor. The operating system reads a part of the file
+# when Adam needs it. This costs time, not accuracy.
 #
 # </details>
 #
