@@ -66,10 +66,9 @@ _ADD_OURS, _ADD_OPPOSITE = "    ours += for_ours\n", "    opposite += for_opposi
 
 SUM_REPLICAS = Exercise(
     id="17.1",
-    title="Spot the bug: a swap between partners",
-    task="On rank r of p, `ours` are one replica's gradients of stage r, and `opposite` are the other "
-    "replica's gradients of stage p − 1 − r. Its partner, rank p − 1 − r, has the same two stages. For "
-    "each stage, add both replicas' gradients.",
+    title="Spot the bug",
+    task="Rank r holds one replica's gradients of stage r (`ours`) and the other's of stage p − 1 − r "
+    "(`opposite`). Its partner is rank p − 1 − r. Add both replicas' gradients of each stage.",
     objectives=(1,),
     targets=("ours-is-your-ours",),
     stub='''\
@@ -124,8 +123,8 @@ def sum_replicas(comm, ours, opposite):
 
 HOW_WELL = Question(
     id="17.q1",
-    question="On 4 GPUs, Basic took 7.25 hours and MASTER 4.21. Hybrid is MASTER with data parallelism, and "
-    "took 27 minutes on 128 GPUs. What is the scaling efficiency from 4 to 128? (1 is 32 times the speed.)",
+    question="On 4 GPUs, Basic took 7.25 hours and MASTER 4.21. On 128 GPUs, MASTER with data parallelism "
+    "took 27 minutes. What is its scaling efficiency from 4 to 128? (1 means 32 times as fast.)",
     options=(
         Option(
             "0.50: it is 16.1 times as fast as Basic",
@@ -140,7 +139,7 @@ HOW_WELL = Question(
             right=True,
         ),
         Option(
-            "0.95: it is 30 times as fast as MASTER, less one all-reduce",
+            "0.95: it is 30 times as fast as MASTER",
             reply="That would mean 4.21 hours became 8 minutes. They became 27. If the batch per update "
             "stays the same, each GPU has less to do between two all-reduces.",
             belief="data-ranks-scale-ideally",

@@ -8,7 +8,7 @@
 # before: >-
 #   {08}. Helpful: {10}
 # minutes: {core: 20}
-# also: "An elective: no other lesson needs it."
+# also: "An elective."
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
@@ -22,8 +22,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Some images are so large that one fills a rank's memory. One image cannot be cut into micro-batches, so only one of four stages works at a time. This is
-# **layer parallelism**, in our plots *Basic*. Here, four small images stand for a large one.
+# One large image can fill a rank's memory. It cannot be cut into micro-batches, so only one of four stages works at a time. This is
+# **layer parallelism**, or *Basic*. Four small images stand for a large one.
 
 
 # %%
@@ -53,7 +53,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# `run_stage` is lesson 08's. `SavedBytes` counts saved activations. Section 2 explains `mirror`.
+# `run_stage` is from lesson 08. `SavedBytes` counts activations.
 
 
 # %%
@@ -83,15 +83,13 @@ _ = train("Basic", replicas=1)
 show(sum(cluster["rows"], []), x="rank", y="most activations held")
 
 # %% [markdown]
-# Rank 0 holds over nine times as much as any other: its stage sees the most pixels.
+# Rank 0 holds the most, because its stage sees the most pixels.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
 #
-# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction: its *first* stage is on rank 3 (`mirror`, `opposite`). Even batches
-# go to one replica, odd ones to the other.
-#
-# *MASTER* is GEMS with many batches before an update, here eight.
+# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction. Its *first* stage is on rank 3
+# (`mirror`, `opposite`). Even batches go to one replica, odd ones to the other. With many batches per update, GEMS is called *MASTER*.
 
 # %%
 predict("MASTER: how many MiB of activations does rank 0 hold?", None)
@@ -108,16 +106,14 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Not one byte more than Basic. (Rank 3 now holds as much: it has the other first stage.) On rank 0, a replica's forward begins only after the other's backward has freed the memory.
-#
-# The price: weights, gradients and optimizer state exist twice.
+# Not one byte more than Basic. On rank 0, a replica's forward begins after the other's backward has freed the memory.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the batches. Before the update, their gradients must be added.
+# Each replica saw half of the batches, so their gradients must be added.
 
 # %% tags=["exercise: 17.1", "subslide"]
 
@@ -125,7 +121,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # Seven minutes up to here, six for the exercise. Let pairs play ranks 0 and 3.
 
 # %% [markdown] tags=["subslide"]
-# Now your function adds the gradients. Does one process get the same sums?
+# Does one process get the same sums?
 
 # %%
 continue_with("17.1")
@@ -147,7 +143,8 @@ print("equal:", np.allclose(here, flat(whole[comm.rank])), np.allclose(there, fl
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks may share cores, so we **replay** the schedule on paper: messages are free, all stages take equally long, and a backward takes two forwards' time.
+# Our ranks may share cores, so we **replay** the schedule. Messages are free, all stages take equally long, and a backward takes two
+# forwards' time.
 
 
 # %%
@@ -175,7 +172,7 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 39 slots instead of 48. While one batch goes backward, the next goes forward through three free ranks.
+# (b): 39 slots instead of 48. While one batch goes backward, the next goes forward.
 #
 # </details>
 
@@ -186,7 +183,9 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 #
 # **Hy-Fi** combines five [ways to cut](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
 #
-# A program trains MASTER on four ranks and Hy-Fi on eight, each without and with a mistake. It compares the weights with one process's. **Vote:** how many of the two mistakes stop with an error?
+# A program trains MASTER on four ranks and Hy-Fi on eight, without and with a mistake. It compares weights with one process's.
+#
+# **Vote:** how many of the two mistakes stop with an error?
 
 # %%
 # !mpiexec -n 4 python -m course.lessons.l17_five_dimensions.strategies GEMS-MASTER
@@ -195,16 +194,17 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. Only the comparison finds them, so this test can fail.
-#
-# To see 16 more strategies, run the first line without `GEMS-MASTER`. None of their mistakes stops, either.
+# None. Only the comparison with one process finds them.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# On 64 GPUs, keep tiles inside a machine, for they exchange halos in every layer, and data parallelism across machines. Ranks 1 and 2 stay nearly empty here: cut stages by what they hold.
+# | | with 64 GPUs |
+# |---|---|
+# | links | Keep tiles inside a machine: they exchange halos in every layer. |
+# | memory | Cut stages so that no rank stays empty. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -216,12 +216,11 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations, a GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
+# An image needs 60 GB of activations. A GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
 #
-# <details><summary>What to listen for</summary>In (a), the first stage may need most of the 60 GB. In (b), each GPU needs about an eighth (plus halos and all weights), and all work at once. (c) pays when
-# eight tiles are too thin.</details>
+# <details><summary>What to listen for</summary>In (a), the first stage may need most of the 60 GB. In (b), each GPU needs about an eighth. (c) pays when eight tiles are too thin.</details>
 
 # %% [markdown]
 # ## References
 #
-# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. All published figures: [Ways to split](../docs/ways-to-split.md).
+# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. Figures: [Ways to split](../docs/ways-to-split.md).
