@@ -1,7 +1,7 @@
 """Broken cells, one after the other in one notebook on four ranks: each ends, says why, and the next works.
 
 A real kernel runs the cells, as JupyterLab does. After each of them an all-reduce over all ranks must give
-the right number on all of them. `make test` runs ten cells that hang or kill ranks, and those that end by
+the right number on all of them. `make test` runs eight cells that hang or kill ranks, and those that end by
 themselves; `test_causes.py` has the report of all the others, which run live in `make test-all`.
 """
 
@@ -41,9 +41,7 @@ LIVE = {
     "a collective skipped by one rank",
     "a reduction that the root skips, so that nobody waits",
     "a receive request that never completes",
-    "a fence that one rank skips",
     "an endless loop",
-    "an endless loop on one rank with the others in a collective",
     "a loop that no interrupt ends",
     "an interrupt while all are blocked",
     "a rank killed in the cell",
@@ -68,8 +66,16 @@ def works(notebook: Notebook) -> None:
 
 
 INTERRUPTS = {"two interrupts at once", "more interrupts while the ranks are replaced"}
-ZERO = "ZeRO-3: a forward pass that one rank skips"  # beside the gradient buckets, which import torch, too
-SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, ZERO} - LIVE
+# Ranks that test again and again (test_recorder.py, in torch's background too), and others out of step.
+LONGER = {
+    "a receive request that one rank tests again and again in vain",
+    "a test with naps between, while another rank raises",
+    "a broadcast in which every rank is the root, so that nobody waits",
+    "a collective with other sizes on every rank",
+    "ZeRO-3: a forward pass that one rank skips",
+    "gradient buckets: a backward pass that one rank skips",
+}
+SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, *LONGER} - LIVE
 # Siblings of others that run live, with a snapshot or a report in `test_causes.py` too.
 SELDOM = {
     "a broadcast into larger buffers",
@@ -102,7 +108,7 @@ def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, bro
 
 def test_there_are_more_than_enough_broken_cells():
     assert len({broken.source for broken in [*BROKEN_CELLS, *RARE]}) >= 90
-    assert {broken.name for broken in BROKEN_CELLS} >= LIVE
+    assert {broken.name for broken in BROKEN_CELLS} >= LIVE | LONGER
 
 
 @pytest.mark.parametrize(
@@ -418,14 +424,16 @@ def test_what_is_sent_to_a_subset_in_a_cell_of_its_own_needs_no_remark(notebook)
 
 
 def test_a_restart_runs_the_setup_cells_and_names_what_is_lost(notebook):
-    notebook.run("cluster.restart()")
     sources = "model = 1\ndef f(x): y = x", "print(model)", "losses = [model]\nimport json", "comm.Barrier()"
     cells = [notebook.run(f"%%px\n{source}") for source in sources]
     assert all(cell.error == "" for cell in cells)
     ran = notebook.run("%%px\nif rank: comm.Barrier()", within=90)
-    again = f"Run cells [{cells[0].number}], [{cells[2].number}] again."
-    lost = f"lost on the ranks: f, json, losses, model. {again}"
-    assert f"and the setup cell run again; {lost}" in ran.error, ran.text
+    # Cells of earlier tests may have made more.
+    lost = re.search(
+        r"and the setup cell run again; lost on the ranks: (.*)\. Run cells (.*) again\.", ran.error
+    )
+    assert lost is not None and {"f", "json", "losses", "model"} <= set(lost[1].split(", ")), ran.text
+    assert f"[{cells[0].number}], [{cells[2].number}]" in lost[2], ran.text
     works(notebook)
 
 
@@ -572,6 +580,7 @@ def test_cells_of_the_kernel_keep_their_variables_through_all_this(notebook):
     assert notebook.run("print(kept + 1)").output == "42\n"
 
 
+@pytest.mark.slow
 def test_a_stopped_cluster_says_so_and_start_cluster_brings_it_back(notebook):
     notebook.run("cluster.stop()")
     assert notebook.run("%%px\n1").error.startswith("ClusterError: the cluster is stopped; run the cell with")
@@ -580,6 +589,7 @@ def test_a_stopped_cluster_says_so_and_start_cluster_brings_it_back(notebook):
     works(notebook)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_restarted_leaves_no_cluster_and_can_start_a_new_one(notebook):
     before = notebook.pid
     notebook.manager.restart_kernel(now=True)

@@ -151,6 +151,7 @@ def test_a_cell_that_raises_is_told_so_and_is_not_run_again() -> None:
     assert not verdict.loads
 
 
+@pytest.mark.slow
 def test_a_cell_that_does_not_end_says_where_it_is() -> None:
     verdict = check(replace(exercise(), seconds=1.5), exercise().solution + "\nwhile True:\n    pass\n")
     text = short(verdict)
