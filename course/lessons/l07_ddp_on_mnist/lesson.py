@@ -6,8 +6,8 @@
 #   - say what DDP does and what it leaves to you
 # more:
 #   - find out why training is less accurate on more ranks
-#   - read measured and published results side by side
-#   - find out what a step sends, and waits for
+#   - compare measured with published results
+#   - find what a step waits for
 # before: >-
 #   {06}
 # minutes: {core: 20, more: 22}
@@ -27,10 +27,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). First the processes form a **process group**, PyTorch's communicator. Its **backend**, here Gloo,
-# moves the bytes.
+# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). Its ranks first form a **process group**, PyTorch's communicator.
+# The group's **backend** moves the bytes; ours is Gloo.
 #
-# The launcher `torchrun` starts the ranks and sets the environment variables that the group needs. Under `mpiexec`, our second cell sets them.
+# PyTorch's launcher `torchrun` gives each process its rank. Under `mpiexec`, the second cell does.
 
 # %%
 # %%px --save 07_ddp.py
@@ -76,7 +76,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
 #
-# Each rank draws a model of one weight, then wraps the model in DDP.
+# Each rank draws a model with one weight and wraps it.
 
 # %%
 # %%px
@@ -87,8 +87,8 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# Wrapping gives every rank the weight of rank 0. Now ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight
-# times input, so each rank's own gradient is its input:
+# Now all ranks have the weight of rank 0. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight
+# times input, so a rank's own gradient is its input.
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -103,12 +103,12 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` all-reduces, and DDP **averages**. If each loss is a mean over equally many images, this average is the gradient of the global batch's mean loss.
+# DDP all-reduces gradients inside `backward`, and it **averages** them. With equally many images per rank, this is the gradient of the global batch's mean loss.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP never looks at the images. A **DistributedSampler** lists each rank's shard. **Vote:** four ranks that share ten images get
+# DDP never looks at the images. A **DistributedSampler** lists each rank's shard. **Vote:** four ranks share ten images. They get
 # (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out.
 
 # %%
@@ -121,16 +121,16 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b), by default. Ranks 2 and 3 repeat images of ranks 0 and 1. So all ranks take equally many steps. They must: every all-reduce needs all ranks.
+# (b), by default. So all ranks take equally many steps. They must, since every all-reduce needs all ranks.
 #
-# All ranks shuffle with one seed. `set_epoch` adds the epoch to this seed. Without this call, the order never changes.
+# All ranks shuffle with one seed, and `set_epoch` adds the epoch to it. Without this call, the order never changes.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# Digits and network come from lesson 06. A **DataLoader** puts its sampler's images into batches.
+# Digits and network come from lesson 06.
 
 # %%
 # %%px --save 07_ddp.py
@@ -154,7 +154,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 tests and saves. It calls the bare `model`: `replica` may communicate in forward, too, and would wait for ranks that never call it.
+# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`, because `replica` may wait for the other ranks.
 
 
 # %%
@@ -190,15 +190,15 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): one weight, four running means. Before each forward pass, DDP copies rank 0's buffers to all ranks. Then each rank updates its copy from its own shard.
-# So rank 0 saves means of a quarter of the images. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
+# (b). Each rank updates its running mean from its own shard. So rank 0 saves a mean of a quarter of the images.
+# On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Do ranks cost accuracy?
 #
-# Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight got 98.7 %. They conclude that ranks cost accuracy.
+# Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight got 98.7 %.
 #
 # Our ranks together take 120 images per step. **Vote:** on more ranks, is our loss (a) higher, (b) lower, (c) the same?
 
@@ -210,11 +210,11 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Together the ranks take the same 120 images, in equal shards, so the average gradient is the same.
+# (c). Together they take the same 120 images, so the average gradient is the same.
 #
 # </details>
 #
-# Perhaps each of *their* ranks took a full batch. Let each of ours take 120:
+# Perhaps each of *their* ranks took a full batch. Let each of ours take 120.
 
 # %%
 # %%px
@@ -230,7 +230,7 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With `RANKS = 1`, the loss is 1.714463 again: the ranks are innocent. Five epochs are 65 steps of 120 images, but only 20 steps of 480: too few at this learning rate.
+# With `RANKS = 1`, the loss is 1.714463 again, so the ranks are innocent. Five epochs are 65 steps of 120 images, but only 20 steps of 480: too few at this learning rate.
 #
 # </details>
 
@@ -252,7 +252,7 @@ RANKS, IMAGES = 4, 480
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Eight GPUs for one night. (a) They share one GPU's batch: epochs are twice as fast. (b) Each takes such a batch: epochs are seven times as fast. Which do you choose?
+# You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast. (b) Each takes such a batch: an epoch is seven times as fast. Which do you choose?
 #
 # <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs.</details>
 
@@ -275,7 +275,7 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # ### What does a step send?
 #
-# A batch that is too large for memory is cut, here into four micro-batches. Each rank adds up their gradients, then takes one step. Inside `with replica.no_sync()`, forward and backward add
+# We cut a batch that is too large for memory into four micro-batches. Each rank adds up their gradients, then takes one step. Inside `with replica.no_sync()`, forward and backward add
 # to the rank's own gradients, and DDP sends nothing. **Vote:** which micro-batches belong inside `no_sync`: (a) all four, (b) all but the last, (c) all but the first?
 #
 # **Predict:** the gradients of one micro-batch take 76,880 bytes. Without `no_sync`, how many bytes does each rank pass to all-reduces per step?
@@ -320,8 +320,8 @@ for name, silent in SILENT.items():
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The line `none` is the run without `no_sync`. It passes on 4 × 76,880 = 307,520 bytes, because every `backward` all-reduces. (b) passes on a quarter of that, and its gradient is
-# the same: the last `backward` all-reduces what all four have added up.
+# (b). The line `none` is the run without `no_sync`. It passes on 4 × 76,880 = 307,520 bytes, because every `backward` all-reduces. (b) passes on a quarter of that. Its gradient is
+# the same, because the last `backward` all-reduces what all four have added up.
 #
 # In (a) nothing is averaged, and in (c) only the first micro-batch. So the ranks hold different gradients, and the replicas drift apart. Nothing raises an error.
 #
@@ -373,8 +373,8 @@ print(cluster["report"][1])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). On rank 0 the sums take some 200 ms, because they cannot end before rank 1 joins. Rank 1 arrives last, and waits for nobody. The difference is **waiting**: faster links
-# would not shorten it, but a punctual rank 1 would. Nothing in the trace of rank 0 says so.
+# (c). On rank 0 the sums take some 200 ms, because they cannot end before rank 1 joins. Rank 1 arrives last, and waits for nobody. The difference is **waiting**. Faster links
+# would not shorten it, but a punctual rank 1 would. The trace of rank 0 alone does not show that.
 # (The trace of rank 1 has its 0 after the sleep. So compare durations, not moments.)
 #
 # Look also at when the sums *begin*: before backward ends. DDP sends the first bucket while backward still computes the next gradients.
@@ -444,7 +444,7 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): here two *threads* are faster. So "ranks beat threads" is no law. Threads split each operation. 128 images are enough work for two threads, but may be
+# (c): here two *threads* are faster. So ranks do not always beat threads. Threads split each operation: 128 images are enough work for two threads, but may be
 # too little for eight. Ranks split the batch, and must communicate.
 #
 # The site's page *The study* has all models and learning curves. `.venv/bin/course study --quick` measures a small study on *your* machine.
