@@ -1,12 +1,12 @@
 # ---
 # title: Tensor parallelism
-# goal: Cut the matrices of a layer into pieces, one per rank, and find out what that costs.
+# goal: Cut a layer's matrices into pieces, and find out what that costs.
 # able:
 #   - cut a pair of layers
 #   - find where ranks add up parts
 #   - calculate when tensor parallelism sends fewer bytes than data parallelism
 # more:
-#   - cut attention, by hand or with DTensor, and say what cutting the sequence saves
+#   - cut attention, by hand or with DTensor
 # before: >-
 #   {04}, {06}
 # minutes: {core: 20, more: 18}
@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# Some layers are too large for one GPU, so we cut their matrices. Take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`. In
-# **tensor parallelism** each rank keeps some *columns* of `up` and the matching *rows* of `down`. Here four ranks share 202 hidden numbers:
+# Some layers do not fit on one GPU. **Tensor parallelism** cuts their matrices. Take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`.
+# Each rank keeps some *columns* of `up` and the matching *rows* of `down`:
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]
@@ -33,7 +33,7 @@
 #             …
 # ```
 #
-# A hidden number needs only its own column of `up`, so each rank's hidden numbers are complete. But a rank's rows of `down` give only a *part of a sum*: `mlp_forward` adds up all ranks' parts.
+# A hidden number needs only its own column of `up`. But a rank's rows of `down` give only a *part of the sum* `y`. So `mlp_forward` adds up all ranks' parts.
 
 # %%
 # %%px --save 09_tensor.py
@@ -54,7 +54,7 @@ targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. A first try: each rank computes the gradients of `x`, of its columns of `up`, and of its rows of `down`.
+# Backward starts with `d_y`, the gradient of `y`. In our first try, each rank computes the gradients of `x` and of its own columns and rows.
 
 
 # %%
@@ -128,7 +128,7 @@ def collected(comm, weights):
 
 # %% [markdown] tags=["subslide"]
 # One process trains, then a team of four ranks. The team reads 297 new images. Then *one* process reads them with the collected matrices.
-# **Vote:** compared with one process's network, the team's network is (a) about as good, (b) worse, (c) worse only when collected.
+# **Vote:** compared with one process's network, the team's is (a) about as good, (b) worse, (c) worse only when collected.
 
 # %%
 # %%px
@@ -141,7 +141,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). The team reads well, and nothing raised an error. But the model that you would save is much worse: each rank has trained a `first` of its own, and you save only rank 0's.
+# (c). Nothing raised an error, but the model that you would save is much worse. Each rank has trained a `first` of its own, and you save only rank 0's.
 #
 # </details>
 
@@ -154,7 +154,7 @@ for team in MPI.COMM_SELF, comm:
 # Eight minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Now four ranks train, then one process. Both print a weight of `first` with nine decimals. **Vote:** (a) all nine agree, (b) two or three agree, (c) none agrees.
+# Four ranks train, then one process. Both print a weight of `first` with nine decimals. **Vote:** (a) all nine agree, (b) two or three, (c) none.
 
 # %%
 # %%px --save 09_tensor.py
@@ -168,9 +168,8 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): in float64, the order of adding changes only later decimals.
-#
-# A rank's columns of `up` give only a part of `d_x`. Without the sum, the ranks' copies of `first` drifted apart. So a pair needs *two all-reduces*: one in forward, one in backward.
+# (a). A rank's columns of `up` give only a part of `d_x`. Without the sum, the ranks' copies of `first` drifted apart.
+# So a pair needs *two all-reduces*: one in forward, one in backward.
 #
 # </details>
 
@@ -179,7 +178,7 @@ if comm.rank == 0:
 #
 # Data parallelism all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
 #
-# Tensor parallelism all-reduces two arrays, `y` and `d_x`. For B images, how many numbers do they have together? Find the B for which that is 16,384.
+# Tensor parallelism all-reduces `y` and `d_x`. For how many images per step do these have 16,384 numbers, too?
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
@@ -216,7 +215,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# `y` has 10 numbers per image, and `d_x` has 54: together 64 · B numbers. And 16,384 / 64 = 256.
+# `y` has 10 numbers per image and `d_x` has 54, together 64. And 16,384 / 64 = 256.
 #
 # </details>
 
@@ -225,24 +224,24 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # | | with 64 GPUs |
 # |---|---|
-# | batch | In a language model, B counts the *tokens* (pieces of words) of the GPUs that share layers. |
-# | links | GPUs that share a layer wait for the sum of `y`, so they need fast links. Often, 8 in a machine share, and 8 machines are replicas. |
+# | batch | A language model counts *tokens* (pieces of words), not texts. |
+# | links | GPUs wait for the sum of `y`, so they need fast links. Often, a machine's 8 GPUs share a layer. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Cut `up` by columns and `down` by rows: that needs one all-reduce forward (`y`) and one backward (`d_x`). Forget one, and no error tells you.
+# - Cut `up` by columns and `down` by rows. Then a pair needs one all-reduce forward and one backward.
 # - The bytes of tensor parallelism grow with the batch, those of data parallelism with the weights.
 # - We cut layers mainly for memory: each of n ranks keeps 1/n of a pair's weights.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model, cut eight ways, just fits on a machine's eight GPUs. You get a second machine, over an ordinary
+# A model that is cut eight ways just fits on a machine's eight GPUs. You get a second machine, over an ordinary
 # network. Do you (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
 #
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), every pair's sums cross the
-# slow network while GPUs wait. In (b), only gradients cross it, during backward.</details>
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), GPUs wait while every pair's sums cross the
+# slow network.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -285,7 +284,7 @@ for width in 32, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
 #
-# The work of the matrix products grows with the square of the width. The bytes of the sums grow only with the width. At 32, the sums take about as long as the cut saves. With more ranks, each has less work, but the sums stay as large, so a pair is rarely cut 64 ways.
+# The work of the matrix products grows with the square of the width. The bytes of the sums grow only with the width. At 32, the sums take about as long as the cut saves. With more ranks, each has less work, but the sums stay as large. So a pair is rarely cut 64 ways.
 #
 # </details>
 
@@ -296,7 +295,7 @@ for width in 32, 512:
 # Attention has several *heads* side by side. No head needs the numbers of another head, so each rank gets complete heads. (The rank with the most sets the pace.) The matrix that leads into the heads is cut by columns: it is
 # **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**.
 #
-# PyTorch's autograd derives the backward pass, but it does not know MPI. So we write two functions: one sums in backward only, the other in forward only. Megatron-LM, where these cuts come from, calls the functions **f** and **g**:
+# PyTorch's autograd derives the backward pass, but it does not know MPI. So we write two functions. One sums in backward only, the other in forward only. Megatron-LM, where these cuts come from, calls them **f** and **g**:
 #
 # - f (`_CopyTo`) passes `x` on unchanged in forward. In backward, it adds up the ranks' gradients of `x`.
 # - g (`_ReduceFrom`) adds up the ranks' parts in forward. In backward, it passes the gradient on unchanged.
@@ -333,7 +332,7 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair, too, and each pair has one all-reduce forward and one backward. Here, six heads on four ranks are 2, 2, 1 and 1.
+# Attention is a pair, too, and each pair has one all-reduce forward and one backward. Six heads on four ranks are 2, 2, 1 and 1.
 #
 # Weights are not all that fills memory. Forward also keeps **activations**, the numbers between layers, for backward. One process keeps all of them. Now four ranks share the model.
 # **Vote:** the rank that keeps most keeps (a) a quarter of the activations, (b) about half, (c) all.
