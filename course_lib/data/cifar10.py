@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.data.dataset import OWN, Dataset, described, drawn_dataset, drawn_once, spaced
+from course_lib.data.dataset import OWN, Dataset, described, drawn_arrays, drawn_dataset, drawn_once, spaced
 from course_lib.data.downloads import (
     FETCH_TIMEOUT,
     LESSON_TIMEOUT,
@@ -41,7 +41,7 @@ from course_lib.data.downloads import (
 from course_lib.data.drawn_shapes import CLASS_NAMES as SHAPE_NAMES
 from course_lib.data.drawn_shapes import RECIPE, SEED, draw_shapes
 from course_lib.data.packed import has_digest, naming, read_within
-from course_lib.data.storage import Arrays, DataError, course_data, data_folders, shown
+from course_lib.data.storage import DataError, course_data, data_folders, shown
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32
@@ -324,21 +324,10 @@ def remark() -> str:
 
 def stand_in(reason: str, train: int | None = None, test: int | None = None) -> Dataset:
     """The drawn shapes, cut to `train` and `test` images, and the `reason` why they are needed."""
-    arrays, uncached = drawn_once("shapes", f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST}", draw)
+    recipe = f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST}"
+    arrays, uncached = drawn_once("shapes", recipe, lambda: drawn_arrays(draw_shapes, TRAIN, TEST))
     limits = {"train_images": train, "train_labels": train, "test_images": test, "test_labels": test}
     arrays = {name: array[: limits[name]] for name, array in arrays.items()}
     sizes = f"{spaced(len(arrays['train_labels']))} + {spaced(len(arrays['test_labels']))}"
     source = f"Drawn shapes ({sizes}) that stand in for CIFAR-10: {reason}{uncached}"
     return drawn_dataset(source, arrays, SHAPE_NAMES, "drawn shapes")
-
-
-def draw() -> Arrays:
-    """The arrays of a `Dataset`."""
-    train_images, train_labels = draw_shapes(TRAIN)
-    test_images, test_labels = draw_shapes(TEST, test=True)
-    return {
-        "train_images": train_images,
-        "train_labels": train_labels,
-        "test_images": test_images,
-        "test_labels": test_labels,
-    }

@@ -192,17 +192,19 @@ def test_without_offline_the_cut_network_is_noticed(small_mnist, connections, mo
     assert connections  # so that the check of the `offline` fixture can fail
 
 
-def drawings(monkeypatch) -> list[tuple[int, int]]:
-    """The sizes that are drawn from now on."""
-    made, draw = [], mnist.draw
-    monkeypatch.setattr(mnist, "draw", lambda train, test: made.append((train, test)) or draw(train, test))
+def drawings(monkeypatch) -> list[int]:
+    """How many images are drawn from now on."""
+    made, draw = [], mnist.draw_digits
+    monkeypatch.setattr(
+        mnist, "draw_digits", lambda count, *, test=False: made.append(count) or draw(count, test=test)
+    )
     return made
 
 
 def test_digits_are_drawn_once_and_then_read(offline, monkeypatch):
     made = drawings(monkeypatch)
     first, second = load_mnist(), load_mnist()
-    assert made == [(60, 40)]
+    assert made == [60, 40]
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
     assert first.source == second.source
@@ -219,7 +221,7 @@ def test_a_truncated_or_outdated_cache_is_made_anew(offline, monkeypatch):
     monkeypatch.setattr(mnist, "RECIPE", 999)
     load_mnist()
     load_mnist()
-    assert made == [(60, 40)] * 2
+    assert made == [60, 40] * 2
 
 
 def test_a_full_disk_does_not_stop_a_lesson(offline, monkeypatch):
