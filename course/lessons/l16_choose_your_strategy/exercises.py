@@ -104,8 +104,8 @@ def _exposed(line: str) -> str:
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="A friend adds up the seconds of a step. Data ranks' messages hide behind at most `cover` seconds "
-    "of computing. The rest is **exposed**. Tensor ranks need each sum before they go on. Correct one line.",
+    task="Data ranks' messages hide behind at most `cover` seconds of computing. The rest is **exposed**. "
+    "Tensor ranks need each sum before they go on. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
@@ -141,7 +141,7 @@ HIDE = Exercise(
 TWO_NODES = Question(
     id="16.q6",
     question="Two nodes of eight A100s train our Transformer on 256 sequences per step. Each GPU "
-    "exchanges 235 GB/s inside its node and 3 GB/s with the other node. What do you try first?",
+    "sends 235 GB/s inside its node and 3 GB/s out of it. What do you try first?",
     options=(
         Option(
             "ZeRO-3 inside nodes, data between them",

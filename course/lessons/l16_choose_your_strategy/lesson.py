@@ -9,7 +9,7 @@
 #   - say what a laptop cannot show about a cluster
 #   - compare a prediction with published runs
 # before: >-
-#   {08}, {09} and {11}, the cores. Helpful: {06}
+#   {08}, {09} and {11}
 # minutes: {core: 20, more: 9}
 # ranks: 4
 # warm-up:
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You want to train a Transformer of 7 billion parameters on one node of eight GPUs. A **plan** says how they share the work. *Data* parallelism splits the batch, and *ZeRO-3* also shards the model states. A *pipeline* splits the list of blocks. *Tensor* parallelism splits every block.
+# You train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how they share the work. *Data* parallelism splits the batch. *ZeRO-3* also shards the model states. A *pipeline* splits the list of blocks. *Tensor* parallelism splits every block.
 
 # %%
 # %%px --save 16_plan.py
@@ -39,7 +39,7 @@ plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: about 16 · width numbers of 2 bytes per token and block (with FlashAttention, without recomputing). Lesson 09's tensor parallelism splits only 12 · width of them. We leave out embeddings, logits, and the layers that ZeRO-3 gathers.
+# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: about 16 · width numbers of 2 bytes per token and block (with FlashAttention, without recomputing). Tensor ranks split only 12 · width of these.
 
 
 # %%
@@ -58,7 +58,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# **Vote:** each GPU computes its sequences all at once. How many of the four plans fit into 72 GB? (a) One, (b) three, (c) none.
+# Each GPU computes all its sequences at once. **Vote:** how many of the four plans fit into 72 GB? (a) One, (b) three, (c) none.
 
 
 # %%
@@ -76,11 +76,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Three plans divide the model states by eight, to 13.8 GB. But each GPU keeps at least 68.7 GB of activations. Tensor ranks keep most: each computes all 64 sequences and splits only 12 of 16 numbers.
+# (c). The activations alone take at least 68.7 GB per GPU.
 #
 # </details>
 #
-# Now each GPU splits its sequences into eight micro-batches. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
+# Now each GPU computes its sequences in eight micro-batches. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
 
 # %%
 # %%px
@@ -90,16 +90,15 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The pipeline's first stage starts eight micro-batches before the first gradient comes back, and keeps the activations of all eight. With 64 micro-batches, it keeps eight smaller ones, which fit.
+# (b). The pipeline's first stage starts eight micro-batches before the first gradient comes back, and keeps their activations. With 64 micro-batches, it keeps eight smaller ones.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Which plan is fastest? All compute equally much, but their messages differ. (A pipeline's are small: we leave them out.)
-#
-# Data ranks send one layer's gradients while they compute the next layer's. Such messages **hide** behind computing. So do ZeRO-3's, if ranks gather the next layer's weights while they compute.
+# Which plan is fastest? All compute equally much, but their messages differ.
+# Data ranks send one layer's gradients while they compute the next layer's. Such messages **hide** behind computing. ZeRO-3's hide, too, if ranks gather the next layer's weights early.
 
 # %% tags=["exercise: 16.7"]
 
@@ -107,7 +106,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# Each plan computes for 3.35 s. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline of 64 micro-batches idles for 0.37 s. **Predict** the order, fastest first.
+# Each plan computes for 3.35 s. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order, fastest first.
 
 # %%
 # %%px --save 16_plan.py
@@ -119,16 +118,16 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# ZeRO-3 sends longest and still wins: on this link, our page hides all its messages. Tensor ranks wait for each sum, and an idle stage has nothing to compute.
+# ZeRO-3 sends longest and still wins, because all its messages hide on this link. Tensor messages never hide.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# You rent out nodes. Three customers order 10,000 steps each. `chat` is our job. `cards` is the same job on cheap GPUs, without our node's fast NVLink. `genome` has one long sequence per step. A plan that does not fit costs 100 hours.
+# Three customers order 10,000 steps each. `chat` is our job. `cards` is our job on cheap GPUs with a slow link. `genome` has one long sequence per step. A plan that does not fit costs 100 hours.
 #
-# Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** which customer the rule serves worst. Run both cells. Then change `bets` until the bill is below 32 hours.
+# Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** which customer the rule serves worst. Then change `bets` until the bill is below 32 hours.
 
 # %%
 # %%px
@@ -160,33 +159,33 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO, whose messages hide on NVLink. `cards` takes a pipeline of 64 micro-batches, which sends least. `genome` takes tensor: a pipeline would idle, as one sequence is one micro-batch. (*Context parallelism*, which cuts the sequence, is not on this page. It would be faster.)
+# The best bill is 31.0 hours. `chat` takes ZeRO-3. `cards` takes a pipeline of 64 micro-batches, which sends least. `genome` takes tensor: with its single micro-batch, a pipeline would idle.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | published lists say | our page says |
-# |---|---|---|
-# | NVLink | ZeRO, pipeline and tensor are [mostly on par](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many) | tensor takes 31 % longer than ZeRO-3 (less if layers are wider) |
-# | 512 GPUs and more | [add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook) | yes, but because 64 sequences feed only 64 data ranks |
+# | | what changes |
+# |---|---|
+# | wider layers | Tensor parallelism costs less: computing grows faster than messages. |
+# | 512 GPUs | [Add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook): 64 sequences feed only 64 data ranks. |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations, too. Micro-batches shrink them, but a pipeline's first stage keeps several.
-# - Gradients hide if the last backward takes longer than their messages. On this page, tensor messages never hide.
-# - No plan wins everywhere: compute, then measure the best two.
+# - Count activations. A pipeline's first stage keeps those of several micro-batches.
+# - Gradients hide if the last backward takes longer than their messages. In our program, tensor messages do not hide.
+# - No plan wins everywhere. Compute, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your training fits on one GPU. You get 16 GPUs, in two nodes. (a) ZeRO-3, (b) tensor in each node and a pipeline between them, (c) data parallelism. What would change your mind?
+# Your training fits on one GPU. You get two nodes of eight. (a) ZeRO-3, (b) tensor and a pipeline, (c) data parallelism. What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c): the others save memory that you have. Try a little of (b), such as tensor 2, if the batch is too small for 16 data ranks, or if gradient sums outlast backward.</details>
+# <details><summary>What to listen for</summary>(c). The others save memory that you have. Try tensor 2 if the batch is too small for 16 data ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -198,7 +197,7 @@ if rank == 0:
 #
 # Which plan wins `genome` on the cheap GPUs? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
 #
-# Then look it up. The next cell shows all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. A click on a total shows the lines of `16_plan.py` behind it.
+# The next cell shows all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. If you click on a total, you see the lines of `16_plan.py` behind it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -208,15 +207,15 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # <details><summary>Open after you have voted and looked</summary>
 #
-# (c), on this page. Eight tensor ranks keep too many activations: they do not fit. A pipeline of eight fits, but idles most of the time. Pipeline 4 × tensor 2 fits, and idles less. (Pipeline 2 × tensor 4 would be faster. It needs 0.03 GB too much, less than this page's error: try it.)
+# (c), on this page. Eight tensor ranks keep too many activations: they do not fit. A pipeline of eight fits, but idles most of the time. Pipeline 4 × tensor 2 fits, and idles less. (Pipeline 2 × tensor 4 would be faster. It needs 0.03 GB too much, which is less than this page's error. It leaves out embeddings, logits, and the layers that ZeRO-3 gathers.)
 #
-# With sequence parallelism (lesson 09), tensor ranks split all 16 · width numbers. Then eight tensor ranks fit, and win.
+# With sequence parallelism (lesson 09), tensor ranks split all 16 · width numbers. Then eight tensor ranks fit, and win. *Context parallelism*, which cuts the sequence, is not on this page.
 #
 # </details>
 #
 # ### Would this laptop choose the same plan?
 #
-# A pipeline has four stages and a single micro-batch. So one stage computes while three wait. With one device per stage, our page says that a step takes four times as long as with data parallelism. We train
+# Take a pipeline of four stages with a single micro-batch. One stage computes while three wait. With one device per stage, a step takes four times as long as with data parallelism, our page says. We train
 # a small Transformer both ways on the four ranks here.
 
 # %%
@@ -250,16 +249,16 @@ show(rows, x="way", y="time of a step")
 # <details><summary>Open after you have run the cells</summary>
 #
 # In the run shown, four data ranks share two cores, so each computes at half speed. In the pipeline only one stage computes at a time, and it has a core to itself. That alone halves the factor, from four to two.
-# Besides, the data ranks wait for their all-reduce, and each multiplies smaller matrices. With one core per rank, you measure more, up to four.
+# Data ranks also wait for their all-reduce, and multiply smaller matrices. With one core per rank, you measure more, up to four.
 #
-# Where ranks share cores, an idle rank leaves its core to the others. So step times on a laptop say little about plans on a cluster. Bytes sent are the same there, and so are losses, up to rounding.
+# So step times on a laptop say little about plans on a cluster. Bytes sent are the same there, and so are losses, up to rounding.
 #
 # </details>
 #
 # ### Do published runs agree?
 #
-# Our **planner** (`course/lessons/l16_choose_your_strategy/planner`) does this page's arithmetic layer by layer. Three published sources compare plans on eight A100s. We fixed these sources before
-# the planner could hide messages, so we did not pick them to suit it.
+# Our **planner** (`course/lessons/l16_choose_your_strategy/planner`) does this page's arithmetic layer by layer. Three published sources compare plans on eight A100s. We chose them before
+# the planner could hide messages.
 #
 # DLRover trained Llama 2 with 7 billion parameters by four plans. The planner ranks these plans twice. The first time, every message that can hide does (messages **overlap** with computing). The second time, none hides.
 # **Predict:** when does the planner's order agree with DLRover's? (a) only if messages hide, (b) only if nothing hides, (c) in both cases.
@@ -280,11 +279,11 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # Now look at the sizes. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3. The planner says 4 % less. It does not know that smaller matrix products run at a lower rate. Nor does it know that a sum waits for the
 # slowest GPU.
 #
-# The planner's memory is 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off. DLRover's pipeline recomputes block by block, but ours recomputes a whole stage at once. We also had to guess DLRover's sequence length.
+# The planner's memory is 2 to 13 % too small for FlagPerf, and up to 73 % off for DLRover. DLRover's pipeline recomputes block by block, but ours recomputes a whole stage at once. We also had to guess DLRover's sequence length.
 #
 # </details>
 #
-# What about this course's own runs? We drew and committed 24 small Transformers with six plans each, predicted them, and only then ran them on two cores. For 143 of these 144 plans, the predicted memory was right within 15 %, and the last was off by 15.2 %. The
+# What about this course's own runs? We drew and committed 24 small Transformers with six plans each. We predicted them, and only then ran them on two cores. For 143 of these 144 plans, the predicted memory was right within 15 %, and the last was off by 15.2 %. The
 # median error of seconds was 8 %. For 22 of the 24, the planner chose the fastest plan that fits, or one at most 10 % slower. Nothing overlaps on two cores, so this proves nothing about GPUs.
 #
 # Trust the order of plans that are far apart. If two are close, measure both. Measure the memory always: one step is enough.
