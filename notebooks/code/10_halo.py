@@ -78,7 +78,7 @@ def return_ghost_rows(comm, gradient, width):
 
 # %%
 def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float64):
-    """Train on noisy pages; return this rank's noisy and cleaned strips."""
+    """Train; return this rank's noisy and cleaned strips."""
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
     noisy = clean + 0.4 * torch.randn_like(clean)

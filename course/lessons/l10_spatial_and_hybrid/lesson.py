@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue can have 100,000 × 100,000 pixels, too many for one GPU. So each rank gets a part of *every* image, a **tile**. This
-# is **spatial parallelism**. Our images are pages of handwritten digits, cut into strips of rows.
+# A scanned slide of tissue can have 100,000 × 100,000 pixels, too many for one GPU. In **spatial parallelism**, each rank gets a part of
+# *every* image, a **tile**. We cut pages of handwritten digits into strips of rows.
 
 # %%
 # %%px --save 10_halo.py
@@ -54,8 +54,8 @@ def new_page(lines, number=0):  # (1, 1, rows, columns)
 
 
 # %% [markdown]
-# A blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond an edge, *padding* puts zeros. Zero is black.
-# Four ranks blur 20 rows each.
+# A blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond an edge, *padding* puts zeros, which are black.
+# Each rank blurs 20 rows:
 
 # %%
 # %%px
@@ -64,7 +64,7 @@ blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)
 mine = page.tensor_split(comm.size, dim=2)[comm.rank]  # this rank's rows
 wanted = F.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]  # in one piece
 blurred = F.conv2d(mine, blur, padding=2)
-wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())  # rows
+wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())
 
 # %%
 predict("Of 80 rows, how many come out wrong?", None)
@@ -75,7 +75,7 @@ from course.lessons.l10_spatial_and_hybrid.figures import draw
 draw({"page": cluster["mine"], "in one piece": cluster["wanted"], "by four ranks": cluster["blurred"]})
 
 # %% [markdown]
-# How many rows are wrong?
+# Count the wrong rows:
 
 # %%
 outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="counted")
@@ -83,14 +83,14 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# Two rows are wrong on each side of the three cuts. Their means read rows beyond the cut, where padding put black.
+# Two rows are wrong on each side of the three cuts. Their means contain padding.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# So each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**. The ghosts of a tile are its **halo**.
+# Each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**. The ghosts of a tile are its **halo**.
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -99,7 +99,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %%px --save 10_halo.py
 
 # %% [markdown] tags=["subslide"]
-# Ghosts replace the padding above and below. How many rows are wrong now?
+# How many rows are wrong now?
 
 # %%
 # %%px
@@ -112,7 +112,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# PyTorch does not see what MPI sends, so we write backward ourselves. A first try keeps only the gradients of our own rows:
+# PyTorch does not see what MPI sends, so we write backward ourselves. First we keep only the gradients of our own rows:
 
 
 # %%
@@ -145,8 +145,10 @@ def convolve(comm, x, kernel):  # 5 × 5, across the cuts
 
 
 # %% [markdown] tags=["subslide"]
-# The loss is the sum of all blurred pixels. Each pixel is in 25 means, with a weight of 1/25. So its gradient should be 1, except at the edge of the page. In
-# the picture, 1 is white. **Vote:** beside the cuts, the gradients are (a) 1, (b) smaller, (c) larger.
+# Our loss is the sum of all blurred pixels. Each pixel counts 1/25 in 25 means, so its gradient should be 1: white in the picture, except at
+# the page's edge.
+#
+# **Vote:** beside the cuts, the gradients are (a) 1, (b) smaller, (c) larger.
 
 # %%
 # %%px
@@ -159,8 +161,7 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b), and no error. Forward *copied* the rows at a cut: the owner uses them, and so does the neighbour. The gradient is the *sum*
-# over both uses. Our first try throws the neighbour's part away.
+# (b), and no error. Forward *copied* the rows at a cut, so two ranks use them. Their gradient is the *sum* over both uses.
 #
 # </details>
 
@@ -172,16 +173,16 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Now pages have noise. Two convolutions learn to compute the noise, and we subtract it.
+# Now two convolutions learn the noise of two pages.
 #
-# Four ranks can cut two pages into four tiles each. Or they form two **replicas** (lesson 06), and each cuts one page into two tiles. This is
+# Four ranks can cut each page into four tiles. Or they form two **replicas** (lesson 06), and each cuts one page into two tiles. This is
 # **hybrid parallelism**.
 
 
 # %%
 # %%px --save 10_halo.py
 def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float64):
-    """Train on noisy pages; return this rank's noisy and cleaned strips."""
+    """Train; return this rank's noisy and cleaned strips."""
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
     noisy = clean + 0.4 * torch.randn_like(clean)
@@ -210,7 +211,7 @@ if __name__ == "__main__":
     noisy, cleaned = train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
 
 # %% [markdown]
-# **Vote:** one rank trains, then two replicas of two tiles (the `2` below). Their last losses are (a) equal in every digit shown, (b) a few per cent apart, (c) far apart.
+# **Vote:** one rank trains, then two replicas of two tiles. Their last losses are (a) equal, (b) a few per cent apart, (c) far apart.
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
@@ -219,7 +220,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a): loss and gradients are sums over all pixels. Which rank adds which pixels does not matter. (Noisy pages have a loss of 0.16. More shows the cleaned ones.)
+# (a): loss and gradients are sums over all pixels. It does not matter which rank adds which pixels.
 #
 # </details>
 
@@ -228,7 +229,7 @@ if __name__ == "__main__":
 #
 # | | with 64 GPUs |
 # |---|---|
-# | strips | Strips get thinner, their halos do not. |
+# | strips | Strips get thinner. Their halos do not. |
 # | links | Keep a replica's tiles inside one machine: halos travel in every layer. |
 
 # %% [markdown] tags=["slide"]
@@ -236,15 +237,15 @@ if __name__ == "__main__":
 #
 # - A tile needs its halo, the rows beyond the cut that its kernels read.
 # - Forward copies pixels. Backward adds the copies' gradients at the owner.
-# - Divide losses by *all* pixels, and add gradients over *all* ranks: tiles and replicas train like one process, up to rounding (without batch norm).
+# - Divide losses by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding, without batch norm.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
+# A network has twenty 3 × 3 convolutions. Each tile has 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>With (b), neighbours both compute the pixels around each cut. (b) pays if the repeated work takes less
-# time than the nineteen exchanges that it saves.</details>
+# <details><summary>What to listen for</summary>In (b), neighbours both compute the pixels around each cut. This pays if it takes less time than
+# nineteen exchanges.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -272,7 +273,8 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b): the loss is 0.3 % lower, by chance: another gradient takes other steps. No seam shows. The error shows in section 3's picture of the gradients, or beside one process.
+# (b): the loss is 0.3 % lower. That is chance, since a different gradient takes different steps. No seam shows. To find the error, draw the
+# gradients as in section 3, or compare with one process.
 #
 # </details>
 
@@ -318,10 +320,10 @@ for ranks in (1, 2):
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# We count two things. First, what does rank 0 send? It has one of 2 × 2 tiles of an image, and runs four 3 × 3 convolutions: layer by layer, then fused.
+# First we count what rank 0 sends. It has one of 2 × 2 tiles of an image. It runs four 3 × 3 convolutions, layer by layer, then fused.
 #
-# Second, what does fusing cost? Take a tile of 64 × 64 pixels with neighbours on all sides, and count the pixels that its rank computes in all layers. Near the cuts, fusing adds
-# pixels that neighbours compute, too. An exchange per layer adds none: twenty layers are 20 · 64 · 64 pixels. **Predict:** by what factor does fusing all *twenty* raise this?
+# Then we count what fusing costs. Take a tile of 64 × 64 pixels with neighbours on all sides. With an exchange per layer, twenty layers compute
+# 20 · 64 · 64 pixels. A fused tile also computes pixels of its neighbours, near the cuts. **Predict:** how many times as many pixels does it compute?
 #
 # In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` once. `Tiles` holds the communicators of a rank's column and row of tiles.
 # `counted` returns a communicator that counts what it sends.
@@ -365,8 +367,9 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 #
 # ### Why not judge the tiles one by one?
 #
-# We could train on tiles as if they were images, without messages. To try this, each rank trains a network of its own. The judgement of an image is then the mean of its tiles' judgements. Our images now have 32 × 32 pixels
-# and two marks each. The label says whether the two marks are alike. Guessing is right for 50 %.
+# We could train on tiles as if they were images, without messages. The judgement of an image is then the mean of its tiles' judgements. To try
+# this, each rank trains a network of its own. Our images now have 32 × 32 pixels and two marks each. The label says whether the two marks are
+# alike. Guessing is right for 50 %.
 #
 # - Rank 0 judges whole images.
 # - Rank 1 judges each tile of 16 × 16 pixels, rank 2 each tile of 8 × 8.
