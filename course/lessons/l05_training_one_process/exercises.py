@@ -106,8 +106,7 @@ def _with(loss: str) -> str:
 ACCUMULATE = Exercise(
     id="05.1",
     title="Spot the bug",
-    task="Leave the gradient of the whole batch's mean loss in `.grad`, for pieces of *any* sizes, such "
-    "as 100 and 28.",
+    task="Leave the gradient of the whole batch's mean loss in `.grad`, for pieces of *any* sizes.",
     objectives=(1,),
     targets=("mean-of-means",),
     stub=_with("F.cross_entropy(model(x), y) / len(pieces)"),

@@ -25,10 +25,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# Suppose a **mini-batch**, or batch, does not fit into your GPU. You run its pieces, the **micro-batches**, one after the other, and then take one step.
-# This is **gradient accumulation**: `backward()` *adds* to the gradients already there.
+# Suppose a **mini-batch** does not fit into your GPU. You run it in pieces, the **micro-batches**. `backward()` adds up their gradients,
+# and then you take one step. This is **gradient accumulation**.
 #
-# Does the network still learn the same? We train it on 1,500 pictures of digits and test it on 297 new ones:
+# Does the network still learn the same? We train on 1,500 pictures of digits, and test on 297 new ones:
 
 # %%
 # %%px --save 05_train.py
@@ -53,7 +53,7 @@ new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# A small network. Ignore `norm` until section 3:
+# This is the network. Its first weights are large. Section 3 uses `norm`:
 
 
 # %%
@@ -68,7 +68,7 @@ def network(norm=nn.Identity):
 
 
 # %% [markdown] tags=["subslide"]
-# The loop calls `accumulate`, which comes next. An **epoch** is a pass over all images. Ignore `warm_up` until section 4:
+# The loop calls `accumulate`, which comes next. An **epoch** is one pass over all images. Section 4 uses `warm_up`:
 
 
 # %%
@@ -95,9 +95,9 @@ CUTS = 128, 64, 100, 127
 
 
 # %% [markdown]
-# The next cell divides each piece's mean loss by the number of pieces, as many tutorials do. Each rank trains its own network on batches of 128.
-# Rank 0 leaves them whole; ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
-# **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
+# Many tutorials divide each piece's mean loss by the number of pieces. We do the same. Each rank trains its own network on batches of 128.
+# Rank 0 leaves them whole. Ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
+# **Vote:** which cuts end with rank 0's loss? (a) All three, (b) only 64 + 64, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -116,7 +116,7 @@ _ = train(128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). In 127 + 1, one image weighs as much as the other 127: that network ends up worse than guessing (a loss of 2.3). 100 + 28 is more dangerous: the loss is wrong, but only one digit
+# (b). In 127 + 1, one image weighs as much as the other 127. But 100 + 28 is more dangerous. Its loss is wrong, and only one digit
 # fewer is right. Would you notice?
 #
 # </details>
@@ -127,7 +127,7 @@ _ = train(128, CUTS[comm.rank])
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# We train again: here, then as a program. **Predict:** how many of six decimals does 127 + 1 now share with the uncut batch?
+# We train again, then run the program. **Predict:** which cuts now end with the uncut batch's loss?
 
 
 # %%
@@ -142,16 +142,15 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# All six. You may cut a *sum* anywhere. A mean of means equals the mean only if the pieces are equally large. So **sum the losses, divide by the size of the whole batch**:
-# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
+# All of them. You may cut a *sum* anywhere. A mean of means equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the whole batch**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · One more layer
 #
-# In training, a **batch norm** layer computes each feature's mean and spread over the images of one forward pass, and shifts and scales the feature by them. We add such a
-# layer. **Predict:** which pieces, of 64, 16 or 2 images, end with the uncut batch's loss?
+# In training, a **batch norm** layer shifts and scales each feature by its mean and spread over the images of one forward pass.
+# **Predict:** which pieces, of 64, 16 or 2 images, end with the uncut batch's loss?
 
 # %%
 # %%px
@@ -160,16 +159,16 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. An image's output now depends on the other images in its piece. No division of the loss repairs that. (Synchronized batch norm helps across ranks, layer norm everywhere.)
+# None. An image's output now depends on the other images in its piece.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# Each GPU gets 16 images per step. With one GPU, an epoch has 93 steps; with sixteen, it has 5. Here, one rank computes all 256 images. Should these steps be longer?
+# With 16 images per GPU, one GPU takes 93 steps per epoch. Sixteen GPUs take 5. Should these steps be longer?
 #
-# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: for k times the batch, take k times the **learning rate**. With a **warm-up**, the rate
+# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: take k times the **learning rate** for k times the batch. With a **warm-up**, the rate
 # starts small and grows to its full value.
 
 # %%
@@ -196,38 +195,35 @@ draw_right(dict(zip(cluster["name"], right, strict=True)), of=297)
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# At the old rate, so few steps learn little. At 16 times the rate, the first steps throw the weights too far: training **diverges**. With warm-up, the same rate gets
-# nearly as many digits right as batch 16. Would you have stopped that run after epoch 4?
-#
-# We made the case hard: our first weights are 3 times PyTorch's.
+# At the old rate, so few steps learn little. At 16 times the rate, the first steps throw the weights too far, and training **diverges**. With warm-up, the same rate gets
+# nearly as many digits right as batch 16.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Pieces of text almost always hold different numbers of **tokens** (words, parts of words). Which libraries average means?
+# Pieces of text hold different numbers of **tokens** (parts of words).
 #
-# | library | what it computes | for unequal pieces |
-# |---|---|---|
-# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | mean of the pieces' means, then mean over ranks | wrong |
-# | DDP (lesson 07), FSDP (lesson 11) | mean of the ranks' gradients | wrong, unless you weight the losses |
-# | Hugging Face `Trainer` since July 2025, most models | sum over all tokens / their number | right |
+# | library | for unequal pieces |
+# |---|---|
+# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | wrong: a mean of means |
+# | DDP (lesson 07) | wrong, unless you weight the losses |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, divide by the size of the whole batch, add the gradients. Any cut then gives the same training, up to rounding, if each image's loss depends on
-#   no other image and on no random numbers (as in dropout).
-# - For k times the batch, try k times the rate with SGD (√k with Adam), and a warm-up. This works up to some batch size.
+# - Sum the losses, and divide by the size of the whole batch. Then any cut gives the same training, up to rounding.
+# - This fails if an image's loss depends on other images (batch norm) or on random numbers (dropout).
+# - For k times the batch, try k times the rate with SGD, and a warm-up. This works up to some batch size.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 64 GPUs your run is 2 points less accurate than on 4, with the same rate and epochs, and 32 images per GPU. What do you try tonight:
-# (a) a larger rate with warm-up, (b) fewer images per GPU, (c) more epochs? Which result would prove you wrong?
+# On 64 GPUs your run is 2 points less accurate than on 4, with the same rate and images per GPU. What do you try?
+# (a) A larger rate with warm-up, (b) fewer images per GPU, (c) more epochs. Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs least. It is wrong if the *training* loss is already as low as on 4 GPUs: then the steps were enough. If no rate helps, the batch is too large for so few epochs.</details>
+# <details><summary>What to listen for</summary>(a) costs least. It is wrong if the *training* loss is already as low as on 4 GPUs.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -244,7 +240,7 @@ draw_right(dict(zip(cluster["name"], right, strict=True)), of=297)
 # %% [markdown]
 # ### Check a gradient
 #
-# In section 2 we could compare with an uncut run. Suppose you wrote the backward pass yourself, and trust only the forward pass. How do you check a gradient?
+# In section 2 we could compare with an uncut run. Suppose you wrote the backward pass yourself, and trust only the forward pass. How do you check a gradient then?
 #
 # The gradient of a weight says how fast the loss grows when this weight grows. We change one weight by a small `STEP` (0.00001), once up and once
 # down. Then we divide the change of the loss by the change of the weight. This is a **central difference**:
@@ -253,7 +249,7 @@ draw_right(dict(zip(cluster["name"], right, strict=True)), of=297)
 # %%px
 
 # %% [markdown]
-# Each rank cuts the batch differently and checks one weight. **Predict:** do `.grad` and the central difference agree to 8 digits in float64? Do they agree to 5 digits
+# Each rank cuts the batch differently, and checks one weight. **Predict:** do `.grad` and the central difference agree to 8 digits in float64, and to 5 digits
 # in float32?
 
 
@@ -332,12 +328,12 @@ outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threa
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# On two cores, threads and ranks may end closer together than on eight. If one thread beats several in your figure, other programs probably use your cores.
+# If one thread beats several in your figure, other programs probably use your cores. On two cores, threads and ranks may also end close together.
 #
-# Jakovac and Pichler (see References) measured on eight cores. Their eight ranks clearly beat eight threads, both with MPI and with Gloo (another library for messages). Why is the
+# Jakovac and Pichler (see References) measured on eight cores. Their eight ranks clearly beat eight threads. Why is the
 # gap larger there?
 #
-# We calculate it. Suppose threads share *b* seconds of the work in an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
+# Suppose threads share *b* seconds of the work in an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
 # We compute *a* and *b* from two published times, for 1 and for 8 threads. The third time, for 4 threads, tests the formula.
 
 # %%
@@ -361,14 +357,14 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 # For 4 threads the formula (Amdahl's law, lesson 02) predicts 35 s. The slides report 37 s, so the formula fits roughly. It says that threads do not share 25 of the
 # 65 s, probably small operations and the Python code between them. By the formula, no number of threads gets below 25 s.
 #
-# Eight ranks did get below: they took 17 and 19 s. Each rank runs every operation, but on an eighth of the images. So even operations that threads cannot share become shorter,
-# except for what a call costs with any number of images. Ideal ranks would share all 65 s. On two cores, ideal ranks would need 65/2 = 32.5 s and threads 45 s: a factor of 1.4. On eight cores, ideal ranks would need 65/8 = 8.1 s and threads 30 s:
+# Eight ranks did get below: they took 17 and 19 s. Each rank runs every operation, but on an eighth of the images. So even operations that threads cannot share become shorter.
+# Ideal ranks would share all 65 s. On two cores, they would need 32.5 s and threads 45 s, a factor of 1.4. On eight cores, they would need 8.1 s and threads 30 s,
 # a factor of 3.7. So two cores may hide what eight show.
 #
 # One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. If each rank took 128, eight ranks took an eighth of
-# the steps, which is a different training. The accuracy did fall, from 99.1 to 98.7 %. Lesson 07 tests both cases.
+# the steps, which is a different training. Lesson 07 tests both cases.
 #
-# In practice something else decides. Threads share the memory of one machine, so they cannot use a second machine. Ranks can.
+# In practice something else decides: threads cannot use a second machine, and ranks can.
 
 # %% [markdown]
 # ### How large may one image be?
@@ -376,8 +372,8 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 # A batch has at least one image. How many pixels may this image have? Memory decides: backward needs the outputs of layers, the **activations**, so
 # forward keeps them.
 #
-# Our network reads an image of 3 colours. It has three convolutions with 16 output maps each. A relu follows each convolution. All numbers are float32, so they take
-# 4 bytes. Each convolution keeps its input for backward. Each relu keeps its output. A relu's output may also be the next convolution's input. We count it once. PyTorch calls our function `keep`
+# Our network reads an image of 3 colours. It has three convolutions with 16 output maps each, and a relu after each. All numbers are float32, so they take
+# 4 bytes. Each convolution keeps its input for backward, and each relu keeps its output. Where both are the same tensor, we count it once. PyTorch calls our function `keep`
 # for every tensor that forward keeps, and we add up the bytes.
 
 # %%
@@ -427,7 +423,7 @@ memory = [
 show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
-# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each: 204 bytes. Our few weights add almost nothing. (With Adam, each parameter takes 16 bytes on top.) By this count, an image with twice the
+# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each: 204 bytes. Our few weights add almost nothing. By this count, an image with twice the
 # edge needs four times the memory.
 #
 # But the *process* with the largest image grew by about twice the count. Three things are missing from the count:
