@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Half of the strips each
 #
-# π = 4 arctan(1) is the area under the curve 4/(1 + x²) from 0 to 1. Computing an area is **quadrature**. The **midpoint rule** cuts the area
+# π = 4 arctan(1) is the area under the curve 4/(1 + x²) from 0 to 1. Computing an area is called **quadrature**. The **midpoint rule** cuts the area
 # into N strips of width h = 1/N. Each strip is as high as the curve above its middle.
 
 # %%
@@ -38,7 +38,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9, … NumPy computes up to `block` strips at once:
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. NumPy computes up to `block` strips at once:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
@@ -57,7 +57,7 @@ def pi(team, strips):
 
 
 # %% [markdown]
-# A hundred times the darts brought one more digit (lesson 02). **Guess:** how many digits do ten times the strips bring?
+# Do four ranks find π?
 
 # %%
 # %%px
@@ -66,15 +66,8 @@ for strips in (10, 100, 1_000):
     if comm.rank == 0:
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
-# %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
-#
-# Two digits: with ten times the strips, the error is a hundred times smaller.
-#
-# </details>
-
 # %% [markdown] tags=["subslide"]
-# How long do larger jobs take? First rank 0 does each job alone (`COMM_SELF`). Then ranks 0 and 1 (`pair`) share it.
+# Are two ranks faster than one? First rank 0 does each job alone (`COMM_SELF`). Then ranks 0 and 1 (`pair`) share it.
 # Other programs only add time, so we keep the fastest run.
 
 
@@ -105,7 +98,7 @@ def one_and_two(jobs):
 predict("1,000 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Now measure six jobs:
+# We measure six jobs:
 
 # %%
 # %%px --save 03_quadrature.py
@@ -121,7 +114,7 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Below 1: two ranks are *slower*! For 1,000 strips, calling NumPy and exchanging a number take most of the time.
+# Below 1: two ranks are *slower*! With 1,000 strips, calling NumPy and exchanging a number take most of the time.
 #
 # </details>
 
@@ -132,7 +125,7 @@ draw_times({"one rank": one, "two ranks": two})
 #
 # **t = a + b · N / p**
 #
-# The job takes t seconds on p ranks. Each rank has N / p strips of b seconds each. The remaining a seconds are overhead. They may depend on p, but not on N.
+# The job takes t seconds on p ranks. Each rank has N / p strips, and each strip takes b seconds. The remaining a seconds are **overhead**. They may depend on p, but not on N.
 
 # %% tags=["exercise: 03.4"]
 
@@ -140,7 +133,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# With a core per rank, one rank and two have about the same b:
+# Your function fits both curves. If each rank has a core, b is about the same for both:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -179,8 +172,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # <details><summary>Open after you have run the cell</summary>
 #
 # The second rank *costs* a₂ − a₁, for an exchange and for waiting. It *saves* b · N / 2. Cost and saving are equal at N = 2 (a₂ − a₁) / b.
-#
-# The curves may cross elsewhere, or twice. They jump where a rank begins its next block of 8,192 strips, and a line cannot jump. Other programs shift them, too.
+# Other programs may move the crossing.
 #
 # </details>
 
@@ -204,12 +196,12 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Slightly above 1: each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. If the cores share memory, b may grow, too. In **weak scaling** the job grows with p. Then t grows only
+# Slightly above 1. Each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. In **weak scaling**, the job grows with p. Then t grows only
 # as a grows, if b stays the same.
 #
 # </details>
 #
-# In **strong scaling** the job stays the same. Take 100,000 strips, b = 3 ns, and a = 50 µs for every p. **Predict:**
+# In **strong scaling**, the job stays the same. Take 100,000 strips, b = 3 ns, and a = 50 µs for every p. **Predict:**
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
@@ -222,7 +214,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# 4 times, not 512: b · N / p shrinks to 0.3 µs, but a stays. **Efficiency** is the speed-up over one rank, divided by p. On 1,024 ranks it is below 1 %.
+# 4 times, not 512. b · N / p shrinks to 0.3 µs, but a stays. **Efficiency** is the speed-up over one rank, divided by p. On 1,024 ranks it is below 1 %.
 #
 # </details>
 
@@ -231,14 +223,15 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 messages in a row: 20 or 300 µs. |
-# | training (lesson 06) | Without overlap, a is mostly adding up gradients. |
+# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 in a row. |
+# | training | a is mostly the time to add up gradients, unless this overlaps with computing (lesson 06). |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - t = a + b · N / p. More ranks pay when b · N / p falls by more than a grows.
-# - Strong scaling: the job stays, and t never falls below a. Weak scaling: the job grows with p.
+# - In strong scaling, the job stays the same. t never falls below a.
+# - In weak scaling, the job grows with p. t grows only as a grows.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -246,7 +239,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A job that grows keeps GPUs busy. Yours stays the same, on at least 480 GPUs: a may dominate.</details>
+# <details><summary>What to listen for</summary>(b). A job that grows keeps GPUs busy. Yours stays the same, on at least 480 GPUs, so a may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -261,13 +254,13 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # ### Who can be a rank?
 #
-# Often only one process knows how large the job is. Say that all ranks run already, and only rank 0 knows the number of strips. `Bcast` (lesson 04) copies
+# Often only one process knows how large the job is. Suppose that all ranks run already, and only rank 0 knows the number of strips. `Bcast` (lesson 04) copies
 # an array from one rank, the root, to all ranks:
 
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# Or only one process runs at first, the parent. It starts workers with `Spawn`. They are connected by an **intercommunicator**, a communicator with two groups: the parent
+# Or only one process runs at first, the parent. It starts workers with `Spawn`. An **intercommunicator** connects them. It is a communicator with two groups: the parent
 # and its workers. On each side, `rank` and `size` count only that side's own group.
 #
 # `Bcast` (lesson 04) and `Reduce` need a root. Here the parent is the root, so it passes `root=MPI.ROOT`. The workers pass `root=0`, which means
@@ -339,8 +332,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # With twenty million strips, two workers are up to twice as fast, if each has a core and the parent has a third. The parent needs a core because it
 # polls while it waits. On two cores, two workers gain less, or nothing.
 #
-# The two programs come from an article (see References), and are repaired here. The article compares six workers' time for strips with a time for darts, which are a
-# different algorithm. Our program compares a loop with the same loop.
+# The two programs come from an article (see References), and are repaired here.
 #
 # </details>
 #
@@ -458,7 +450,7 @@ for dtype in (torch.float32, torch.float64):
 #
 # So in float32, a different loss in step 300 proves nothing. To check a parallel program against one process, compare the losses of the first ten steps in float64.
 # Both programs need the same samples per step, and the parallel one splits them into equal parts. Use a small model without dropout and without batch norm. Then
-# a difference in the first ten digits is almost surely a bug. Step 1 alone is not enough, because its loss comes before the first update. For later steps, compare accuracy over several seeds.
+# a difference in the first ten digits is almost surely a bug. Step 1 alone is not enough, because its loss comes before the first update.
 #
 # </details>
 
