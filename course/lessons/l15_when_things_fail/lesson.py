@@ -216,7 +216,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Rank 1 was asked, but all ranks stopped, and rank 0 saved. The loss is that
+# SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Only rank 1 was asked, but all ranks stopped, and rank 0 saved. The loss is that
 # of the undisturbed run, as each step still has 128 samples.
 #
 # </details>
