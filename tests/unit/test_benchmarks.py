@@ -86,15 +86,11 @@ def test_rows_are_saved_with_the_machine_and_the_command_beside_them(tmp_path: P
     rows = [row("case", 2, Timing(1, 0), Timing(2, 0), "peer")]
     harness.save(tmp_path / "results" / "x.json", rows, {"command": "python -m benchmarks.x"})
     saved = json.loads((tmp_path / "results" / "x.json").read_text())
-    assert saved == [dict(zip(Row.__slots__, vars_of(rows[0]), strict=True))]
+    assert saved == [{name: getattr(rows[0], name) for name in Row.__slots__}]
     assert (
         json.loads((tmp_path / "results" / "x.machine.json").read_text())["command"]
         == "python -m benchmarks.x"
     )
-
-
-def vars_of(a_row: Row) -> list[object]:
-    return [getattr(a_row, name) for name in Row.__slots__]
 
 
 @pytest.mark.release
