@@ -63,7 +63,7 @@ def cut(team):
 
 # %% [markdown] tags=["subslide"]
 # We cut each batch into **micro-batches**. A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it back.
-# Forward keeps what the layers compute, their **activations**, because backward needs them. It sends the stage's output to the next rank.
+# Forward keeps what the layers compute, their **activations**, for backward. It sends the stage's output to the next rank.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -117,7 +117,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · Who is idle?
 #
-# First rank 0 trains all layers alone. Then ranks 0 and 1 train half of them each. We time steps of 1 and of 16 micro-batches.
+# First rank 0 trains all layers alone. Then ranks 0 and 1 train half each. We time steps of 1 and 16 micro-batches.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -164,7 +164,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 #
 # </details>
 #
-# With 16 micro-batches, two ranks should be 32/17 = 1.88 times as fast. **Predict:** how fast are yours?
+# With two ranks and 16 micro-batches, that is 1/17. So they should be 2 · 16/17 = 1.88 times as fast. **Predict:** how fast are yours?
 
 # %% tags=["nbval-ignore-output"]
 print(f"16 micro-batches: {cluster[0]['speed'][16]:.2f} times as fast")
@@ -190,7 +190,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). Before its first backward, GPipe keeps the activations of all 32 micro-batches.
+# (b). GPipe keeps the activations of all 32 before its first backward.
 #
 # </details>
 #
@@ -214,7 +214,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # <details><summary>Open after you have run the cells</summary>
 #
 # 1F1B trains. It also takes 33 slots, so it saves memory, not time. Each backward frees a micro-batch's activations before the next forward.
-# So no rank keeps more than p micro-batches.
+# So a rank keeps at most p.
 #
 # </details>
 
@@ -238,7 +238,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # Your GPipe has 8 stages and 8 micro-batches. Which gives more images per second: (a) 1F1B, (b) 32
 # micro-batches of the same size?
 #
-# <details><summary>What to listen for</summary>(b), if training works with a batch four times as large. Ranks are idle for 7/39 of a step, not 7/15.</details>
+# <details><summary>What to listen for</summary>(b), if training tolerates a batch four times as large. Ranks are idle for 7/39 of a step, not 7/15.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
