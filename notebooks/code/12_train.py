@@ -1,14 +1,11 @@
 """DeepSpeed trains as ds_config.json says, on data/shapes.npz.
 
-Start it:
-
-    mpiexec -n 4 python code/12_train.py
-    deepspeed --num_gpus 4 code/12_train.py
-    sbatch -n 8 --wrap "mpiexec python code/12_train.py"
+mpiexec -n 4 python code/12_train.py
+deepspeed --num_gpus 4 code/12_train.py
+sbatch -n 8 --wrap "mpiexec python code/12_train.py"
 """
 
 # %%
-import atexit
 import json
 import os
 import warnings
@@ -28,17 +25,13 @@ here = Path(__file__).parent  # the folder of code/12_train.py, to which `--save
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
-deepspeed.utils.logger.setLevel("ERROR")
 deepspeed.ops.__compatible_ops__ = {}  # no kernel for shared memory: it needs a compiler
-# `deepspeed` sets RANK; in a notebook, the ranks are connected already.
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
     import torch_mpi4py  # by mpiexec, on CPUs: messages go through MPI
 
     torch_mpi4py.init_process_group()
-# On GPUs, Open MPI says which GPU each rank takes.
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
-atexit.register(dist.destroy_process_group)
 
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
@@ -69,7 +62,7 @@ def batch_keys(global_batch, ranks, room):
 
 # %%
 def train(config, steps=3, width=1536):
-    """Train on the same images in each step; yield their number and their loss."""
+    """Train on one batch; yield its size and its loss in each step."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
     batch, device = engine.train_batch_size(), engine.device
