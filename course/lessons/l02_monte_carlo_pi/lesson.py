@@ -77,7 +77,8 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The typical error is the standard deviation of the errors. If it is 1 for one rank, what is it for four ranks together?
+# The typical error is the standard deviation of the errors. Four ranks throw four times the darts of one rank. If the typical error of one rank is
+# 1, what is theirs?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -106,7 +107,7 @@ draw_darts(cluster["dots"])
 # <details><summary>Open after you have run the cells</summary>
 #
 # Four ranks are no better than one. A random generator computes its numbers from a **seed**. All four ranks had the same seed, so they
-# threw the *same* darts (four rings at each point), and we counted each dart four times.
+# threw the *same* darts (four rings at each point), and we counted each dart four times. Our first estimate, 3.14384, looked good all the same.
 #
 # </details>
 
@@ -149,8 +150,8 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# This program distributes 512 blocks of darts over its ranks. It prints the slowest rank's seconds on the clock. It also prints the seconds
-# that a rank computes on a core, without waiting.
+# The last part of our program distributes 512 blocks of darts over its ranks. If two ranks share a core, they wait for each other. So the program
+# prints two times of its slowest rank: seconds on the clock, and seconds of computing on a core.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
@@ -174,7 +175,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# Now one rank throws all these darts, then two ranks share them, then four. **Predict:** how does each of the two times change? The line
+# Now one rank throws as many darts alone, then two ranks share them, then four. **Predict:** how does each of the two times change? The line
 # below Setup counts your cores.
 
 # %% tags=["nbval-ignore-output"]
@@ -185,10 +186,10 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# Two ranks throw half of the darts each, so each computes about half as long. If each rank has a core that nothing else uses, the
-# clock's time halves, too. If four ranks share two cores, each waits half of the time.
+# Each of two ranks computes about half as long, and each of four a quarter. The clock's time falls only as far as you have cores: four ranks
+# on two cores take about as long as two. (Any π is right to about 0.0002: other streams are other darts.)
 #
-# The **speed-up** of n ranks is one rank's time on the clock, divided by that of n ranks.
+# The **speed-up** of n ranks is one rank's time on the clock, divided by that of n ranks. What is yours?
 #
 # </details>
 
@@ -207,7 +208,7 @@ if __name__ == "__main__":
 #
 # - Ranks with the same seed draw the same numbers, and a single estimate does not show it.
 # - Spawn one stream per rank from one seed. Then four times the darts halve the error.
-# - Four ranks are nearly four times as fast if each has a core and they send few messages.
+# - Four ranks are nearly four times as fast if each has a core, an equal part of the work, and few messages.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss

@@ -154,8 +154,8 @@ def share_of_loss(outputs, targets, batch_size):
 train(team, rate=0.4)
 
 # %% [markdown] tags=["subslide"]
-# That is one rank's loss, to the last decimal. Now only ranks 0 to 2 share each batch. **Predict:** which decimal changes
-# first, if any?
+# That is one rank's loss, to the last decimal. Now only ranks 0 to 2 share each batch, and rank 3 trains alone. **Predict:**
+# which decimal changes first, if any?
 
 # %%
 # %%px
@@ -191,7 +191,7 @@ train(comm, rate=0.4)
 #
 # (a). Any number of ranks now trains as one process does, up to rounding.
 #
-# Two kinds of layers break this. **Batch norm** normalises over the images at hand, now a shard. (`SyncBatchNorm` takes
+# Two common layers break this. **Batch norm** normalises over the images at hand, now a shard. (`SyncBatchNorm` takes
 # all shards.) **Dropout** draws at random, and each rank draws for itself.
 #
 # </details>
@@ -199,8 +199,8 @@ train(comm, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Can you tell which rank delays the others? A secret draw decides which one sleeps 0, 100, 200 or 400 ms before an all-reduce.
-# Each rank measures the time it spends in `allreduce`.
+# Can you tell which rank delays the others? Before an all-reduce, one rank sleeps 0, one 100, one 200, and one 400 ms. A secret draw decides which.
+# Each rank measures its time in `allreduce`.
 
 # %%
 # %%px
@@ -243,24 +243,25 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # | | with 64 GPUs |
 # |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *divides* the sum of gradients by 64. So return the mean over the shard or, if shards differ, 64 times `share_of_loss`. |
-# | batch | It has 64 · 32 = 2,048 images. Try a larger rate that starts small. |
+# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients. So return a shard's mean or, if shards differ, 64 times `share_of_loss`. |
+# | batch | With 32 images per GPU, it has 2,048. Try a larger rate, and reach it over the first steps. |
+# | waiting | A call returns before the GPU is done. Compare durations in all ranks' profiles: the straggler's all-reduce is the shortest. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks trains
 #   as one process does, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error: with SGD, it changes the rate.
-# - In an all-reduce for which all wait, the rank that comes last waits least.
+# - A wrong divisor raises no error. With plain SGD, it changes the rate; with Adam, it hardly shows.
+# - In a blocking all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's network is 3 points less accurate. What do you ask first? (a) Which network card? (b) Which batch and
+# On eight ranks, your colleague's network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): the <b>global batch</b> may have grown eightfold. Then (c).</details>
+# <details><summary>What to listen for</summary>(b), and what divides the loss: the <b>global batch</b> may have grown eightfold. Then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -370,7 +371,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # <details><summary>Open after you have run the cell</summary>
 #
 # Some of it. Here only backward can hide messages, and those of the *first* layer come last, when no computation is left to hide them: 2 of 12.
-# The rest of what is left is lateness: plain MPI often moves bytes only inside its calls.
+# The rest is probably lateness: plain MPI often moves bytes only inside its calls.
 #
 # </details>
 #

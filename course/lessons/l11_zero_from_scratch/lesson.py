@@ -76,12 +76,6 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An **all-gather** fills a tensor with the slices of all ranks:
-
-# %% tags=["source: course_lib.parallel.plain_zero:gather"]
-# %%px --save 11_zero.py
-
-# %% [markdown] tags=["subslide"]
 # The optimizer gets only this rank's slices, `mine`. They are views into the weights, so the optimizer changes the model:
 
 
@@ -94,7 +88,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
     if stage >= 2:
-        sum_in_backward(comm, model, mine)  # section 3 defines this one and the next
+        sum_in_backward(comm, model, mine)  # section 3 has these two
     if stage == 3:
         gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01)
@@ -136,6 +130,11 @@ train(comm, stage=1)
 # (c): the loss is 1.10, and no rank reports an error. Which weights does a rank update? Which does its next forward use?
 #
 # </details>
+#
+# You have one more tool. An **all-gather** fills a tensor with the slices of all ranks:
+
+# %% tags=["source: course_lib.parallel.plain_zero:gather"]
+# %%px --save 11_zero.py
 
 # %% tags=["exercise: 11.5", "subslide"]
 
@@ -148,7 +147,7 @@ if __name__ == "__main__":
     train(comm, stage=1)
 
 # %% [markdown]
-# Does one rank print this loss?
+# Is that still the loss of one rank?
 
 # %%
 # !mpiexec -n 1 python code/11_zero.py
@@ -185,7 +184,7 @@ for stage in (2, 3):
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Forward also keeps **activations** for backward, here 0.67 numbers per parameter.
+# Forward also keeps **activations** for backward: here 64 inputs, 128 hidden numbers and 10 outputs of each image. These are 0.67 numbers per parameter.
 #
 # **Vote:** how much of stage 0's 4.67 numbers is left in stage 3? About (a) a quarter, (b) a third, (c) half.
 
@@ -195,15 +194,16 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b): 1.67. Each rank needs the activations of its *own* images. They are not copies, so no stage shards them.
+# (b): 1.67. Each rank needs the activations of its *own* images. They are not copies, so no stage shards them. While a layer runs, its full
+# weights come on top.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# A larger network has 64 MiB of weights, 64 of gradients and 128 of optimizer state. Everything else takes up to 10 MiB. We let each of
-# *two* ranks allocate 224 MiB, then 150, then 120. (Linux only.)
+# A larger network has 64 MiB of weights, 64 of gradients and 128 of optimizer state. The activations and
+# the layer at work take up to 10 MiB. We let each of *two* ranks allocate at most 224 MiB, then 150, then 120. (Linux only.)
 
 # %%
 predict("The lowest stage that fits into 150 MiB?", None)
@@ -211,7 +211,7 @@ predict("The lowest stage that fits into 150 MiB?", None)
 # %%
 from course_lib.effects import runs_within
 
-first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # no limit
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # runs without a limit
 large = "train(comm, {}, steps=3, layers=32, width=512)"
 lowest = {}
 for mib in 224, 150, 120:
@@ -227,6 +227,7 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 #
 # Model states per rank, in MiB:
 #
+# - stage 0: 64 + 64 + 128 = 256
 # - stage 1: 64 + 64 + 128/2 = 192
 # - stage 2: 64 + (64 + 128)/2 = 160
 # - stage 3: (64 + 64 + 128)/2 = 128
@@ -241,19 +242,19 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # | | with 64 GPUs |
 # |---|---|
 # | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12 (with a 32-bit copy). |
-# | slow network | HSDP (in More) gathers weights only inside a machine. |
+# | slow network | Keep a full copy of the model states in each machine, sharded among its GPUs (HSDP, in More). |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights. No stage shards activations.
 # - ZeRO trains as data parallelism does, up to rounding, if the optimizer updates each number by itself, as Adam does.
-# - Begin with stage 1, which sends no more than stage 0. Stage 3 sends more, since it gathers the weights twice.
+# - Begin with stage 1: a reduce-scatter and an all-gather are the halves of stage 0's all-reduce. Stage 3 gathers the weights twice.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In data parallelism, each of your 8 GPUs lacks 20 GB. What must you know before you choose (a) stage 1, (b) stage 3, (c) a smaller batch?
+# In data parallelism, each of your 8 GPUs is 20 GB short. What must you know before you choose (a) stage 1, (b) stage 3, (c) a smaller batch?
 #
 # <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) 7/8 of all
 # model states, (c) only activations.</details>

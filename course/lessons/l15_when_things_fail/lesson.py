@@ -28,8 +28,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A job hangs
 #
-# Four ranks each read a batch, then sum their gradients. One rank's disk is broken. Every rank has a **timeout**: after four seconds in the
-# sum, it ends the job.
+# Four ranks each read a batch, then sum their gradients. One rank's disk is broken. The sum has a **timeout**: `signal.alarm(4)` ends a rank
+# that is still there after four seconds.
 
 # %%
 program = """
@@ -64,19 +64,23 @@ print(*log[-4:], sep="\n")
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# After two seconds, each rank wrote its **stack** to the log: the functions that it was in, innermost first. Guess the rank, then look:
+# `mpiexec` accuses one rank. Would you replace its node?
+#
+# After two seconds, each rank wrote its **stack** to the log: the functions that it was in, innermost first.
+
+# %% tags=["nbval-ignore-output"]
+print(*(line for line in log if "File" in line), sep="\n")
 
 # %%
 predict("Whose disk is broken?", None)
 
 # %% tags=["nbval-ignore-output"]
-print(*(line for line in log if "File" in line), sep="\n")
 outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# One rank is still in `read_batch`, so its timeout has not begun. The others wait for it in `sum_gradients`, until one of them times out. So `mpiexec` names a **victim**.
+# One rank never came to the sum, so its timeout never began. The others waited for it, and the first whose time was up got the blame: `mpiexec` names a **victim**.
 #
 # </details>
 
@@ -91,7 +95,7 @@ outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# We kill this function before it opens, writes or closes the file. **Vote:** how many of these three kills lose both the old bytes and the new ones? (a) None. (b) One. (c) Two.
+# We run it three times, and kill it just before it opens, writes or closes the file. Then we look what is in the file. **Vote:** how many of the three kills lose both the old bytes and the new ones? (a) None. (b) One. (c) Two.
 
 # %%
 from course_lib.training.saving import kill_before_each_line
@@ -108,7 +112,7 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 # An **atomic save** writes a second file. Then `os.replace` gives this file the old name in one instant. A power
 # cut also loses what is still in memory, so `os.fsync` waits until the bytes are on the disk.
 #
-# Our program begins. Its `sbatch` lines are for a cluster:
+# Now we build our program, one piece per cell. Skip its `sbatch` lines until you have a cluster.
 
 # %%
 # %%px --save 15_resume.py
@@ -143,7 +147,7 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A batch system ends a job at its time limit. If you ask, it sends a signal a minute before, say **SIGUSR1**. It may come in the middle of a step, so our program only notes it:
+# A batch system ends a job at its time limit. If you ask, it sends a signal shortly before, say **SIGUSR1**. It may come in the middle of a step, so our program only notes it:
 
 # %%
 # %%px --save 15_resume.py
@@ -152,7 +156,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# `train` is lesson 06's loop. It begins with the checkpoint, if there is one. The step's number seeds the batch, so every run draws the same batches. After each step, the ranks agree whether to stop. Rank 0 saves every 20 steps, and when they stop.
+# `train` is lesson 06's loop. It begins with the checkpoint, if there is one. The step's number seeds the batch, so every run draws the same batches. `yield` hands the loss to the caller. Then the ranks agree whether to stop. Rank 0 saves every 20 steps, and when they stop.
 
 
 # %%
@@ -176,7 +180,8 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())
+        done += 1
+        yield done, comm.allreduce(loss.item())
         stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -186,7 +191,7 @@ def train(path, steps=60, every=20):
 # %%
 # %%px --save 15_resume.py
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:  # without FOLDER
+    with tempfile.TemporaryDirectory() as scratch:  # if no FOLDER is given
         losses = dict(train(Path(sys.argv[1] if len(sys.argv) == 2 else scratch, "training.pt")))
     if comm.rank == 0 and losses:
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
@@ -217,7 +222,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # <details><summary>Open after you have run the cell</summary>
 #
 # SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Only rank 1 was asked, but all ranks stopped, and rank 0 saved. The loss is that
-# of the undisturbed run, as each step still has 128 samples.
+# of the undisturbed run: each step has the same 128 samples.
 #
 # </details>
 
@@ -226,8 +231,8 @@ for name in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU. So compare each rank's last collective: PyTorch's **flight recorder** keeps them, if it was on from the start. |
-# | resuming | Batch norm averages over one rank's samples, so keep the number of ranks. |
+# | stacks | Python runs ahead of the GPU. So compare each rank's last collective: PyTorch's **flight recorder** keeps them (check that it is on). |
+# | resuming | Batch norm averages over one rank's samples. With it, keep the number of ranks. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
