@@ -33,7 +33,7 @@ def network(norm=nn.Identity):
     hidden = nn.Linear(64, 128), norm(128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # section 4 needs it
+        weights.data *= 3
     return model
 
 

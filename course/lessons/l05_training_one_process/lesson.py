@@ -53,7 +53,8 @@ new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# This is the network. Its first weights are large. Section 3 uses `norm`:
+# This is the network. We make its first weights three times as large as PyTorch does, so that a training can fail in
+# section 4. `Identity` does nothing.
 
 
 # %%
@@ -63,12 +64,13 @@ def network(norm=nn.Identity):
     hidden = nn.Linear(64, 128), norm(128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # section 4 needs it
+        weights.data *= 3
     return model
 
 
 # %% [markdown] tags=["subslide"]
-# The loop calls `accumulate`, which comes next. An **epoch** is one pass over all images. Section 4 uses `warm_up`:
+# An **epoch** passes over all images once. For each batch, `accumulate` (in the next cell) leaves a gradient in `.grad`, and the optimizer takes one
+# step. Section 4 uses `warm_up`.
 
 
 # %%
@@ -95,7 +97,8 @@ CUTS = 128, 64, 100, 127
 
 
 # %% [markdown]
-# Many tutorials divide each piece's mean loss by the number of pieces. We do the same. Each rank trains its own network on batches of 128.
+# Many tutorials divide each piece's mean loss by the number of pieces. We do the same. Each rank trains its own network on batches of 128, from the same
+# weights, in the same order.
 # Rank 0 leaves them whole. Ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
 # **Vote:** which cuts end with rank 0's loss? (a) All three, (b) only 64 + 64, (c) none.
 
@@ -116,8 +119,8 @@ _ = train(128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). In 127 + 1, one image weighs as much as the other 127. But 100 + 28 is more dangerous. Its loss is wrong, and only one digit
-# fewer is right. Would you notice?
+# (b). In 127 + 1, one image weighs as much as the other 127, and the network only guesses. But 100 + 28 is more dangerous. Every gradient was wrong, and
+# yet only one digit fewer is right. Would you notice?
 #
 # </details>
 
@@ -142,7 +145,8 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# All of them. You may cut a *sum* anywhere. A mean of means equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the whole batch**.
+# All of them. You may cut a *sum* anywhere. A mean of means equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the
+# whole batch**: `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
 #
 # </details>
 
@@ -159,17 +163,18 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# None. An image's output now depends on the other images in its piece.
+# None. An image's output now depends on the other images in its piece. Different need not be worse: pieces of 64 and 16 did well.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# With 16 images per GPU, one GPU takes 93 steps per epoch. Sixteen GPUs take 5. Should these steps be longer?
+# Any cut gives the same gradient, so one process can show what sixteen GPUs would learn. With 16 images per GPU, one GPU takes 93 steps per epoch, and
+# sixteen take 5. Should these steps be longer?
 #
-# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: take k times the **learning rate** for k times the batch. With a **warm-up**, the rate
-# starts small and grows to its full value.
+# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: take k times the **learning rate** for k times the batch. While the weights
+# move little, sixteen small steps go about as far as one that is sixteen times as long. With a **warm-up**, the rate starts small and grows to its full value.
 
 # %%
 predict("How many of 297 are right at 16 times the rate, no warm-up?", None)
@@ -181,22 +186,25 @@ trainings = {  # images per batch, at once, rate, steps of warm-up
     "256, same rate": (256, 256, 0.05),
     "256, 16 × the rate": (256, 256, 0.8),
     "256, 16 × the rate, warm-up": (256, 256, 0.8, 20),
+    "256, 8 × the rate": (256, 256, 0.4),
 }
-name, settings = list(trainings.items())[comm.rank]
-right = train(*settings)
+right = {name: train(*trainings[name]) for name in list(trainings)[comm.rank :: comm.size]}
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import draw_right
 
-right = cluster["right"]
-outcome("How many of 297 are right at 16 times the rate, no warm-up?", right[2][-1], word="counted")
-draw_right(dict(zip(cluster["name"], right, strict=True)), of=297)
+right = {name: values for rank in cluster["right"] for name, values in rank.items()}
+none = right["256, 16 × the rate"]
+outcome("How many of 297 are right at 16 times the rate, no warm-up?", none[-1], word="counted")
+draw_right(right, of=297)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# At the old rate, so few steps learn little. At 16 times the rate, the first steps throw the weights too far, and training **diverges**. With warm-up, the same rate gets
-# nearly as many digits right as batch 16.
+# At the old rate, 40 steps are too few: the curve still rises. At 16 times the rate, the first steps throw the weights so far that the network only guesses. A warm-up (here half of
+# the training) rescues this rate.
+#
+# But look at 8 times the rate, without any warm-up. The rule gives you a rate to try first. Then try its neighbours.
 #
 # </details>
 
@@ -215,7 +223,7 @@ draw_right(dict(zip(cluster["name"], right, strict=True)), of=297)
 #
 # - Sum the losses, and divide by the size of the whole batch. Then any cut gives the same training, up to rounding.
 # - This fails if an image's loss depends on other images (batch norm) or on random numbers (dropout).
-# - For k times the batch, try k times the rate with SGD, and a warm-up. This works up to some batch size.
+# - For k times the batch, try k times the rate with SGD, and a warm-up; then try smaller rates. This works up to some batch size.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss

@@ -25,12 +25,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue can have 100,000 × 100,000 pixels, too many for one GPU. In **spatial parallelism**, each rank gets a part of
-# *every* image, a **tile**. We cut pages of handwritten digits into strips of rows.
+# A scanned slide of tissue can have 100,000 × 100,000 pixels, too many to train on with one GPU. In **spatial parallelism**, each rank gets a
+# part of *every* image, a **tile**. Our tiles are strips of rows, cut from pages of handwritten digits.
 
 # %%
 # %%px --save 10_halo.py
-"""Take noise from pages that are cut into strips, one per rank."""
+"""Remove noise from pages that are cut into strips, one per rank."""
 
 import sys
 from pathlib import Path
@@ -54,7 +54,7 @@ def new_page(lines, number=0):  # (1, 1, rows, columns)
 
 
 # %% [markdown]
-# A blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond an edge, *padding* puts zeros, which are black.
+# Our blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond an edge, *padding* puts zeros, which are black.
 # Each rank blurs 20 rows:
 
 # %%
@@ -64,7 +64,7 @@ blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)
 mine = page.tensor_split(comm.size, dim=2)[comm.rank]  # this rank's rows
 wanted = F.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]  # in one piece
 blurred = F.conv2d(mine, blur, padding=2)
-wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())
+wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())  # rows with a pixel that differs
 
 # %%
 predict("Of 80 rows, how many come out wrong?", None)
@@ -75,7 +75,7 @@ from course.lessons.l10_spatial_and_hybrid.figures import draw
 draw({"page": cluster["mine"], "in one piece": cluster["wanted"], "by four ranks": cluster["blurred"]})
 
 # %% [markdown]
-# Count the wrong rows:
+# Count them:
 
 # %%
 outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="counted")
@@ -91,6 +91,8 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # ## 2 · Ask the neighbours
 #
 # Each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**. The ghosts of a tile are its **halo**.
+#
+# First everybody sends up and receives from below, then the other way. At the page's edge, nobody sends: the zeros stay, and are the padding.
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -112,7 +114,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# PyTorch does not see what MPI sends, so we write backward ourselves. First we keep only the gradients of our own rows:
+# PyTorch does not see what MPI sends. To autograd, ghosts are constants, so it would keep only the gradients of a rank's own rows. Let us try that:
 
 
 # %%
@@ -145,7 +147,7 @@ def convolve(comm, x, kernel):  # 5 × 5, across the cuts
 
 
 # %% [markdown] tags=["subslide"]
-# Our loss is the sum of all blurred pixels. Each pixel counts 1/25 in 25 means, so its gradient should be 1: white in the picture, except at
+# Our loss is the sum of all blurred pixels of the page. Each pixel counts 1/25 in 25 means, so its gradient should be 1: white in the picture, except at
 # the page's edge.
 #
 # **Vote:** beside the cuts, the gradients are (a) 1, (b) smaller, (c) larger.
@@ -167,13 +169,23 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 
 # %% tags=["exercise: 10.3", "subslide"]
 
+# %% [markdown]
+# Draw the gradients again. Are the seams gone?
+
+# %%
+# %%px
+(gradients,) = torch.autograd.grad(convolve(comm, pixels, blur).sum(), pixels)
+
+# %%
+draw({"gradients of the pixels": cluster["gradients"]})
+
 # %% [markdown] tags=["notes"]
 # Nine minutes up to the exercise, five for it. The usual slips: rows from above are added to the last rows, or they replace the own gradients.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Now two convolutions learn the noise of two pages.
+# We add noise to two pages. Two convolutions learn to predict it, and we subtract what they predict.
 #
 # Four ranks can cut each page into four tiles. Or they form two **replicas** (lesson 06), and each cuts one page into two tiles. This is
 # **hybrid parallelism**.
@@ -237,15 +249,16 @@ if __name__ == "__main__":
 #
 # - A tile needs its halo, the rows beyond the cut that its kernels read.
 # - Forward copies pixels. Backward adds the copies' gradients at the owner.
-# - Divide losses by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding, without batch norm.
+# - Divide losses by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
+#   would not: it would use a tile's statistics.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty 3 × 3 convolutions. Each tile has 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), neighbours both compute the pixels around each cut. This pays if it takes less time than
-# nineteen exchanges.</details>
+# <details><summary>What to listen for</summary>In (b), neighbours both compute the pixels around each cut. This pays where latency decides: one wide exchange
+# must then cost less than twenty thin ones.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -273,7 +286,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown]
 # <details><summary>Open after you have run the cells</summary>
 #
-# (b): the loss is 0.3 % lower. That is chance, since a different gradient takes different steps. No seam shows. To find the error, draw the
+# (b): the loss is 0.3 % lower. That is chance: with other seeds, it is sometimes higher. No seam shows. To find the error, draw the
 # gradients as in section 3, or compare with one process.
 #
 # </details>
