@@ -104,8 +104,8 @@ def _exposed(line: str) -> str:
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="Data ranks' messages hide behind at most `cover` seconds of computing. The rest is **exposed**. "
-    "Tensor ranks need each sum before they go on. Correct one line.",
+    task="For `cover` seconds, data ranks compute and send at once. Only what is left is "
+    "**exposed**. Tensor ranks need each sum before they go on. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
@@ -141,26 +141,26 @@ HIDE = Exercise(
 TWO_NODES = Question(
     id="16.q6",
     question="Two nodes of eight A100s train our Transformer on 256 sequences per step. Each GPU "
-    "sends 235 GB/s inside its node and 3 GB/s out of it. What do you try first?",
+    "sends 235 GB/s inside its node, 3 GB/s outside. What do you try first?",
     options=(
         Option(
             "ZeRO-3 inside nodes, data between them",
             reply="That is hybrid sharding (HSDP), with 14 GB of states per GPU. Weights travel over the "
-            "fast link and hide. Over the slow link, each GPU sums an eighth of the gradients once per step. "
-            "That takes 0.6 s, which can hide.",
+            "fast link and hide. Over the slow link, each GPU all-reduces only its eighth of the gradients, "
+            "1.7 GB, once per step. That takes 0.6 s, which can hide.",
             right=True,
         ),
         Option(
             "tensor inside nodes, data between them",
             reply="It fits, and its groups stay on the fast link. But a step takes 8.8 s. Sums inside blocks "
-            "are 2 s of that, and on our page nothing hides those.",
+            "are 2 s of that, and our page hides none (Megatron-LM and TorchTitan can hide a part).",
             belief="messages-hide-or-not",
         ),
         Option(
-            "ZeRO-3 over all GPUs of both nodes",
-            reply="It saves 7 GB of states per GPU, which nobody needs. But all weights pass the slow link: "
-            "for 13 s per micro-batch if one GPU per node sends, for 1.6 s if all eight share the work. A "
-            "whole step computes for 6.7 s.",
+            "ZeRO-3 over all GPUs",
+            reply="It saves 7 GB of states per GPU, which nobody needs. But the slow link carries three "
+            "trips per micro-batch: 13 s if one network card per node sends. With all eight at work it is "
+            "1.6 s. Memory asks for at least four micro-batches, so 6.5 s barely hide behind 6.7 s.",
             belief="most-saving-is-best",
         ),
     ),
@@ -186,8 +186,8 @@ INSIDE_A_NODE = Question(
         ),
         Option(
             "it holds: their link is broken, or tensor ranks would win",
-            reply="For our Transformer at 235 GB/s, the sums take a quarter of the step, and nothing hides "
-            "them.",
+            reply="For our Transformer at 235 GB/s, the sums take a quarter of the step, and our page "
+            "hides none of them.",
             belief="messages-hide-or-not",
         ),
     ),

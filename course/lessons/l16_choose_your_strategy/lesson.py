@@ -3,8 +3,8 @@
 # goal: Decide which plan runs on which machine, with one page of arithmetic.
 # able:
 #   - compute what a plan needs on each GPU
-#   - say which messages can hide behind computing
-#   - choose and defend a plan for a machine and a job
+#   - say which messages hide
+#   - choose and defend a plan
 # more:
 #   - say what a laptop cannot show about a cluster
 #   - compare a prediction with published runs
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how they share the work. *Data* parallelism splits the batch. *ZeRO-3* also shards the model states. A *pipeline* splits the list of blocks. *Tensor* parallelism splits every block.
+# You train a Transformer of 7 billion parameters on eight GPUs. A **plan** splits the batch (*data*, *ZeRO-3*), the list of blocks (*pipeline*) or every block (*tensor*).
 
 # %%
 # %%px --save 16_plan.py
@@ -39,7 +39,7 @@ plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: about 16 · width numbers of 2 bytes per token and block (with FlashAttention, without recomputing). Tensor ranks split only 12 · width of these.
+# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: about 16 · width numbers of 2 bytes per token and block (with FlashAttention; to keep less, try *recomputing* first). Every tensor rank keeps a whole copy of 4 · width of these.
 
 
 # %%
@@ -76,11 +76,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). The activations alone take at least 68.7 GB per GPU.
+# (c), because of activations.
 #
 # </details>
 #
-# Now each GPU computes its sequences in eight micro-batches. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
+# Now take eight micro-batches. Data ranks have eight sequences each, so a micro-batch is one. The others see all 64, so theirs is eight. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
 
 # %%
 # %%px
@@ -90,15 +90,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (b). The pipeline's first stage starts eight micro-batches before the first gradient comes back, and keeps their activations. With 64 micro-batches, it keeps eight smaller ones.
+# (b). The pipeline's first stage starts eight micro-batches before a gradient returns, and keeps their activations. With 64 micro-batches, it keeps eight smaller ones.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Which plan is fastest? All compute equally much, but their messages differ.
-# Data ranks send one layer's gradients while they compute the next layer's. Such messages **hide** behind computing. ZeRO-3's hide, too, if ranks gather the next layer's weights early.
+# Data ranks send one layer's gradients while they compute the next: these messages **hide** behind computing. ZeRO-3's hide, too, if ranks gather weights early. More micro-batches save memory, but ZeRO-3 sends more: three trips for each.
 
 # %% tags=["exercise: 16.7"]
 
@@ -118,16 +117,16 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# ZeRO-3 sends longest and still wins, because all its messages hide on this link. Tensor messages never hide.
+# ZeRO-3 sends longest and still wins: all its messages hide on this link. In our program, tensor messages never hide.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Three customers order 10,000 steps each. `chat` is our job. `cards` is our job on cheap GPUs with a slow link. `genome` has one long sequence per step. A plan that does not fit costs 100 hours.
+# Each orders 10,000 steps. `chat` is our job. `cards` has cheap GPUs and a slow link. `genome` has one long sequence.
 #
-# Your `bets` follow a famous rule: *tensor parallelism inside a node*. **Guess** which customer the rule serves worst. Then change `bets` until the bill is below 32 hours.
+# A famous rule says: *keep tensor parallelism inside a node*. Your `bets` use tensor parallelism everywhere. **Guess** which customer loses most. Then change `bets` for a bill below 32 hours.
 
 # %%
 # %%px
@@ -159,7 +158,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO-3. `cards` takes a pipeline of 64 micro-batches, which sends least. `genome` takes tensor: with its single micro-batch, a pipeline would idle.
+# The best bill is 31.0 hours. `chat` takes ZeRO-3. ZeRO-1 ties: it needs 46.5 GB, but sends a twelfth. Try it first on a worse link. `cards` takes a pipeline of 64 micro-batches. (ZeRO-1 on 2 × pipeline 4 is 2 % behind.) `genome` takes tensor: with one micro-batch, a pipeline idles.
 #
 # </details>
 
@@ -168,16 +167,16 @@ if rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | wider layers | Tensor parallelism costs less: computing grows faster than messages. |
-# | 512 GPUs | [Add tensor or pipeline](https://huggingface.co/spaces/nanotron/ultrascale-playbook): 64 sequences feed only 64 data ranks. |
+# | 512 GPUs | At most 64 data ranks get a sequence. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
+# | 2,048 GPUs | Shard ZeRO-3 inside groups of nodes, all-reduce between them: long rings have latency. |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations. A pipeline's first stage keeps those of several micro-batches.
-# - Gradients hide if the last backward takes longer than their messages. In our program, tensor messages do not hide.
+# - Count activations, above all on a pipeline's first stage.
+# - Gradients and ZeRO-3's messages hide if a GPU has more tokens per micro-batch than rate / link (928 on NVLink).
 # - No plan wins everywhere. Compute, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -197,7 +196,7 @@ if rank == 0:
 #
 # Which plan wins `genome` on the cheap GPUs? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell shows all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. If you click on a total, you see the lines of `16_plan.py` behind it.
+# The next cell shows all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s and *28.8 GB, 115 Tflop/s*. If you click on a total, you see the lines of `16_plan.py` behind it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -207,9 +206,9 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # <details><summary>Open after you have voted and looked</summary>
 #
-# (c), on this page. Eight tensor ranks keep too many activations: they do not fit. A pipeline of eight fits, but idles most of the time. Pipeline 4 × tensor 2 fits, and idles less. (Pipeline 2 × tensor 4 would be faster. It needs 0.03 GB too much, which is less than this page's error. It leaves out embeddings, logits, and the layers that ZeRO-3 gathers.)
+# (c), on this page. Eight tensor ranks keep too many activations: they do not fit. A pipeline of eight fits, but idles most of the time. Pipeline 4 × tensor 2 fits, and idles less. (Pipeline 2 × tensor 4 would be faster. It needs 0.03 GB too much, which is less than this page's error. The page leaves out embeddings, logits, layers that ZeRO-3 gathers, and a pipeline's messages: 17 MB per sequence and boundary, each way.)
 #
-# With sequence parallelism (lesson 09), tensor ranks split all 16 · width numbers. Then eight tensor ranks fit, and win. *Context parallelism*, which cuts the sequence, is not on this page.
+# With sequence parallelism (lesson 09), tensor ranks also split the inputs of norms and of layers split by columns: all 16 · width numbers. Then eight tensor ranks fit, and win. *Context parallelism*, which cuts the sequence, is not on this page.
 #
 # </details>
 #
@@ -274,10 +273,10 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). For DLRover, the planner's order is right only if messages hide. For Megatron-LM it is right both ways: neither plan has data ranks, so nothing can hide. For FlagPerf it is wrong both ways: the last two plans are 2 % apart, and the planner swaps them.
+# (a). For DLRover, the planner's order is right only if messages hide. For Megatron-LM it is right both ways: neither plan has data ranks, so our planner hides nothing. For FlagPerf it is wrong both ways: the last two plans are 2 % apart, and the planner swaps them.
 #
-# Now look at the sizes. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3. The planner says 4 % less. It does not know that smaller matrix products run at a lower rate. Nor does it know that a sum waits for the
-# slowest GPU.
+# Now look at the sizes. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3. The planner says 4 % less. It does not know that smaller matrix products run at a lower rate. Whole runs also
+# report less than 218 Tflop/s, which matrix products reach alone.
 #
 # The planner's memory is 2 to 13 % too small for FlagPerf, and up to 73 % off for DLRover. DLRover's pipeline recomputes block by block, but ours recomputes a whole stage at once. We also had to guess DLRover's sequence length.
 #
