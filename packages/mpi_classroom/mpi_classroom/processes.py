@@ -24,6 +24,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +161,7 @@ def end_marked(variable: str, *values: str, timeout: float = 3.0) -> int:
     everyone = members()
     for process in everyone:
         _send(process, "terminate")
-    psutil.wait_procs(everyone, timeout=timeout)
+    _wait(everyone, timeout)
     stopped: set[psutil.Process] = set()
     for _ in range(LOOKS):  # looked up again: somebody may have been starting just now
         new = set(members()) - stopped
@@ -172,8 +173,23 @@ def end_marked(variable: str, *values: str, timeout: float = 3.0) -> int:
     for process in stopped:
         _send(process, "kill")
     everyone.extend(stopped)
-    psutil.wait_procs(everyone, timeout=timeout)
+    _wait(everyone, timeout)
     return len({process.pid for process in everyone})
+
+
+def _wait(processes: list[psutil.Process], timeout: float) -> None:
+    """Wait until all have ended, also those whose parent, perhaps another kernel, has not reaped them yet."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end and any(_runs(process) for process in processes):
+        time.sleep(0.02)
+    psutil.wait_procs(processes, timeout=0)  # reaps our own
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def kill_labs(folder: Path) -> None:

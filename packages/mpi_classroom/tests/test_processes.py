@@ -17,6 +17,12 @@ from packages.mpi_classroom.tests.waiting import is_running
 DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 POLITE = "trap 'echo bye > \"$0\"; exit' TERM; echo ready; while :; do sleep 0.05; done"
 FAMILY = "sleep 600 & echo $!; setsid sleep 600 & echo $!; wait"
+BUSY = """
+import os, subprocess, sys, time
+subprocess.Popen(["sleep", "600"], env=os.environ | {sys.argv[1]: sys.argv[2]})
+print(flush=True)
+time.sleep(600)
+"""
 HEIR = "trap 'setsid sleep 600 & exit' TERM; echo ready; while :; do sleep 0.05; done"
 
 
@@ -137,6 +143,12 @@ def test_a_process_is_asked_before_it_is_killed(start, tmp_path):
     processes.end_marked(CLUSTER, str(tmp_path))
     assert child.wait(5) is not None
     assert (tmp_path / "word").read_text() == "bye\n"
+
+
+def test_a_process_that_nobody_reaps_has_ended(start, tmp_path):
+    """Its parent, perhaps another kernel, may be busy for an hour: nobody waits for that."""
+    start(sys.executable, "-c", BUSY, CLUSTER, str(tmp_path), words=1)
+    assert processes.end_marked(CLUSTER, str(tmp_path), timeout=3600) == 1
 
 
 def test_a_process_born_while_the_others_are_ended_is_ended_too(start, tmp_path):
