@@ -202,8 +202,8 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="In the film, how many messages does one rank send, and how many arrays in all? Write formulas for "
-    "n = 2, 4, 8 … ranks.",
+    task="In the film, how many messages does one rank send, and how many whole arrays do these add up "
+    "to? (Four chunks make one array.) Write formulas for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\

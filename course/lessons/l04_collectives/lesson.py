@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Each of four ranks has an array, and every rank needs the sum: an **all-reduce**. Training sums gradients this way.
-# MPI's `Allreduce` is a **collective**, a call that all ranks make together. We build two versions of it.
+# Each of four ranks has an array, and every rank needs the sum: an **all-reduce**.
+# MPI's `Allreduce` is a **collective**, a call that all ranks make together.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -39,8 +39,8 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In the first loop, it sends one chunk per step to the right,
-# and adds what arrives to its own chunk. The second loop passes complete chunks on:
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In each step of the first loop, it sends one chunk to the right,
+# and adds the chunk that arrives from the left to its own copy. The new sum is sent next. The second loop passes complete chunks on:
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -59,7 +59,7 @@ comm = MPI.COMM_WORLD
 # %%
 # %%px
 class Filmed(MPI.Intracomm):
-    """Notes what `array` holds before each exchange."""
+    """The same communicator, but it notes `array` before each `Sendrecv`."""
 
     def Sendrecv(self, *message):
         frames.append(array.tolist())
@@ -83,8 +83,8 @@ film(
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring needs six. Follow its last column: 4000 leaves rank 3, and collects 4, 40 and 400. After three exchanges, each rank has one complete chunk:
-# this half is a **reduce-scatter**. Three more exchanges copy these chunks to all ranks, an **all-gather**. Doubling needs two.
+# The ring needs six. After three exchanges, each rank has one complete chunk: this half is a **reduce-scatter**. Three more copy these chunks to
+# all ranks, an **all-gather**. Doubling needs two.
 #
 # </details>
 
@@ -99,7 +99,8 @@ film(
 #
 # There is no network here, so we *delay messages*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs, so the **bandwidth** 1/β is 5 MB/s.
 #
-# All ranks send at once. So an all-reduce takes α · messages + β · bytes, both counted on one rank. This is the **alpha-beta model**.
+# An all-reduce takes α · messages + β · bytes, counted on one rank. This is the **alpha-beta model**. It assumes equal links, one per rank,
+# both ways at once.
 
 # %%
 # %%px
@@ -114,6 +115,7 @@ def seconds(comm, way, nbytes):
     """The time of the slowest rank, in the best of five runs."""
     array = np.ones(nbytes // 8)
     best = min(repeat(lambda: way(comm, array), number=1, repeat=5))
+    # A collective: if one rank calls in a different order, the calls pair up wrongly, or all wait.
     return comm.allreduce(best, op=MPI.MAX)
 
 
@@ -130,14 +132,13 @@ def race(comm, *ways):
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 04_allreduce.py
-ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs 1, 2, 4, 8 … ranks
+ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set: 1, 2, 4, 8 … ranks
 race(comm, *ways)
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). At 1 KiB, messages decide. The ring sends six, doubling two, and each costs 10 ms. At 4 MiB, bytes decide. The ring sends 1.5
-# arrays, doubling 2, and each array costs 0.84 s.
+# (c). At 1 KiB, messages decide. The ring sends six, doubling two. At 4 MiB, bytes decide. The ring sends 1.5 arrays, doubling 2.
 #
 # </details>
 
@@ -150,15 +151,15 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# The ring sends 14 messages, doubling 3, of 10 ms each.
+# The model says 140 ms for 14 messages, and 30 ms for 3. Python and shared cores take the rest.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# On four ranks, both ways tied at 0.4 MB. The ring's four extra messages cost 40 ms, and the half array that it saves also costs 40 ms. So a tie lies at α/β · extra messages / saved arrays.
-# Our α/β is 10 ms · 5 MB/s = 0.05 MB.
+# On four ranks, both ways tied at 0.4 MB. The ring's four extra messages cost 40 ms, α each. The half array that it saves costs 40 ms, β per byte.
+# So a tie lies at α/β · extra messages / saved arrays. α/β is the number of bytes that cross while one message waits: 10 ms · 5 MB/s = 0.05 MB.
 
 # %%
 predict("At how many MB do both ways tie on 2,048 ranks?", None)
@@ -177,8 +178,7 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# With more ranks, the ring's extra messages grow faster than the bytes it saves. Of these two ways, take the ring
-# for gigabytes of gradients in one call. Take doubling for the loss, which is one number.
+# With more ranks, the ring's extra messages grow faster than the bytes it saves.
 #
 # </details>
 
@@ -187,15 +187,15 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | algorithm | The library chooses one per call. MPI also knows *halving and doubling*: 2·log₂ n messages, the ring's bytes. |
-# | link | 2 µs and 25 GB/s with RDMA: the same α/β. GPUs and TCP have more latency. |
+# | link | 2 µs and 25 GB/s with RDMA (the card reads memory itself): the same α/β. |
+# | NCCL | It takes a ring or a tree (about log₂ n deep, about the ring's bytes). Its table has up to 14 µs per network hop: our tie on 64 ranks is then 10 MB. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - All ranks make the same collective calls, in the same order.
-# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling, it sends log₂ n full arrays.
-# - Few messages win for small arrays, few bytes for large ones.
+# - All ranks of a communicator make the same collective calls, in the same order.
+# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling: log₂ n full arrays (n = 2, 4, 8 …).
+# - From four ranks on, few messages win for small arrays, few bytes for large ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -294,13 +294,17 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# They send 1,200 kB: two leaders form a ring, and each of them sends 600 kB. That is a third less than the well-placed ring sends.
+# They send 1,200 kB: two leaders form a ring, and each of them sends 600 kB.
 #
 # On 64 nodes of 8 ranks, leaders hardly save any bytes: they send 126 arrays between the nodes, a ring of all ranks sends 128. But leaders save steps.
 # A ring of 512 ranks takes 1,022 steps, one after the other. If sends wait for their receiver (rendezvous, lesson 01), each step takes as long as a message between
 # nodes. The ring of 64 leaders takes only 126 steps, and the trees inside each node take six rounds.
 #
-# But each leader sends all its bytes through one network card. So for gigabytes, leaders lose to the ring. Libraries therefore let every rank of a node send a part of the array, so all network cards work.
+# But the trees move six whole arrays inside each node, one after the other, while the ring keeps all links busy at once. So for gigabytes, leaders lose to the
+# ring. Both ways use one network card per node. So libraries let every rank of a node send a part of the array.
+#
+# MPI also has *halving and doubling*: 2·log₂ n messages, and the ring's bytes. In our model it beats the ring. But its partners are far apart and share cables. A ring only
+# talks to neighbours, and works for any n.
 #
 # </details>
 
