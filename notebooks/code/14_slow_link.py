@@ -66,15 +66,18 @@ def link(team):
 
 # %%
 def main(team):
-    """Measure the link and halving; forecast all on 2,048 ranks."""
-    array = np.zeros(2**18, np.float32)  # 1 MiB
+    """Measure the link and halving; forecast all on more ranks."""
+    array = np.ones(2**18, np.float32)  # 1 MiB
     alpha, beta = link(team)
     measured = min(seconds(team, halving, team, array) for _ in range(4))  # the first opens connections
+    assert (array == team.size**4).all()  # summed four times
     if team.rank == 0:
-        here, far = (forecasts(n, array.nbytes, alpha, beta) for n in (team.size, 2048))
+        here = forecasts(team.size, array.nbytes, alpha, beta)["halving"]
         print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns")
-        print(f"halving, {team.size} ranks: {1e3 * here['halving']:.1f} ms, measured {1e3 * measured:.1f}")
-        print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
+        print(f"halving, {team.size} ranks: {1e3 * here:.1f} ms, measured {1e3 * measured:.1f}")
+        for n in 16, 2048:
+            far = forecasts(n, array.nbytes, alpha, beta)
+            print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@
 #
 # You get 2,048 machines with one rank each. In each step, a rank computes for one second. *Then* the ranks sum 1 MiB of gradients.
 #
-# A message takes 10 ms, plus 84 ms if it holds all gradients. On four machines, lesson 04's ring needs 0.186 s.
+# A message takes 10 ms, plus 84 ms per MiB. On four machines, lesson 04's ring needs 0.186 s.
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -40,18 +40,18 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# You wait 41 s for each second of computing. A rank sends 4,094 messages, one after another. On four machines, it sends 6.
+# A rank sends 4,094 messages, one after another. On four machines: 6.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# Three algorithms need fewer messages. In **halving**, two partners split the array. Each sums one half and gives the other half away. Then each splits its half with a new partner, and so on. On the way back, the partners exchange their sums.
+# In **halving**, two partners split the array. Each sums one half and gives the other half away. Then each splits its half with a new partner, and so on. On the way back, the partners exchange their sums.
 #
-# In a **tree** of eight ranks, four pairs send whole arrays at the same time, then two pairs, then one. The sum comes down the same way.
+# In a **tree** of eight ranks, one rank in each of four pairs sends its whole array to the other. Then two pairs do so, then one. The sum comes down the same way.
 #
-# A **hierarchy** has 256 machines of eight ranks. Each machine sums inside, almost for free. Then the machines form a ring.
+# In a **hierarchy**, we rent 256 machines instead, with eight ranks and one network card each. Each machine sums inside, almost for free. The machines' first ranks form a ring and pass the sum on inside.
 #
 # ```
 # halving on 8 ranks: what rank 0 gives away, and to whom
@@ -65,7 +65,7 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 #   down    0→4                    0→2  4→6       0→1  2→3  4→5  6→7
 # ```
 #
-# **Vote:** on 2,048 ranks, how many of the three take less than a second? (a) All, (b) two, (c) one.
+# We need two imports:
 
 # %%
 # %%px --save 14_slow_link.py
@@ -76,33 +76,37 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 
+# %% [markdown]
+# **Vote:** on 2,048 ranks, how many of the three take less than a second? (a) All, (b) two, (c) one.
+
 # %% tags=["exercise: 14.3"]
 
 # %%
 from course_lib.rows import predicted
 
 curves = {n: forecasts(n, GRADIENTS, ALPHA, BETA) for n in (2, 4, 8, 16, 64, 256, 2048)}
-print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in curves[2048].items()))
+for n in 16, 64, 2048:
+    print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in curves[n].items()))
 rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curves[n].items() if took]
 show(rows, x="ranks", y="an all-reduce takes", by="way")
 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c): only halving does. Halving and the tree both need 22 messages. Halving's messages together hold two arrays, but *each* of the tree's holds one. The hierarchy's ring needs 510 messages.
+# (c): only halving does. The tree needs as few messages, 22, but *each* holds the whole array. The hierarchy's ring needs 510. On 16 ranks it needs two, and wins. On 64 it ties.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nobody lends you 2,048 machines. But a few ranks with slow messages can test a formula. This is halving. It calls itself for the half that it sums:
+# A few ranks can test halving. Our function calls itself for the half that it sums:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# Next we measure the link. A short message takes α seconds, and a long one β more per byte:
+# Next we measure α with a short message, β with a long one:
 
 
 # %%
@@ -125,7 +129,7 @@ def link(team):
 
 
 # %% [markdown]
-# Now we slow the messages down as in section 1, and compare forecast and measurement:
+# Now we delay each message by section 1's α + βk seconds. So the test checks our counting, not a network:
 
 # %%
 # %%px
@@ -137,15 +141,18 @@ comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
 # %% tags=["nbval-ignore-output"]
 # %%px --save 14_slow_link.py
 def main(team):
-    """Measure the link and halving; forecast all on 2,048 ranks."""
-    array = np.zeros(2**18, np.float32)  # 1 MiB
+    """Measure the link and halving; forecast all on more ranks."""
+    array = np.ones(2**18, np.float32)  # 1 MiB
     alpha, beta = link(team)
     measured = min(seconds(team, halving, team, array) for _ in range(4))  # the first opens connections
+    assert (array == team.size**4).all()  # summed four times
     if team.rank == 0:
-        here, far = (forecasts(n, array.nbytes, alpha, beta) for n in (team.size, 2048))
+        here = forecasts(team.size, array.nbytes, alpha, beta)["halving"]
         print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns")
-        print(f"halving, {team.size} ranks: {1e3 * here['halving']:.1f} ms, measured {1e3 * measured:.1f}")
-        print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
+        print(f"halving, {team.size} ranks: {1e3 * here:.1f} ms, measured {1e3 * measured:.1f}")
+        for n in 16, 2048:
+            far = forecasts(n, array.nbytes, alpha, beta)
+            print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 
 if __name__ == "__main__":
@@ -154,7 +161,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# The forecast is close. Is it close for 16 ranks, too? (Two cores are enough: ranks mostly wait.)
+# The forecast for 4 ranks is close. Is their forecast for 16, too?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -162,9 +169,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# Halving sends fewer messages. We can also send fewer bytes. In **top-k**, each rank sends only the largest 1 % of its gradients, each with its index. With it, two machines trained eleven times as fast as with plain DDP, to equal accuracy ([recorded](../docs/several-machines/measured.md#what-helps-on-a-slow-link)).
+# **Top-k** sends fewer bytes. Each rank sends the largest 1 % of its gradients with their indices, and adds the rest to its next gradient.
 #
-# Ranks pick different entries. So in the simplest form, every rank *gathers* all picks, in log₂ n messages. We compare this with halving.
+# Ranks pick different entries. So in the simplest form, every rank *gathers* all picks, in log₂ n messages. On two ranks over 100 Mbit/s, that is nine times as fast as halving.
 
 # %%
 predict("How many times as fast is top-k on 2,048 ranks?", None)
@@ -172,7 +179,7 @@ predict("How many times as fast is top-k on 2,048 ranks?", None)
 # %%
 from math import log2
 
-for n in 2, 2048:
+for n in 2, 64, 2048:
     top_k = log2(n) * ALPHA + (n - 1) * 0.02 * GRADIENTS * BETA  # 1 % of the numbers, and as many indices
     print(f"{n:4} ranks: plain {curves[n]['halving']:.3f} s, top-k {top_k:.3f} s")
 outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] / top_k, word="forecast")
@@ -180,20 +187,27 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# On two ranks, top-k is nine times as fast. On 2,048, it is nine times as *slow*, because each rank receives the picks of 2,047 others.
+# Nine times as *slow*, because each rank receives the picks of 2,047 others. From 143 ranks on, top-k is slower, even without the time for choosing entries.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - With RDMA, α is 1–5 µs (through NCCL often more), so the ring's 4,094 messages cost 4–20 ms. If the array's bytes take longer than that, the ring is nearly as fast as halving.
-# - Our formulas assume one α and β for all pairs, messages that share no link, and ranks that start together, after backward.
+# At 5 µs and 50 GB/s, your formulas say, in ms (ring / halving):
+#
+# | | 25 MB (DDP's bucket) | 1 GB |
+# |---|---|---|
+# | 64 GPUs | 1.6 / 1.0 | 40 / 39 |
+# | 2,048 GPUs | 21 / 1.1 | 60 / 40 |
+#
+# - MPI libraries have halving. NCCL has mainly rings, and trees that send the array in pieces.
+# - Our formulas know no busy links, no late ranks and no overlap with backward.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A few ranks hide latency. A ring pays it 2(n−1) times, halving 2 log₂ n times.
+# - On four ranks the ring beats the tree two to one. On 2,048 it loses one to twenty: its latency grows with n, the tree's with log₂ n.
 # - Measure α and β, then forecast.
 # - Ask which cost of a remedy grows with n.
 
@@ -202,7 +216,7 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 #
 # Your all-reduce on 2,048 GPUs takes 1.2 s, not 60 ms as forecast. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered*, (c) the network cards.
 #
-# <details><summary>What to listen for</summary>(b). One rank that enters 1.1 s late makes all others wait, and for that rank the call is short. If none was late: (a), then (c).</details>
+# <details><summary>What to listen for</summary>(b). A late rank makes all wait. Compare each rank's own call time. If the *shortest* is 1.2 s too, nobody was late, and (c) is a fair guess.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -217,11 +231,11 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # %% [markdown]
 # ### Which remedies keep their speed-up?
 #
-# Section 4's recorded comparison has more remedies. With each, two machines trained to equal accuracy over 100 Mbit/s:
+# A [recorded comparison](../docs/several-machines/measured.md#what-helps-on-a-slow-link) has more remedies. With each, two machines trained to equal accuracy over 100 Mbit/s:
 #
 # | | what each rank sends | seconds |
 # |---|---|---|
-# | plain DDP | all gradients, every step | 78 |
+# | plain DDP over Open MPI | all gradients, every step | 78 |
 # | bfloat16 | all gradients, in half the bytes | 40 |
 # | local SGD | all weights, every eighth step | 18 |
 # | top-k | 1 % of the gradients with indices, every step | 7 |
@@ -236,7 +250,7 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # ### Is one process enough for a device?
 #
 # NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. Yet
-# these processes must sum their gradients, and each keeps a copy of the weights. How can four be faster than one?
+# these processes must sum their gradients through MPI (NCCL refuses two ranks on one GPU), and each keeps a copy of the weights. How can four be faster than one?
 #
 # We try it with two. The device is this whole machine. First, one process trains alone. It uses one thread or one thread per core, whichever is faster. Then two processes train together. Each takes half of the
 # batch and half of the cores, and they sum their gradients. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would.)
@@ -361,7 +375,7 @@ for way in "ring", "halving", "tree":
 #
 # ### Your own cluster
 #
-# `14_slow_link.py` measures α and β of any link. First we run it on a network with real packets. Four **nodes** on this machine each get their own network,
+# `14_slow_link.py` measures α and β of a slow link. (On RDMA, use osu_latency and nccl-tests.) First we run it on a network with real packets. Four **nodes** on this machine each get their own network,
 # host name and shared memory. The links between them are limited to 100 Mbit/s. (This needs Linux and the right to make network namespaces;
 # see [Several machines](../docs/several-machines/lab.md).)
 
