@@ -1,6 +1,6 @@
 """What all lessons have alike, which the build puts around a lesson's own cells.
 
-    header, navigation     from the YAML above the first cell of `lesson.py`; what More is for, below its heading
+    header, navigation     from the YAML above the first cell of `lesson.py`, as is the line below `## More`
     warm-up                three questions of the YAML, their answers folded
     ## Setup               the cell that starts four ranks; a lesson may have its own `## Setup` text above it
     … the lesson's own cells, its last part at the end …

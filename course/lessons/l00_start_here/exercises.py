@@ -231,8 +231,8 @@ PART = Exercise(
 
 KERNEL_OR_RANKS = Question(
     id="00.q1",
-    question='You run `cluster["rate"] = 0.1`. Then you run `rate = 0.5` in a cell without `%%px`. Which rate do '
-    "the ranks use?",
+    question='You run `cluster["rate"] = 0.1`. Then you run `rate = 0.5` in a cell without `%%px`. Which '
+    "rate do the ranks use?",
     options=(
         Option(
             "0.5 on all of them",

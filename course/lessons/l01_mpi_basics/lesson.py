@@ -107,8 +107,8 @@ ring(1_000_000)
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# How do we find it without a hang? `Isend` starts a send and returns at once. `Test` says whether the send is done. For 0.05 s, nobody calls
-# `Recv`. If the send is done by then, `Send` would have returned, too.
+# How do we find it without a hang? `Isend` starts a send and returns at once. For 0.05 s we ask `Test` whether the send is done. `allreduce` returns
+# on no rank before all have called it, so nobody gets to `Recv` early. If a send is done without any `Recv`, a plain `Send` of that size returns, too.
 
 
 # %%
@@ -160,9 +160,9 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # rank 1    computes ┄┄┄┄┄┄┄┄┄ Recv         computes ┄┄┄┄┄ Recv ┘
 # ```
 #
-# MPI sends a small message at once and **buffers** it until `Recv` comes. This is the **eager protocol**. MPI only announces a large
-# message, and `Send` waits for `Recv`. This is the **rendezvous protocol**. So when `Send` returns, you may change the array. You know
-# nothing more.
+# MPI libraries send a small message at once and **buffer** it until `Recv` comes. This is the **eager protocol**. They only announce a large
+# message, and `Send` waits for `Recv`. This is the **rendezvous protocol**. In both cases, you may change the array when `Send` returns. You do not know whether
+# anybody has received it.
 #
 # </details>
 
@@ -172,8 +172,8 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # The MPI standard promises no buffer. A program that needs one is **unsafe**, so our ring is unsafe even with 80 bytes. (Try `Ssend`, which
 # waits for `Recv` at any size.)
 #
-# In our first repair, odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings: ranks 0 to 2, and rank 3
-# alone. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
+# In our first repair, odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings, each numbered from 0: one of
+# three ranks, and one of rank 3 alone. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -197,7 +197,7 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). In the ring of three, rank 1 receives first. So rank 0 can finish its `Send`, and then rank 2. In its own ring, rank 3 has number 0.
+# (c). In the ring of three, rank 1 receives first. So rank 0's `Send` ends, rank 0 goes on to `Recv`, and that frees rank 2. In its own ring, rank 3 has number 0.
 # It sends to itself first, and never gets to `Recv`. So test on one rank, too.
 #
 # </details>
@@ -226,7 +226,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# It is smaller. Messages to oneself travel another way.
+# It is smaller. Add 80 to both limits: 4,096 and 1,024. With Open MPI, a message and its header of 80 bytes must fit into one slot, and a message to
+# oneself has smaller slots.
 #
 # </details>
 
@@ -235,7 +236,7 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | limit | with Open MPI over TCP, usually 65,456 bytes |
+# | limit | with Open MPI over TCP, usually 65,456 bytes: again 80 less than a power of two. Ranks of one machine keep theirs |
 # | GPUs | with NVIDIA's NCCL, any send may wait for its receive. Start both together (PyTorch: `batch_isend_irecv`) |
 
 # %% [markdown] tags=["slide"]
@@ -243,7 +244,7 @@ if __name__ == "__main__":
 #
 # - When `Send` returns, you may change the array. You know nothing about the receiver.
 # - A ring in which all ranks send first is unsafe. `Sendrecv` is safe.
-# - Sender and receiver use the same type.
+# - Sender and receiver must use the same type.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -251,7 +252,7 @@ if __name__ == "__main__":
 # Forty of your exchanges call `Send` before `Recv`. They worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have one day. Do you
 # (a) change nothing, (b) test with `Ssend` and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) works while all messages go over TCP, below its limit. (b) finds only
+# <details><summary>What to listen for</summary>(a) hangs if two of the ranks share a machine, where the limit is 4,016 bytes. (b) finds only
 # what the tests run. (c) risks forty new mistakes.</details>
 
 # %% [markdown]

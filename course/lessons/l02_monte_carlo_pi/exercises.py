@@ -65,9 +65,9 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a random generator that draws the same numbers in every run. Change the rank or the seed, and "
-    "the numbers must change. (`seed + comm.rank` is not enough: rank 1 with seed 0 would throw the darts of "
-    "rank 0 with seed 1.) `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds.",
+    task="Return a random generator that draws the same numbers in every run. Change the rank or the seed, "
+    "and the numbers must change. (`seed + comm.rank` is not enough: rank 1 with seed 0 would throw the "
+    "darts of rank 0 with seed 1.) `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),
     hints=(

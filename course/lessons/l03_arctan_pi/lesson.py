@@ -21,7 +21,7 @@
 # ---
 
 # %% [markdown] tags=["slide"]
-# ## 1 · Half of the strips each
+# ## 1 · Share the strips
 #
 # π = 4 arctan(1) is the area under the curve 4/(1 + x²) from 0 to 1. Computing an area is called **quadrature**. The **midpoint rule** cuts the area
 # into N strips of width h = 1/N. Each strip is as high as the curve above its middle.
@@ -67,8 +67,8 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Are two ranks faster than one? First rank 0 does each job alone (`COMM_SELF`). Then ranks 0 and 1 (`pair`) share it.
-# Other programs only add time, so we keep the fastest run.
+# Are two ranks faster than one? Rank 0 does each job alone (`COMM_SELF`), then ranks 0 and 1 share it (`pair`), in several rounds. Other programs only add time, so we keep
+# the fastest run.
 
 
 # %%
@@ -83,10 +83,10 @@ def time_of(team, strips):
     return float(runs.min())
 
 
-def one_and_two(jobs):
-    """Seconds by number of strips, of one rank and of two: the best of five rounds."""
+def one_and_two(jobs, rounds=5):
+    """Seconds by number of strips, of one rank and of two: the best of all rounds."""
     one, two = {}, {}
-    for strips in 5 * tuple(jobs):
+    for strips in rounds * tuple(jobs):
         if comm.rank == 0:
             one[strips] = min(time_of(MPI.COMM_SELF, strips), one.get(strips, 1))
         if comm.rank < 2:
@@ -125,7 +125,8 @@ draw_times({"one rank": one, "two ranks": two})
 #
 # **t = a + b · N / p**
 #
-# The job takes t seconds on p ranks. Each rank has N / p strips, and each strip takes b seconds. The remaining a seconds are **overhead**. They may depend on p, but not on N.
+# The job takes t seconds on p ranks. Each rank has N / p strips, and each strip takes b seconds. The remaining a seconds are **overhead**, which
+# does not grow with N.
 
 # %% tags=["exercise: 03.4"]
 
@@ -133,7 +134,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Your function fits both curves. If each rank has a core, b is about the same for both:
+# Your function fits both curves:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -156,7 +157,7 @@ predict("Up to how many strips is one rank faster?", None)
 # %%px
 crossing = comm.bcast(2 * (a_two - a_one) / b if comm.rank == 0 else None)
 step = 1_000 * max(round(crossing / 4_000), 1)
-one_near, two_near = one_and_two(range(8 * step, 0, -step))
+one_near, two_near = one_and_two(range(8 * step, 0, -step), rounds=50)
 
 # %% tags=["nbval-ignore-output"]
 one_near, two_near = cluster["one_near"][0], cluster["two_near"][0]
@@ -172,12 +173,13 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # <details><summary>Open after you have run the cell</summary>
 #
 # The second rank *costs* a₂ − a₁, for an exchange and for waiting. It *saves* b · N / 2. Cost and saving are equal at N = 2 (a₂ − a₁) / b.
-# Other programs may move the crossing.
+#
+# Are your dots above the dashes? Then your machine was slower than in the first measurement. The crossing moves only if cost and saving change differently.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Run it as a program. Is a₂ again larger than a₁?
+# Run it as a program, on two processes alone. Is a₂ again larger than a₁? Where do these lines cross?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -197,7 +199,7 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # <details><summary>Open after you have run the cell</summary>
 #
 # Slightly above 1. Each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. In **weak scaling**, the job grows with p. Then t grows only
-# as a grows, if b stays the same.
+# as a grows, if b stays the same. (With all cores busy, b may grow a little.)
 #
 # </details>
 #
@@ -223,15 +225,15 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10 in a row. |
-# | training | a is mostly the time to add up gradients, unless this overlaps with computing (lesson 06). |
+# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10, one after the other: a grows with log p. |
+# | training | With data parallelism, a is mostly the time to add up gradients, unless this overlaps with computing (lesson 06). |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - t = a + b · N / p. More ranks pay when b · N / p falls by more than a grows.
 # - In strong scaling, the job stays the same. t never falls below a.
-# - In weak scaling, the job grows with p. t grows only as a grows.
+# - In weak scaling, the job grows with p. t grows only as a grows, if b stays the same.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
