@@ -92,7 +92,7 @@ def test_afternoons_begin_an_hour_after_the_morning_has_ended_or_when_you_say() 
 
 def test_a_time_that_was_typed_by_hand_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     typed = tmp_path / "schedules.md"
-    typed.write_text(re.sub(r"^\| 09:\d\d", "| 09:05", schedule.PAGE.read_text(), count=1, flags=re.MULTILINE))
+    typed.write_text(re.sub(r"\n\| 09:\d\d", r"\n| 09:05", schedule.PAGE.read_text(), count=1))
     monkeypatch.setattr(schedule, "PAGE", typed)
     monkeypatch.setattr(schedule, "ROOT", tmp_path)
     (sentence,) = schedule.stale()
