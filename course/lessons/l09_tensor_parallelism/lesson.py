@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# Some layers do not fit on one GPU. **Tensor parallelism** cuts their matrices. Take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`.
+# A model may not fit on one GPU. **Tensor parallelism** cuts its matrices. Take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`.
 # Each rank keeps some *columns* of `up` and the matching *rows* of `down`:
 #
 # ```
@@ -33,7 +33,8 @@
 #             …
 # ```
 #
-# A hidden number needs only its own column of `up`. But a rank's rows of `down` give only a *part of the sum* `y`. So `mlp_forward` adds up all ranks' parts.
+# A hidden number needs only its own column of `up`, and a ReLU works on one number at a time. But each number of `y` is a sum over *all* hidden numbers. So `mlp_forward` adds up
+# all ranks' parts.
 
 # %%
 # %%px --save 09_tensor.py
@@ -111,7 +112,7 @@ def train(comm):
 
 
 # %% [markdown]
-# To save the model, we collect the pieces. For `first`, we take rank 0's copy.
+# To save the model, we collect the pieces. Every rank has a copy of `first`, so one is enough.
 
 
 # %%
@@ -141,7 +142,8 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (c). Nothing raised an error, but the model that you would save is much worse. Each rank has trained a `first` of its own, and you save only rank 0's.
+# (c). Nothing raised an error, but the model that you would save is much worse. Each rank has trained a `first` of its own. The four together are a correct network, which the team
+# uses, and you save only rank 0's.
 #
 # </details>
 
@@ -168,8 +170,8 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after you have run the cell</summary>
 #
-# (a). A rank's columns of `up` give only a part of `d_x`. Without the sum, the ranks' copies of `first` drifted apart.
-# So a pair needs *two all-reduces*: one in forward, one in backward.
+# (a), with the 64 bits of NumPy. (In a GPU's 16 bits, two or three may agree: compare losses there.) A rank's columns of `up` give only a part of `d_x`. Without the sum, the
+# copies of `first` drifted apart. So a pair needs *two all-reduces*: one in forward, one in backward.
 #
 # </details>
 
@@ -178,7 +180,7 @@ if comm.rank == 0:
 #
 # Data parallelism all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
 #
-# Tensor parallelism all-reduces `y` and `d_x`. For how many images per step do these have 16,384 numbers, too?
+# Tensor parallelism all-reduces `y` and `d_x`. At which batch do `y` and `d_x` together have 16,384 numbers, too?
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
@@ -224,15 +226,16 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # | | with 64 GPUs |
 # |---|---|
-# | batch | A language model counts *tokens* (pieces of words), not texts. |
-# | links | GPUs wait for the sum of `y`, so they need fast links. Often, a machine's 8 GPUs share a layer. |
+# | batch | Sixteen texts of 2,048 tokens count as a batch of 32,768. So tensor parallelism sends more. |
+# | waiting | Forward waits for the sum of `y`. Gradients of data parallelism can travel during backward. |
+# | links | So often the 8 GPUs of a machine share a layer, with data parallelism between machines. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Cut `up` by columns and `down` by rows. Then a pair needs one all-reduce forward and one backward.
 # - The bytes of tensor parallelism grow with the batch, those of data parallelism with the weights.
-# - We cut layers mainly for memory: each of n ranks keeps 1/n of a pair's weights.
+# - Each of n ranks keeps and computes 1/n of a pair, for the full batch.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -241,7 +244,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # network. Do you (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), GPUs wait while every pair's sums cross the
-# slow network.</details>
+# slow network. In (b), gradients cross it once per step, during backward.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -365,7 +368,7 @@ for way, kept in most.items():
 #
 # The third line of the output is Megatron-LM's **sequence parallelism**: between the pairs, each rank keeps only some *positions* of the text. An all-gather leads into each pair, and a reduce-scatter leads out of it.
 # These are the two halves of an all-reduce (lesson 04), so forward sends as many bytes as before. Here a rank then keeps 27 % instead of 49 %. But each rank has kept only its positions of `x`, so backward gathers `x` once more.
-# And a norm's weights see only these positions, so their gradients must be added up, as those of `first` in section 2.
+# And a norm's weights see only these positions, so their gradients must be added up: another place where a line can be missing.
 #
 # </details>
 
@@ -405,7 +408,7 @@ if comm.rank == 0:
 #
 # (a). `S(0)` is short for `Shard(0)`. `nn.Linear` stores its matrix transposed, so `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
 #
-# But DTensor cuts rows, not heads. Where one matrix has the rows of all queries, then all keys, then all values, as in our model, an equal cut gives no rank whole heads.
+# But DTensor cuts rows, not heads. Where one matrix has the rows of all queries, then all keys, then all values, as in our model, an equal cut gives no rank whole heads. So plans for DTensor use three matrices.
 #
 # </details>
 
