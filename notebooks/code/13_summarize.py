@@ -83,14 +83,13 @@ def encode(article):
 
 # %%
 batch = 12  # articles
-settings = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1}
-settings["zero_optimization"] = {"stage": 2}
+settings = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
 rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
 settings["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
 
 
 def train(model, encode=encode):
-    """Train four steps; return the loss of each."""
+    """Return the losses of four steps."""
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     losses = [0.0] * 4
@@ -99,7 +98,7 @@ def train(model, encode=encode):
         factors = weights(comm, [(each["labels"] != -100).sum().item() for each in mine])
         for inputs, factor in zip(mine, factors):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
-            engine.backward(batch * part)
+            engine.backward(batch * part)  # AdamW nearly hides a forgotten factor; SGD does not
             engine.step()  # updates after the last micro-batch
             losses[step] += part.item()
     return [comm.allreduce(loss) for loss in losses]
@@ -108,5 +107,4 @@ def train(model, encode=encode):
 # %%
 losses = train(model := load())
 if comm.rank == 0:
-    print("losses", *(f"{loss:.3f}" for loss in losses))
-    print(write(model, unseen[2]))  # about a golf course
+    print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # of a golf course
