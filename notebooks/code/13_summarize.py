@@ -83,15 +83,14 @@ def encode(article):
 
 # %%
 batch = 12  # articles
-settings = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
+setup = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
 rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
-settings["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
+setup["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
 
 
 def train(model, encode=encode):
-    """Return the losses of four steps."""
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     losses = [0.0] * 4
     for step in range(4):
         mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
@@ -107,4 +106,4 @@ def train(model, encode=encode):
 # %%
 losses = train(model := load())
 if comm.rank == 0:
-    print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # of a golf course
+    print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # a golf course

@@ -25,7 +25,7 @@
 # ## 1 · Read what it writes
 #
 # A tiny language model summarizes news about invented people. (`course fetch smollm2` gets a real one, **SmolLM2**.)
-# Each article comes with a good summary, its **reference**.
+# Each article has a good summary, its **reference**.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -110,7 +110,7 @@ article = unseen[comm.rank]
 print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", write(load(), article))
 
 # %% [markdown]
-# It does not: the tiny model repeats its training news.
+# No. The tiny model repeats its training news.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -143,7 +143,11 @@ print(f"{comm.allreduce(mean / comm.size):.3f}")
 print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 
 # %% [markdown]
+# <details><summary>Open after the run</summary>
+#
 # (b). The mean of means, 2.75, lets one token of rank 0 weigh as much as ten tokens of another rank.
+#
+# </details>
 
 # %% [markdown] tags=["notes"]
 # Six minutes for the exercise. The usual slip is to divide by this rank's tokens.
@@ -168,15 +172,14 @@ def encode(article):
 # %%
 # %%px --save 13_summarize.py
 batch = 12  # articles
-settings = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
+setup = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
 rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
-settings["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
+setup["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
 
 
 def train(model, encode=encode):
-    """Return the losses of four steps."""
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     losses = [0.0] * 4
     for step in range(4):
         mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
@@ -196,7 +199,7 @@ def train(model, encode=encode):
 # %%px --timeout 900 --save 13_summarize.py
 losses = train(model := load())
 if comm.rank == 0:
-    print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # of a golf course
+    print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # a golf course
 
 # %% [markdown]
 # The loss falls, but the summary is still about a harbour. Blind guessing among the tiny model's 600 tokens is better: ln 600 = 6.40.
@@ -233,9 +236,13 @@ if comm.rank == 0:
 print(write(model, article))
 
 # %% [markdown]
+# <details><summary>Open after the run</summary>
+#
 # (a). `transformers` already compares each guess with the *next* label. After her shift, the right guess is the token just read: an easier question, even before training.
 #
 # The model's first token is a guess. Then it repeats the token just read.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
@@ -255,12 +262,12 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 outcome("Rank 0: how many of the 22 words are still the reference's?", sum(cluster["same"][0]))
 
 # %% [markdown]
-# Nine in ten words are right. Yet each names the wrong person.
+# Nine in ten words are right. Yet each summary names the wrong person.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - Without ZeRO, a replica of SmolLM2 needs 135 million parameters × 16 bytes = 2.2 GB, and activations.
+# - Without ZeRO, SmolLM2's training state has 135 million × 16 bytes = 2.2 GB per rank.
 # - On 64 GPUs, `batch` must be a multiple of 64 micro-batches.
 
 # %% [markdown] tags=["slide"]
@@ -313,7 +320,7 @@ PartialState(cpu=True).distributed_type = DistributedType.DEEPSPEED
 pieces = {"gradient_accumulation_steps": batch // comm.size}
 same = {"per_device_train_batch_size": 1, "max_steps": 4, "learning_rate": rate} | pieces
 order = {"train_sampling_strategy": "sequential", "lr_scheduler_type": "constant"}
-engine = {"deepspeed": settings | pieces, "accelerator_config": {"use_configured_state": True}}
+engine = {"deepspeed": setup | pieces, "accelerator_config": {"use_configured_state": True}}
 quiet = {"logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
 arguments = TrainingArguments(tempfile.gettempdir(), **same, **order, **engine, **quiet)
 examples = [encode(each) for each in news]
@@ -339,7 +346,7 @@ if comm.rank == 0:
     print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, means)):.2f}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # It does, and the mean of means does not. Before a step, today's Trainer counts the tokens of all micro-batches and all ranks, as `weights` does. Until October 2024, it divided by the tokens of each micro-batch (pull request 34191 of transformers repaired that). Counting over the ranks became its default later.
 #
@@ -475,7 +482,7 @@ for system, words in run["words"].items():
     print(f"{cut['ours']:10.1f}{of_cut:>16}{names['ours']:11.0f}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c): the interval from −3.3 to +0.2 contains 0. At full length, the fine-tuned model is below lead-3. Is it better than before training? The recorded interval of this difference is −1.6 to +1.3 at full length, so ROUGE-1 cannot tell, although the loss fell by a seventh.
 # But the precision of the first 35 words rose from 91 % to 94 %. 80 steps are few. More may help, but we have not measured it.
