@@ -3,7 +3,7 @@
 import ast
 import builtins
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ipykernel.compiler import get_tmp_hash_seed, murmur2_x86
@@ -49,11 +49,11 @@ class Cell:
         return f"{murmur2_x86(self.text, get_tmp_hash_seed())}.py"
 
 
-def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
+def hint(problem: str, cell: Cell, earlier: Sequence[Cell], raised: Collection[int] = ()) -> str:
     """A sentence on a name that `earlier` cells bound, or did not bind, for `cell`, which raised `problem`.
 
-    `problem` says which ranks raised what. "" when there is nothing to advise: where rank 0 has the name,
-    running its cell again would not help the others.
+    `problem` says which ranks raised what; `raised` are the numbers of cells that ended in an error. "" when
+    there is nothing to advise: where rank 0 has the name, running its cell again would not help the others.
     """
     if words := meaning(problem):
         return words
@@ -71,7 +71,11 @@ def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
         if not _binds_on_all_ranks(before, name):
             where = f"Cell [{before.number}] sets `{name}` inside an `if`"
             return f"{where}; only the ranks that entered it have `{name}`."
-        return f"{name} comes from cell [{before.number}]: run that cell again." if missing[1] == "0" else ""
+        if missing[1] != "0":
+            return ""
+        if before.number in raised:
+            return f"{name} comes from cell [{before.number}], which raised an error: repair that cell first."
+        return f"{name} comes from cell [{before.number}]: run that cell again."
     if "AttributeError" in problem:
         made = _last_assigned([before for before in earlier if before.setup])
         for name in sorted(made.keys() & last.keys()):

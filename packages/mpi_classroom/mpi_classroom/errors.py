@@ -21,7 +21,7 @@ class HangError(CourseError):
 
 
 def meaning(problem: str) -> str:
-    """A sentence on what the MPI error in `problem` means in a cell, "" for errors that say so themselves."""
+    """A sentence on what the error in `problem` means in a cell, "" for errors that say so themselves."""
     pairs = "`Send` pairs with `Recv`, `send` with `recv`"
     if "MPI_ERR_TRUNCATE" in problem:
         return (
@@ -30,4 +30,8 @@ def meaning(problem: str) -> str:
         )
     if "UnpicklingError" in problem:
         return f"`recv` got data that `Send` had sent unpickled, perhaps in an earlier cell: {pairs}."
+    if "name '__file__' is not defined" in problem:
+        return "Only a cell of a program has a `__file__`: write `--save NAME.py` behind its `%%px`."
+    if "FileNotFoundError" in problem and "/code/data/" in problem:
+        return "These data come with the course: copy notebooks/code/data beside your notebook, as code/data."
     return ""

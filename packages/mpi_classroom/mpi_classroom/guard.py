@@ -27,6 +27,7 @@ class GuardedMagics(ParallelMagics):
     def __init__(self, shell: Any, cluster: Any) -> None:
         self.cluster = cluster
         self.history: list[Cell] = []  # of ended cells, since the ranks were started
+        self.raised: set[int] = set()  # the numbers of those that ended in an error
         self.running: Cell | None = None
         self._background: list[tuple[Cell, Any, dict[int, Any]]] = []  # cell, result, its part of every rank
         self._options: dict[str, Any] = {}

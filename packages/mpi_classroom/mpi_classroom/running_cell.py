@@ -36,6 +36,7 @@ class Magics(Protocol):
 
     cluster: Any
     history: list[Cell]
+    raised: set[int]
     earlier_unreceived: bool
     checks: CellChecks
 
@@ -139,7 +140,8 @@ class RunningCell:
             replies = self.result.get()
         except error.CompositeError as problem:
             text = all_raised(self._ended())
-            advice = hint(text, self.cell, self.magics.history)
+            advice = hint(text, self.cell, self.magics.history, self.magics.raised)
+            self.magics.raised.add(self.cell.number)
             raise RanksRaised(problem, "\n".join(filter(None, (text, said, advice, left)))) from None
         if left:
             print(left)

@@ -76,6 +76,20 @@ def test_a_name_that_is_gone_is_told_with_the_cell_it_came_from():
     assert hinted(problem, "comm.Barrier()", SETUP) == "comm comes from cell [3]: run that cell again."
     assert hinted(problem, "comm.Barrier()") == ""
     assert hinted("NameError: name 'com' is not defined", "com.Barrier()", SETUP) == ""
+    raised = hint(f"rank 0 raised {problem}", Cell("comm.Barrier()", 9, 1, False), [SETUP], raised={3})
+    assert raised == "comm comes from cell [3], which raised an error: repair that cell first."
+
+
+@pytest.mark.parametrize(
+    ("problem", "remedy"),
+    [
+        ("NameError: name '__file__' is not defined", "--save"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/home/me/code/data/digits.npz'", "copy"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'mine.txt'", ""),
+    ],
+)
+def test_what_a_cell_lacks_outside_a_lesson_is_told_with_its_remedy(problem, remedy):
+    assert remedy in hinted(problem, "open()") and bool(hinted(problem, "open()")) == bool(remedy)
 
 
 def test_running_a_cell_again_is_no_advice_where_its_condition_leaves_ranks_out():
