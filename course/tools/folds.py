@@ -3,7 +3,7 @@
 A question is asked by `predict("…", …)`, or by a text with a bold **Vote** or **Predict**. It is answered by
 the next fold in a text,
 
-    <details><summary>Open after you have run the cell</summary>
+    <details><summary>Open after the run</summary>
 
     Two ranks halve the time. **Four** gain nothing more.
 

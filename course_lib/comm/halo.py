@@ -49,7 +49,7 @@ def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[tor
 
 
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-    """`x` (N, C, h, W) with `width` rows of both neighbours. Every rank needs h >= width, or others wait."""
+    """`x` (N, C, h, W) with `width` rows of both neighbours. Every rank needs h >= width."""
     top, bottom = swap(comm, x.narrow(2, 0, width), x.narrow(2, x.shape[2] - width, width))
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 

@@ -46,10 +46,10 @@ def time_of(team, strips):
     return float(runs.min())
 
 
-def one_and_two(jobs):
-    """Seconds by number of strips, of one rank and of two: the best of five rounds."""
+def one_and_two(jobs, rounds=5):
+    """Seconds by number of strips, of one rank and of two: the best of all rounds."""
     one, two = {}, {}
-    for strips in 5 * tuple(jobs):
+    for strips in rounds * tuple(jobs):
         if comm.rank == 0:
             one[strips] = min(time_of(MPI.COMM_SELF, strips), one.get(strips, 1))
         if comm.rank < 2:

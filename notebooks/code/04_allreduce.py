@@ -18,7 +18,10 @@ comm = MPI.COMM_WORLD
 
 # %%
 def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over `comm`, in place, in n chunks that travel round a ring of n ranks."""
+    """Sum `array` over `comm`, in place, in n chunks that travel round a ring of n ranks.
+
+    `tag` marks the messages of this call: another number than that of other calls keeps them apart.
+    """
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
@@ -35,7 +38,10 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 
 # %%
 def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0, first: int | None = None) -> None:
-    """Sum `array` over all ranks (or the `first` ones), in place; their number is 1, 2, 4, 8 …"""
+    """Sum `array` over all 1, 2, 4, 8 … ranks, in place.
+
+    With `first`, only so many ranks take part: of 6 ranks, for example, the first 4.
+    """
     incoming = np.empty_like(array)
     distance = 1
     while distance < (first or comm.size):  # array is the sum of a block of `distance` ranks by now
@@ -57,6 +63,7 @@ def seconds(comm, way, nbytes):
     """The time of the slowest rank, in the best of five runs."""
     array = np.ones(nbytes // 8)
     best = min(repeat(lambda: way(comm, array), number=1, repeat=5))
+    # A collective: if one rank calls in a different order, the calls pair up wrongly, or all wait.
     return comm.allreduce(best, op=MPI.MAX)
 
 
@@ -69,7 +76,7 @@ def race(comm, *ways):
 
 
 # %%
-ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs 1, 2, 4, 8 … ranks
+ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set: 1, 2, 4, 8 … ranks
 race(comm, *ways)
 
 

@@ -1,4 +1,4 @@
-"""Take noise from pages that are cut into strips, one per rank.
+"""Remove noise from pages that are cut into strips, one per rank.
 
 Start it with one of these:
 
@@ -41,7 +41,7 @@ def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[tor
 
 # %%
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-    """`x` (N, C, h, W) with `width` rows of both neighbours; RuntimeError if one of them has fewer."""
+    """`x` (N, C, h, W) with `width` rows of both neighbours. Every rank needs h >= width."""
     top, bottom = swap(comm, x.narrow(2, 0, width), x.narrow(2, x.shape[2] - width, width))
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 

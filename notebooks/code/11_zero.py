@@ -35,17 +35,10 @@ def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
 # %%
 def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
     """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # None in stages 2 and 3: backward has summed it
+    if full.grad is not None:  # None where a hook has already summed it
         part.grad = torch.empty_like(part)
-        comm.Reduce_scatter(full.grad, part.grad)  # mpi4py takes tensors like arrays
+        comm.Reduce_scatter(full.grad, part.grad)  # each rank gets as much as its slice holds
         full.grad = None
-
-
-# %%
-def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
-    """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
-    if full.untyped_storage().nbytes():  # not in stage 3: its hooks have freed it, and gather it
-        comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
 # %%
@@ -56,7 +49,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
     if stage >= 2:
-        sum_in_backward(comm, model, mine)  # section 3 defines this one and the next
+        sum_in_backward(comm, model, mine)  # section 3 has these two
     if stage == 3:
         gather_in_time(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01)
@@ -68,6 +61,13 @@ def train(comm, stage, steps=60, layers=0, width=128):
     loss = comm.allreduce(loss.item())
     if comm.rank == 0:
         print(f"ranks: {comm.size}, stage {stage}, last loss {loss:.6f}")
+
+
+# %%
+def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
+    """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
+    if full.untyped_storage().nbytes():  # 0 in stage 3, where hooks free and gather it
+        comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
 # %%

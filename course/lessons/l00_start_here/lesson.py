@@ -62,7 +62,7 @@ base = 42
 print(base)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # No rank has a `base`. The kernel and the ranks each have their own memory:
 #
@@ -111,7 +111,7 @@ needed = 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9
 outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # In **mixed precision**, layers compute with 16 bits. With the optimizer Adam, each parameter takes
 #
@@ -209,7 +209,7 @@ if __name__ == "__main__":
 # !mpiexec -n 4 python code/00_hello.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Equally well. The loss is a sum over images, so the four gradients add up to the gradient over all images. Four ranks take the same
 # steps as one, up to rounding.
@@ -315,7 +315,7 @@ time.sleep(1 + neighbour)
 comm.Barrier()
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # They wait for rank 2. Its right neighbour, rank 3, has the largest number, so rank 2 sleeps longest. On the dashboard, dots mark waiting,
 # and only the lane of rank 2 has none. (A rank counts as *computing* when it is in no MPI call, even if it sleeps.)

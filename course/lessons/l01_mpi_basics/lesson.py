@@ -53,7 +53,7 @@ elif rank == 1:
     print(numbers)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). `np.arange(4)` holds integers, and `np.empty(4)` holds floats. MPI copies the bits and converts nothing. The error message comes from
 # our classroom; MPI says nothing. **Repair the cell.**
@@ -93,7 +93,7 @@ ring(1_000_000)
 # the report aloud: the rank, its call, the rank it waits for, the line of the cell.
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). The **hang report** shows all four ranks in `Send`, so nobody gets to `Recv`. Ranks that wait for each other in a circle
 # are in a **deadlock**. But why did 80 bytes arrive?
@@ -152,7 +152,7 @@ limit = largest(comm)
 outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][0], word="it is")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # ```
 #           small message: eager            large message: rendezvous      time →
@@ -195,7 +195,7 @@ for team in (comm, comm.Split(rank == 3)):
     print(f"ring of {team.size}: from rank {theirs[0]}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). In the ring of three, rank 1 receives first. So rank 0's `Send` ends, rank 0 goes on to `Recv`, and that frees rank 2. In its own ring, rank 3 has number 0.
 # It sends to itself first, and never gets to `Recv`. So test on one rank, too.
@@ -224,7 +224,7 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/01_ring.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # It is smaller. Add 80 to both limits: 4,096 and 1,024. With Open MPI, a message and its header of 80 bytes must fit into one slot, and a message to
 # oneself has smaller slots.
@@ -288,7 +288,7 @@ if rank == 0:
     print(f"80 bytes: {1e6 * small:.0f} µs; 1 MB: {large / small:.0f} times as long")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size. With 80 bytes, there is hardly any other
 # cost (lesson 04).
@@ -323,7 +323,7 @@ if rank == 0:
     print(f"{seconds:.1f} s")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # 0.2 s: the rank worked while the message travelled. (Many MPI libraries move a large message only while the rank is inside an MPI
 # call. With them, message and work take longer together.)
@@ -349,7 +349,7 @@ for nbytes in (80, 1_000_000):
         print(f"{nbytes} bytes: {array[0]}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). When `Isend` returned, the small message was in a buffer. The large message was only announced (section 3), and MPI read the array
 # later. So a test with small messages does not find the mistake. Until `Wait` returns, the array belongs to MPI: do not change an array
@@ -381,7 +381,7 @@ else:
         print(f"from rank {status.source}, tag {status.tag}: {inbox[:count]}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # They come in any order, because MPI promises none between messages of different ranks. If your two runs agree, run the cell a few times
 # more. Suppose that rank 0 adds up floats as they come. Then the last digits of its sum may differ from run to run, because (a + b) + c
@@ -409,7 +409,7 @@ if rank > 0:
     comm.Send(token, dest=rank - 1)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b), although rank 0 printed last, because the page sorts its lines by rank. The order on a page proves nothing. Only messages put events
 # in order: what a rank does after `Recv` happens after everything that the sender did before `Send`.

@@ -104,7 +104,7 @@ from course.lessons.l02_monte_carlo_pi.figures import draw_darts
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # Four ranks are no better than one. A random generator computes its numbers from a **seed**. All four ranks had the same seed, so they
 # threw the *same* darts (four rings at each point), and we counted each dart four times. Our first estimate, 3.14384, looked good all the same.
@@ -140,7 +140,7 @@ outcome("Error of four ranks with your streams, if it was 0.0106?", np.std(clust
 draw_darts(cluster["dots"])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # The error is halved. With N independent darts, an estimate is typically off by 1.64/√N. This is its **standard error**. So four times
 # the darts make half the error.
@@ -184,7 +184,7 @@ if __name__ == "__main__":
 # !mpiexec -n 4 python code/02_pi.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Each of two ranks computes about half as long, and each of four a quarter. The clock's time falls only as far as you have cores: four ranks
 # on two cores take about as long as two. (Any π is right to about 0.0002: other streams are other darts.)
@@ -295,7 +295,7 @@ show(
 )
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # With whole arrays, a single process is more than ten times as fast as with the loop. No further step gains as much. Ranks come on
 # top: on n cores, n ranks can make the last program nearly n times as fast.
@@ -351,7 +351,7 @@ found = largest(serial_fraction(1.98, 2), 1024)
 outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="computed")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The answer can be anything from 19 to 1,024. On two ranks, an error of 1% in the speed-up changes s by about 0.01.
 #

@@ -112,7 +112,7 @@ outcome("1,000 strips: how many times as fast are two ranks?", one[1_000] / two[
 draw_times({"one rank": one, "two ranks": two})
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Below 1: two ranks are *slower*! With 1,000 strips, calling NumPy and exchanging a number take most of the time.
 #
@@ -170,11 +170,12 @@ lines = {"one rank": (a_one, b), "two ranks": (a_two, b / 2)}
 draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The second rank *costs* a₂ − a₁, for an exchange and for waiting. It *saves* b · N / 2. Cost and saving are equal at N = 2 (a₂ − a₁) / b.
 #
-# Are your dots above the dashes? Then your machine was slower than in the first measurement. The crossing moves only if cost and saving change differently.
+# Does one rank win for longer than your lines say? Look at the slopes. Up to 8,192 strips, NumPy computes a job in one piece, so a strip costs less than b, and the second rank
+# saves less. The line came from jobs that were far away: fit where you decide.
 #
 # </details>
 
@@ -196,7 +197,7 @@ predict("200,000 strips on two ranks: times as long as 100,000 on one?", None)
 outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200_000] / one[100_000])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Slightly above 1. Each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. In **weak scaling**, the job grows with p. Then t grows only
 # as a grows, if b stays the same. (With all cores busy, b may grow a little.)
@@ -214,7 +215,7 @@ outcome("How many times as fast as 2 ranks are 1,024?", times[2] / times[1024], 
 draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # 4 times, not 512. b · N / p shrinks to 0.3 µs, but a stays. **Efficiency** is the speed-up over one rank, divided by p. On 1,024 ranks it is below 1 %.
 #
@@ -327,7 +328,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 20000000
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # With a thousand strips, two workers are slower. They must first start Python, import NumPy and connect, so a is large.
 #
@@ -393,7 +394,7 @@ outcome("How many different sums on 1, 2, 3 and 4 ranks?", len(set(sums)))
 print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), sep="\n")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # A computer rounds after every addition. A different number of ranks adds the same strips in a different order, so the rounding differs. All four sums are
 # right. They share 14 digits. The midpoint rule's own error is larger than their differences. To compare the results of different numbers of ranks, use
@@ -445,7 +446,7 @@ for dtype in (torch.float32, torch.float64):
         print(f"{dtype}, step {step:3}: {there:.12f} {back:.12f}, difference {abs(there - back):.0e}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # In step 1, the float32 losses agree in all, or nearly all, of their seven digits. Every later step starts from weights that differ a little, and training can make
 # these differences *grow*. In step 300, they agree in one digit, or in none. Nothing is wrong: both networks learn. In float64, about ten digits still agree.

@@ -81,7 +81,7 @@ film(
 )
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The ring needs six. After three exchanges, each rank has one complete chunk: this half is a **reduce-scatter**. Three more copy these chunks to
 # all ranks, an **all-gather**. Doubling needs two.
@@ -136,7 +136,7 @@ ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set
 race(comm, *ways)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). At 1 KiB, messages decide. The ring sends six, doubling two. At 4 MiB, bytes decide. The ring sends 1.5 arrays, doubling 2.
 #
@@ -149,7 +149,7 @@ race(comm, *ways)
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The model says 140 ms for 14 messages, and 30 ms for 3. Python and shared cores take the rest.
 #
@@ -176,7 +176,7 @@ for n in 4, 8, 64, 2048:
 outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], unit="MB", word="computed")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # With more ranks, the ring's extra messages grow faster than the bytes it saves.
 #
@@ -259,7 +259,7 @@ for name, kilobytes in total.items():
     print(f"{name:36} {kilobytes:5.0f} kB")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # In a ring of four, each rank sends 900 kB. Two ranks send theirs to the other node, which makes 1,800 kB. If neighbours are on different nodes, all four
 # ranks send theirs to the other node: 3,600 kB. By doubling, all four ranks send 600 kB to the other node, in the second exchange. So a launcher that fills one node after the other places a
@@ -292,7 +292,7 @@ if comm.rank == 0:
     print(f"{kilobytes:.0f} kB between the nodes; sums right: {bool((array == 4).all())}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # They send 1,200 kB: two leaders form a ring, and each of them sends 600 kB.
 #
@@ -379,7 +379,7 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # On two ranks, rank 1 kept its two numbers. But a longer tensor may change even on two ranks (PyTorch issue 76527). On four ranks, ranks 1 and 2
 # hold partial products, because Gloo uses their tensors as work space. PyTorch's documentation guarantees
@@ -481,7 +481,7 @@ for way, seconds in left_end.items():
 show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The model says doubling, by one α. But the ring wins on most machines. The model forgets that each rank *adds*: half an array in the ring, a full array
 # by doubling. Without a network, copies and additions decide. Where the bars of two ways overlap, one run cannot say which is faster.

@@ -117,7 +117,7 @@ def accumulate(model, inputs, targets, piece):
 _ = train(128, CUTS[comm.rank])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b). In 127 + 1, one image weighs as much as the other 127, and the network only guesses. But 100 + 28 is more dangerous. Every gradient was wrong, and
 # yet only one digit fewer is right. Would you notice?
@@ -143,7 +143,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # !mpiexec -n 1 python code/05_train.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # All of them. You may cut a *sum* anywhere. A mean of means equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the
 # whole batch**: `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
@@ -161,7 +161,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # None. An image's output now depends on the other images in its piece. Different need not be worse: pieces of 64 and 16 did well.
 #
@@ -199,7 +199,7 @@ outcome("How many of 297 are right at 16 times the rate, no warm-up?", none[-1],
 draw_right(right, of=297)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # At the old rate, 40 steps are too few: the curve still rises. At 16 times the rate, the first steps throw the weights so far that the network only guesses. A warm-up (here half of
 # the training) rescues this rate.
@@ -277,7 +277,7 @@ fine, coarse = disagreement(torch.float64), disagreement(torch.float32)
 print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {coarse < 1e-5}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Yes in float64, no in float32. The losses `above` and `below` differ only in their last digits, and float32 has only seven. So a **gradient check** computes in float64.
 #

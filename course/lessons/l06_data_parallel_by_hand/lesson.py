@@ -114,7 +114,7 @@ train(MPI.COMM_SELF, rate=0.1)  # a team of one
 train(comm, rate=0.1)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). Would you ship it?
 #
@@ -130,7 +130,7 @@ train(comm, rate=0.1)
 train(MPI.COMM_SELF, rate=0.4)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # 1.603732 / 4 = 0.400933, and again 85.5 %. The four learned nothing that one rank cannot. The rate of 0.1 was too small, and
 # our mistake hid that.
@@ -163,7 +163,7 @@ team = comm.Split(comm.rank == 3)
 train(team, rate=0.4)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The third. The shards have 43, 43 and 42 images, and their means count the same. So an image of the small shard weighs more than
 # the others. Equal shards hide that.
@@ -187,7 +187,7 @@ train(comm, rate=0.4)
 # !mpiexec -n 3 python code/06_by_hand.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (a). Any number of ranks now trains as one process does, up to rounding.
 #
@@ -225,7 +225,7 @@ predict("Which rank slept longest?", None)
 outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was rank")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # ```
 #   0 ms late   ░░░░░░░░░░░░░░░░░░░░ sum
@@ -305,7 +305,7 @@ milliseconds = 1000 * (MPI.Wtime() - began)
 outcome("Milliseconds, if sums start during backward?", round(max(cluster["milliseconds"]), -1))
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # ```
 # backward  ▓▓▓▓▓▓▓▓▓▓ ▓▓▓▓▓▓▓▓▓▓ ▓▓▓▓▓▓▓▓▓▓
@@ -368,7 +368,7 @@ rows = measure(pair, ways)
 show(cluster[0]["rows"], x="way", y="time of a step")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Some of it. Here only backward can hide messages, and those of the *first* layer come last, when no computation is left to hide them: 2 of 12.
 # The rest is probably lateness: plain MPI often moves bytes only inside its calls.
@@ -409,7 +409,7 @@ bucket_rows = measure(pair, steps, repeat=5, by="messages per step")
 show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can start while backward computes. Which
 # of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message. Here they are close. Measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
@@ -447,7 +447,7 @@ if pair.rank == 0:
     print(f"replicas equal? With the weights sent: {one}; with the optimizer's state, too: {both}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # No. Momentum is **optimizer state**. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. No error message says so. So users of the library Horovod broadcast the optimizer's state, too.
 #
@@ -520,7 +520,7 @@ for run, name in (("equal", "40 ms, as all"), ("slower", "400 ms")):
 show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). While worker 3 computes one gradient, the server updates many times with those of the other two. Among n equal workers, staleness is about n − 1, here 2. With a fast server, one that takes k times as long has about k · (n − 1),
 # and its gradient belongs to weights that are long gone. (Here k is below 10: both also compute and send.)

@@ -30,7 +30,8 @@
 # PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). Its ranks first form a **process group**, PyTorch's communicator.
 # The group's **backend** moves the bytes; ours is Gloo.
 #
-# PyTorch's launcher `torchrun` gives each process its rank. Under `mpiexec`, the second cell does.
+# To form a group, a process needs its rank, the number of ranks, and an address where rank 0 listens. PyTorch's launcher `torchrun` puts these into the environment. Under
+# `mpiexec`, the second cell does. You need not read it closely.
 
 # %%
 # %%px --save 07_ddp.py
@@ -119,7 +120,7 @@ for epoch in (0, 1):
     print(f"rank {rank}, epoch {epoch}: {list(sampler)}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b), by default. So all ranks take equally many steps. They must, since every all-reduce needs all ranks.
 #
@@ -154,7 +155,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`, because `replica` may wait for the other ranks.
+# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`: the replica's forward may wait for other ranks (section 5).
 
 
 # %%
@@ -178,7 +179,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# **Batch norm** rescales each pixel by its mean and spread in the batch. For tests, it keeps running means. These **buffers** get no gradient.
+# **Batch norm** rescales each pixel by its mean and spread in *this rank's* batch, here 30 images. For tests, it keeps running means. These **buffers** get no gradient.
 # **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
@@ -188,10 +189,10 @@ train(model, TensorDataset(images, labels), 120, epochs=1)
 print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0, 20]:.6f}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
-# (b). Each rank updates its running mean from its own shard. So rank 0 saves a mean of a quarter of the images.
-# On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
+# (b), but only since the last step. Before each forward, DDP copies rank 0's buffers to all ranks. Then each rank updates them from its own shard. So rank 0 saves means that never
+# saw the other shards. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
 #
 # </details>
 
@@ -208,9 +209,9 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # !torchrun --standalone --nproc-per-node 2 code/07_ddp.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
-# (c). Together they take the same 120 images, so the average gradient is the same.
+# (c). Together they take the same 120 images, so the average gradient is the same. (With batch norm, it would not be. And 8 ranks cannot share 1,500 images equally.)
 #
 # </details>
 #
@@ -228,9 +229,9 @@ RANKS, IMAGES = 4, 480
 # !IMAGES={IMAGES} mpiexec -n {RANKS} python code/07_ddp.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
-# With `RANKS = 1`, the loss is 1.714463 again, so the ranks are innocent. Five epochs are 65 steps of 120 images, but only 20 steps of 480: too few at this learning rate.
+# With `RANKS = 1`, the loss is 1.714463 again, so the ranks are innocent. Five epochs are 65 steps of 120 images, but only 20 steps of 480: too few at this learning rate. A common first try is four times the rate, with a warm-up.
 #
 # </details>
 
@@ -318,7 +319,7 @@ for name, silent in SILENT.items():
         print(f"{name:4} {nbytes:6} bytes, norm of the last gradient {norm:.6f}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b). The line `none` is the run without `no_sync`. It passes on 4 × 76,880 = 307,520 bytes, because every `backward` all-reduces. (b) passes on a quarter of that. Its gradient is
 # the same, because the last `backward` all-reduces what all four have added up.
@@ -371,7 +372,7 @@ if rank == 0:
 print(cluster["report"][1])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). On rank 0 the sums take some 200 ms, because they cannot end before rank 1 joins. Rank 1 arrives last, and waits for nobody. The difference is **waiting**. Faster links
 # would not shorten it, but a punctual rank 1 would. The trace of rank 0 alone does not show that.
@@ -422,7 +423,7 @@ errors += [wrong([one.accuracy], one.ranks, "Jakovac & Pichler", "published") fo
 show(errors, x="ranks", y="test images read wrong", by="batch")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # With the same global batch, four ranks make as many errors as one. With 128 images per rank, the errors rise. The published points rise, too: by 0.4 points at eight ranks. (Their DDP has the same error there as their ranks by hand.)
 # A larger global batch would explain the rise. The number of ranks alone does not: it leaves our first line flat.
@@ -442,7 +443,7 @@ gains = [
 show(gains, x="two threads or ranks", y="speed-up of the CNN")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c): here two *threads* are faster. So ranks do not always beat threads. Threads split each operation: 128 images are enough work for two threads, but may be
 # too little for eight. Ranks split the batch, and must communicate.

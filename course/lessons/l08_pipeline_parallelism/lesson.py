@@ -108,7 +108,7 @@ if comm.rank == 0:
 # !mpiexec -n 1 python code/08_pipeline.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # None: four ranks do the same arithmetic, in the same order.
 #
@@ -137,7 +137,7 @@ for m in 1, 2, 4, 8, 16:
 outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["speed"][1])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # You pay for two ranks and get about the speed of one! While one rank computes, the other waits.
 #
@@ -158,7 +158,7 @@ draw_schedules(4, cluster[0]["gpipe"])
 draw_schedules(16, cluster[0]["gpipe"])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b). Rank 0 waits while the last micro-batch passes through the three other stages and back. That still takes 9 slots, but of 57.
 # With p ranks and m micro-batches, each rank is idle for **(p − 1) / (m + p − 1)** of a step.
@@ -171,7 +171,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The dashed curve is the formula. You measure less: messages take time, and so do other programs on your cores.
 #
@@ -189,7 +189,7 @@ from course_lib.effects import runs_within  # runs a job whose ranks may allocat
 print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32, 1)"))
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b). GPipe keeps the activations of all 32 before its first backward.
 #
@@ -212,7 +212,7 @@ print("1F1B trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, one
 draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # 1F1B trains. It also takes 33 slots, so it saves memory, not time. Each backward frees a micro-batch's activations before the next forward.
 # So a rank keeps at most p.
@@ -280,7 +280,7 @@ for name in cluster[0]["kept"]:
     print(f"{name:18}", *(f"rank {r}: {kept[name]:.2f} MiB " for r, kept in enumerate(cluster["kept"])))
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # On rank 0, GPipe that recomputes keeps least. On rank 3, 1F1B does. With 1F1B, rank 0 keeps four micro-batches, and rank 3 keeps one.
 # A rank that recomputes keeps eight inputs of its stage, and all activations of the one micro-batch that goes backward.
@@ -309,7 +309,7 @@ for m in (4, 8, 32):
         print(f"m = {m:2}, {chunks} per rank: {slots:5} slots, rank 0 holds {held / chunks} micro-batches")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # More, from m = 8 on. Rank 0 runs 11 forwards before its first backward, each through one chunk. A chunk is half of a rank's layers, so the 11 take as much memory as 5.5 micro-batches. With 1F1B, rank 0 keeps 4.
 #
@@ -361,7 +361,7 @@ if comm.rank == 0:
     print(f"{1e3 * took:.0f} ms emulated")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # The last stage works for 16 · 9 = 144 ms. Filling and draining the pipeline add 9 ms. The rest comes from messages, other programs, and sleeps that last too long.
 #
@@ -388,7 +388,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
     print(f"cut in two by {name:10}: the first stage has {share:.0%} of the operations")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # 95 %. One linear layer has nearly all weights and fills the second stage, so the first stage gets all convolutions. But a convolution uses its few weights at every pixel, and this linear layer uses each weight once per image.
 # Cut by operations, the first stage has 48 %.

@@ -140,7 +140,7 @@ for team in MPI.COMM_SELF, comm:
         print(f"trained on {team.size}: {in_team} right in the team, {in_one} when collected")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). Nothing raised an error, but the model that you would save is much worse. Each rank has trained a `first` of its own. The four together are a correct network, which the team
 # uses, and you save only rank 0's.
@@ -168,7 +168,7 @@ if comm.rank == 0:
 # !mpiexec -n 1 python code/09_tensor.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (a), with the 64 bits of NumPy. (In a GPU's 16 bits, two or three may agree: compare losses there.) A rank's columns of `up` give only a part of `d_x`. Without the sum, the
 # copies of `first` drifted apart. So a pair needs *two all-reduces*: one in forward, one in backward.
@@ -215,7 +215,7 @@ draw_bytes(tensor=cluster[0]["tensor"], data=16_384 * 8)
 outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0], word="they met at")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # `y` has 10 numbers per image and `d_x` has 54, together 64. And 16,384 / 64 = 256.
 #
@@ -283,7 +283,7 @@ for width in 32, 512:
         print(f"width {width}: one rank {one:.1f} ms, two ranks {two:.1f} ms")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
 #
@@ -362,7 +362,7 @@ for way, kept in most.items():
     print(f"{way}: {kept} bytes, {kept / most['one process']:.0%}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b), in this model. Inside a pair, each rank keeps only its part of the activations. Between the pairs, at norms and additions, every rank keeps all of them.
 #
@@ -404,7 +404,7 @@ if comm.rank == 0:
     print(f"{layouts}, collectives: {calls}, gradients equal: {torch.allclose(gradient, expected)}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (a). `S(0)` is short for `Shard(0)`. `nn.Linear` stores its matrix transposed, so `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
 #

@@ -81,7 +81,7 @@ draw({"page": cluster["mine"], "in one piece": cluster["wanted"], "by four ranks
 outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="counted")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # Two rows are wrong on each side of the three cuts. Their means contain padding.
 #
@@ -161,7 +161,7 @@ pixels = mine.clone().requires_grad_()
 draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": cluster["gradients"]})
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b), and no error. Forward *copied* the rows at a cut, so two ranks use them. Their gradient is the *sum* over both uses.
 #
@@ -230,7 +230,7 @@ if __name__ == "__main__":
 # !mpiexec -n 4 python code/10_halo.py 2
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (a): loss and gradients are sums over all pixels. It does not matter which rank adds which pixels.
 #
@@ -284,7 +284,7 @@ _, careless = train(comm)  # `GhostRows` finds the function by its name; 10.3, r
 draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first try": cluster["careless"]})
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b): the loss is 0.3 % lower. That is chance: with other seeds, it is sometimes higher. No seam shows. To find the error, draw the
 # gradients as in section 3, or compare with one process.
@@ -316,7 +316,7 @@ for ranks in (1, 2):
     print("ranks:", ranks, "trained" if trained else "out of memory")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b). The weights are only 400 numbers. **Activations** fill most of the memory: backward needs many maps, each as large as the page.
 #
@@ -369,7 +369,7 @@ for layers in (1, 2, 4, 8, 20):
 outcome("Twenty fused layers compute how many times as many pixels?", times, word="counted")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # Fused, rank 0 sends a quarter of the messages, and only 9 % more bytes. One exchange, four pixels wide, replaces four exchanges.
 #
@@ -417,7 +417,7 @@ show(cluster["row"], x="judges", y="right")
 outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["percent"][3])
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # 100 %, although rank 3 has no halos either! A tile that is judged alone usually lacks one of the two marks. A judgement needs the features of all tiles. So ranks 1 and 2
 # did not fail for want of halos. Halos serve a different purpose: with halos, the tiles compute the network of one process.

@@ -125,7 +125,7 @@ def update(comm, model, mine, optimizer):
 train(comm, stage=1)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c): the loss is 1.10, and no rank reports an error. Which weights does a rank update? Which does its next forward use?
 #
@@ -175,7 +175,7 @@ for stage in (2, 3):
     train(comm, stage)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). ZeRO changes where numbers are kept, not what is computed.
 #
@@ -192,7 +192,7 @@ for stage in (2, 3):
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b): 1.67. Each rank needs the activations of its *own* images. They are not copies, so no stage shards them. While a layer runs, its full
 # weights come on top.
@@ -211,7 +211,7 @@ predict("The lowest stage that fits into 150 MiB?", None)
 # %%
 from course_lib.effects import runs_within
 
-first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # runs without a limit
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # no limit
 large = "train(comm, {}, steps=3, layers=32, width=512)"
 lowest = {}
 for mib in 224, 150, 120:
@@ -223,7 +223,7 @@ for mib in 224, 150, 120:
 outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is stage")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Model states per rank, in MiB:
 #
@@ -333,7 +333,7 @@ outcome(
 )
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # 1.5 times. Stages 1 and 2 run one reduce-scatter and one all-gather per step. A ring's all-reduce consists of these two collectives, so
 # stages 1 and 2 send as much as stage 0. Stage 3 gathers once for forward and once more for backward.
@@ -359,7 +359,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
     print(f"tiles: {tiles:2}, at most {nbytes / 1000:6.1f} kB of weights gathered")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c): 131.6 kB is a sixteenth. In backward, too, our code frees a tile before it gathers the next.
 #
@@ -398,7 +398,7 @@ print(f"loss with files: {cluster['offloaded'][0]:.6f}")
 print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two averages of 8 bytes")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # No: both losses are 0.537938. Adam computes with a tensor in a file as with any other tensor. The operating system reads a part of the file
 # when Adam needs it. This costs time, not accuracy.
@@ -454,7 +454,7 @@ for name in ("sharded", "hybrid"):
     print(f"{name:12} loss {loss:.6f}, rank 0 keeps {numbers} numbers")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, more than a quarter: FSDP2 cuts the ten rows of the last layer into
 # 3, 3, 3 and 1. Our code cuts numbers, not rows.

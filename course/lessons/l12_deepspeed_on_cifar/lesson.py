@@ -25,7 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# The library **DeepSpeed** has all stages of ZeRO. You select one in a JSON file:
+# The library **DeepSpeed** has all stages of ZeRO. You select one in a JSON file. `torch_adam` takes PyTorch's AdamW, which needs no compiler. So many gradients as
+# `reduce_bucket_size` says travel together. (The default, 500 million, takes 2 GB in stages 1 to 3.)
 
 # %%
 from pathlib import Path
@@ -137,7 +138,7 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/12_train.py
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # All three. If yours differ, compare the images per update.
 #
@@ -146,7 +147,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# A weight, its gradient and Adam's two averages take 4 bytes each. For all parameters, that makes 504 MiB. We allow each of *two* ranks 600 MiB, without the libraries. **Vote:** does stage 0 train?
+# A weight, its gradient and Adam's two averages take 4 bytes each. For all parameters, that makes 504 MiB. We allow each of *two* ranks 600 MiB on top of what Python and its libraries hold. **Vote:** does stage 0 train?
 
 # %%
 from course_lib.effects import runs_within
@@ -169,7 +170,7 @@ trains(600)
 trains(600)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # Stage 0 copies all gradients before it sends them. With this copy, it needs 20 bytes per parameter, or 630 MiB. In stage 1, each rank keeps only half of the averages.
 #
@@ -183,16 +184,17 @@ trains(600)
 # | stage 2 | 4 | 4/N | 8/N | 4/N |
 # | stage 3 | 4/N | 4/N | 8/N | 4/N |
 #
-# We measured that a rank needs 4 bytes more for a short time. 600 MiB hold 19 bytes per parameter, and 420 MiB hold 13. **Predict** the next four answers:
+# Add a row, and about 4 bytes for buffers that live shortly. Does the sum stay below 19 bytes (600 MiB) or 13 (420 MiB)? **Predict** the next four answers:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
     print(f"{ranks} ranks, {mib} MiB, stage {stage}: {trains(mib, ranks, stage=stage)}")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
-# Stage 3 fails, although its sum is the smallest. By default, it gathers weights ahead of time and keeps up to a billion of them (`stage3_max_live_parameters`). That is our whole model.
+# Stage 3 fails, although its sum is the smallest. It gathers weights before it needs them, and by default it may keep a billion (`stage3_max_live_parameters`). Our model has 33 million, so every
+# rank holds all of them again.
 #
 # </details>
 
@@ -231,24 +233,25 @@ stages = [third_step(stage=stage) for stage in range(4)]
 outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages"][0][1].values()))
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
-# Stages 1 and 2 send 3. They all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers only once, because by default, up to a billion weights stay gathered until backward.
+# Stages 1 and 2 send 3. By default, they all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers only once, because the weights stay gathered until
+# backward. This holds for one micro-batch per update: stages 2 and 3 send more with each further one.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - On 64 GPUs, the global batch becomes 64 times a micro-batch. This needs a new learning rate.
-# - Train in bfloat16 (`"bf16": {"enabled": true}`), and start with `deepspeed --hostfile hosts code/12_train.py`.
+# - If each of 64 GPUs keeps its micro-batch, the global batch grows. Tune the learning rate again, or accumulate less.
+# - Add `"torch_autocast": {"enabled": true, "dtype": "bfloat16"}`, and start with `deepspeed --hostfile hosts code/12_train.py`.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - With equal shares, every stage trains like one process, up to rounding, batch norm and dropout.
-# - The stage alone decides neither what fits nor what is sent. Measure both.
+# - Take the lowest stage that fits. But the stage alone decides neither what fits nor what is sent: measure both.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -273,9 +276,9 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
     third_step(stage=1, **key)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
-# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but in more messages. With many ranks, these can cost more than they save. (Here, each step has one micro-batch. With k of them, stage 2 sums k times.)
+# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but in more messages. With many ranks, these can cost more than they save. (With k micro-batches per update, stage 2 sums k times, and stage 3 gathers k times.)
 #
 # </details>
 #

@@ -38,7 +38,7 @@ ring = 2 * 2047 * (ALPHA + BETA * GRADIENTS / 2048)
 outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # A rank sends 4,094 messages, one after another. On four machines: 6.
 #
@@ -91,7 +91,7 @@ rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curve
 show(rows, x="ranks", y="an all-reduce takes", by="way")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c): only halving does. The tree needs as few messages, 22, but *each* holds the whole array. The hierarchy's ring needs 510. On 16 ranks it needs two, and wins. On 64 it ties.
 #
@@ -185,7 +185,7 @@ for n in 2, 64, 2048:
 outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] / top_k, word="forecast")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Nine times as *slow*, because each rank receives the picks of 2,047 others. From 143 ranks on, top-k is slower, even without the time for choosing entries.
 #
@@ -363,7 +363,7 @@ for way in "ring", "halving", "tree":
     print(f"Frontera, {way}: {1 - took[way] / step:.0%} of a step computes")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # More: the formula says 492,000. In the published run, a step of 64 images per GPU took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost. The network explains
 # 8 of these 42 ms. The model leaves out the rest: reading images, and ranks that come late. The two rates also come from two programs: one GPU's 334 images per second were measured with PyTorch, but Summit ran TensorFlow.

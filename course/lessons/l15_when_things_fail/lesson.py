@@ -66,19 +66,17 @@ print(*log[-4:], sep="\n")
 #
 # `mpiexec` accuses one rank. Would you replace its node?
 #
-# After two seconds, each rank wrote its **stack** to the log: the functions that it was in, innermost first.
-
-# %% tags=["nbval-ignore-output"]
-print(*(line for line in log if "File" in line), sep="\n")
+# After two seconds, each rank wrote its **stack** to the log: the functions that it was in, innermost first. Guess the rank, then look:
 
 # %%
 predict("Whose disk is broken?", None)
 
 # %% tags=["nbval-ignore-output"]
+print(*(line for line in log if "File" in line), sep="\n")
 outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # One rank never came to the sum, so its timeout never began. The others waited for it, and the first whose time was up got the blame: `mpiexec` names a **victim**.
 #
@@ -103,7 +101,7 @@ from course_lib.training.saving import kill_before_each_line
 print(kill_before_each_line(naive_save))  # and once without a kill
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c). `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process.
 #
@@ -180,8 +178,7 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        done += 1
-        yield done, comm.allreduce(loss.item())
+        yield (done := done + 1), comm.allreduce(loss.item())
         stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -219,7 +216,7 @@ for name in ("SIGKILL", "SIGUSR1"):
     print(name, check_output(["mpiexec", "-n", "2", "python", "code/15_resume.py", folder], text=True))
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Only rank 1 was asked, but all ranks stopped, and rank 0 saved. The loss is that
 # of the undisturbed run: each step has the same 128 samples.
@@ -308,7 +305,7 @@ predict("Whose card is broken in the first line?", None)
 outcome("Whose card is broken in the first line?", cases[0], word=f"the cards were {cases}, so rank")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # Two neighbours received nothing. The rank before them received an array, so its card works. It sent to the first of the two, and nothing arrived: the first one's card is broken. The second only
 # waits for the first. (Large messages stop their senders, too. Then look in the nodes' logs for *link down* and for GPU errors, *Xid*.)
@@ -404,7 +401,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
     pair.wait()
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # `mpiexec` sees that a process has died. For a frozen process it waits as long as you let it. A dead node sends nothing either, so somebody must
 # watch its heartbeat and decide how long to wait. By default, Slurm waits for 300 seconds (`SlurmdTimeout`). A shorter wait also declares slow nodes dead.
@@ -451,7 +448,7 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
     print(f"save {save:2} s, restart {restart:3} s: {lost((2 * save * M) ** 0.5, save, restart):.1%} lost")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b), with these numbers. Short saves can also come more often, and then a failure loses less work.
 #
@@ -496,7 +493,7 @@ for ranks, what in ("4", "save"), ("2", "load"):
 print(*sorted(said.splitlines()), sep="\n")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (a): by default, `async_save` returns only when it has its copy. Do not start a save before the previous one is written.
 #

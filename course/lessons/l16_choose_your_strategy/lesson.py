@@ -74,7 +74,7 @@ if rank == 0:
     needs(microbatches=1)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (c), because of activations.
 #
@@ -88,7 +88,7 @@ if rank == 0:
     needs(microbatches=8)
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b). The pipeline's first stage starts eight micro-batches before a gradient returns, and keeps their activations. With 64 micro-batches, it keeps eight smaller ones.
 #
@@ -115,7 +115,7 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{memory(**asked)['total'] / 1e9:5.1f} GB {step(**asked)['total']:5.2f} s")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # ZeRO-3 sends longest and still wins: all its messages hide on this link. In our program, tensor messages never hide.
 #
@@ -245,7 +245,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 show(rows, x="way", y="time of a step")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # In the run shown, four data ranks share two cores, so each computes at half speed. In the pipeline only one stage computes at a time, and it has a core to itself. That alone halves the factor, from four to two.
 # Data ranks also wait for their all-reduce, and multiply smaller matrices. With one core per rank, you measure more, up to four.
@@ -271,7 +271,7 @@ for one in COMPARISONS:
 show(rows(dlrover), x="plan", y="throughput", by="how")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (a). For DLRover, the planner's order is right only if messages hide. For Megatron-LM it is right both ways: neither plan has data ranks, so our planner hides nothing. For FlagPerf it is wrong both ways: the last two plans are 2 % apart, and the planner swaps them.
 #

@@ -104,7 +104,7 @@ outcome("MASTER: how many MiB of activations does rank 0 hold?", held, word="cou
 show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 
 # %% [markdown]
-# <details><summary>Open after you have run the cells</summary>
+# <details><summary>Open after the run</summary>
 #
 # Not one byte more than Basic. On rank 0, a replica's forward begins after the other's backward has freed the memory.
 #
@@ -170,7 +170,7 @@ from course.lessons.l17_five_dimensions.figures import draw_replays
 draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # (b): 39 slots instead of 48. Three of a batch's four forwards hide behind the backward before it. So MASTER never gains more than 12/9 = 1.33.
 #
@@ -197,7 +197,7 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies
 
 # %% [markdown]
-# <details><summary>Open after you have run the cell</summary>
+# <details><summary>Open after the run</summary>
 #
 # None. A comparison with one process finds both.
 #
