@@ -116,12 +116,12 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 # %%px --save 15_resume.py
 """A training that stops at SIGUSR1. Started again, it goes on, on any number of ranks.
 
-    mpiexec -n 4 python code/15_resume.py FOLDER
+mpiexec -n 4 python code/15_resume.py FOLDER
 
-    sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
-        stop() { kill -USR1 $!; again=1; }; trap stop USR1
-        mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
-        code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
+sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
+    stop() { kill -USR1 $!; again=1; }; trap stop USR1
+    mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
+    code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
 """
 
 import io
