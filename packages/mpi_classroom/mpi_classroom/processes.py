@@ -182,7 +182,7 @@ def _wait(processes: list[psutil.Process], timeout: float) -> None:
     end = time.monotonic() + timeout
     while time.monotonic() < end and any(_runs(process) for process in processes):
         time.sleep(0.02)
-    psutil.wait_procs(processes, timeout=0)  # reaps our own
+    psutil.wait_procs(processes, timeout=min(timeout, 0.5))  # most parents reap at once
 
 
 def _runs(process: psutil.Process) -> bool:

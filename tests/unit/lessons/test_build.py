@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-import psutil
 import pytest
 
 from course.tools import build as builder
@@ -25,6 +24,7 @@ from course.tools.build import (
 from course.tools.frame import stem
 from course.tools.parts import run_seconds
 from course.tools.runner import Deadlines
+from packages.mpi_classroom.tests.waiting import is_running
 
 SHOWN = "source: dealing:deal"
 DEALING = """\
@@ -201,7 +201,7 @@ def test_a_built_notebook_is_valid_and_says_nothing_about_this_machine(built: Pa
 
 def test_what_the_kernel_started_is_gone_after_the_build(built: Path) -> None:
     pid = int(nbformat.read(built, as_version=4).cells[4].outputs[0].text.split()[0])
-    assert not psutil.pid_exists(pid)
+    assert not is_running(pid)
 
 
 def test_a_fresh_build_has_not_drifted_whatever_its_outputs_are(built: Path) -> None:

@@ -16,6 +16,7 @@ from course.tools.execute import run_lesson
 from course.tools.runner import Deadlines
 from mpi_classroom import leftovers, processes
 from mpi_classroom.folders import scratch_folder
+from packages.mpi_classroom.tests.waiting import is_running
 
 SLEEPER = (
     "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\nprint(child.pid)"
@@ -95,7 +96,7 @@ def test_a_lesson_runs_beside_its_notebook_on_this_python(lesson_of, build, fore
     assert printed(build, 0) == sys.executable
     assert printed(build, 2) == str(lesson.path.parent)
     assert printed(build, 3) == "1"
-    assert not psutil.pid_exists(int(printed(build, 4)))  # what the lesson started is gone with its kernel
+    assert not is_running(int(printed(build, 4)))  # what the lesson started is gone with its kernel
     assert marked_by_this_process() == []
     page = (build / "01_tiny.html").read_text()
     assert 'href="02_monte_carlo_pi.html#setup"' in page
