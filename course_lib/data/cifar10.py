@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.data.dataset import OWN, Dataset, described, drawn_arrays, drawn_dataset, drawn_once, spaced
+from course_lib.data.dataset import OWN, Dataset, described, drawn_dataset, drawn_once, spaced
 from course_lib.data.downloads import (
     FETCH_TIMEOUT,
     LESSON_TIMEOUT,
@@ -41,7 +41,7 @@ from course_lib.data.downloads import (
 from course_lib.data.drawn_shapes import CLASS_NAMES as SHAPE_NAMES
 from course_lib.data.drawn_shapes import RECIPE, SEED, draw_shapes
 from course_lib.data.packed import has_digest, naming, read_within
-from course_lib.data.storage import DataError, course_data, data_folders, shown
+from course_lib.data.storage import Arrays, DataError, course_data, data_folders, shown
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32
@@ -98,23 +98,25 @@ class Source:
         return not self.path.is_dir() or self.file(batch) is not None
 
 
-def load_cifar10(*, train: int | None = None, test: int | None = None) -> Dataset:
+def load_cifar10(source: Path | None = None, *, train: int | None = None, test: int | None = None) -> Dataset:
     """CIFAR-10, or the drawn shapes where it cannot be had: images (N, 3, 32, 32); the same on every rank.
 
     At most `train` and `test` images, the first ones; files that are not needed for them are not read.
-    DataError when COURSE_DATA names no folder, when some batches are missing, and when a file is damaged or
-    may not be opened.
+    `source` is a folder or an archive to be read instead of those that are searched for. DataError when
+    COURSE_DATA names no folder, when some batches are missing, and when a file is damaged or may not be
+    opened.
     """
     if min(train or 0, test or 0) < 0:
         raise ValueError(f"{min(train or 0, test or 0)} images cannot be read; ask for 0 or more")
+    if source is not None:
+        return read(find_in(Path(source)) or refuse(Path(source)), train, test)
     download = read_registry("cifar10")
     try:
-        found = find() or find_in(obtain(download, timeout=LESSON_TIMEOUT))
+        found = find() or find_in(obtain(download, timeout=LESSON_TIMEOUT)) or refuse(Path(download.name))
     except DownloadError as error:
         return stand_in(
             f"{error}. The real ones: `course fetch cifar10`, with a network.{remark()}", train, test
         )
-    assert found is not None  # it was obtained
     return read(found, train, test)
 
 
@@ -156,14 +158,14 @@ def find() -> Source | None:
 
 
 def find_in(path: Path) -> Source | None:
-    """The CIFAR-10 in the folder `path`: the batches, their folder, or an archive.
+    """The CIFAR-10 at `path`: an archive, or a folder of one, of the batches, or of their folder.
 
     DataError when there are some of the training batches only.
     """
     for version in (PYTHON, BINARY):
         folders = [Source(version, folder) for folder in (path, path / version.folder) if folder.is_dir()]
         found = next((source for source in folders if holds_batches(source)), None)
-        archive = path / version.archive
+        archive = path if path.name == version.archive else path / version.archive
         if found or archive.is_file():
             return found or Source(version, archive)
     return None
@@ -176,6 +178,11 @@ def holds_batches(source: Source) -> bool:
         names = ", ".join(f"{name}{source.version.suffix}" for name in missing)
         raise DataError(f"{source.path} has a part of CIFAR-10 only; add {names}, or remove the others")
     return not missing
+
+
+def refuse(path: Path) -> Source:
+    """What is to be done when there is nothing at `path`."""
+    raise DataError(f"{path} holds no CIFAR-10; name {PYTHON.archive} or the folder of its batches")
 
 
 # ---------------------------------------------------------------- reading it
@@ -324,10 +331,21 @@ def remark() -> str:
 
 def stand_in(reason: str, train: int | None = None, test: int | None = None) -> Dataset:
     """The drawn shapes, cut to `train` and `test` images, and the `reason` why they are needed."""
-    recipe = f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST}"
-    arrays, uncached = drawn_once("shapes", recipe, lambda: drawn_arrays(draw_shapes, TRAIN, TEST))
+    arrays, uncached = drawn_once("shapes", f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST}", draw)
     limits = {"train_images": train, "train_labels": train, "test_images": test, "test_labels": test}
     arrays = {name: array[: limits[name]] for name, array in arrays.items()}
     sizes = f"{spaced(len(arrays['train_labels']))} + {spaced(len(arrays['test_labels']))}"
     source = f"Drawn shapes ({sizes}) that stand in for CIFAR-10: {reason}{uncached}"
     return drawn_dataset(source, arrays, SHAPE_NAMES, "drawn shapes")
+
+
+def draw() -> Arrays:
+    """The arrays of a `Dataset`."""
+    train_images, train_labels = draw_shapes(TRAIN)
+    test_images, test_labels = draw_shapes(TEST, test=True)
+    return {
+        "train_images": train_images,
+        "train_labels": train_labels,
+        "test_images": test_images,
+        "test_labels": test_labels,
+    }

@@ -63,33 +63,42 @@ class News:
     name: str = OWN
 
 
-def load_news(*, train: int | None = None, validation: int | None = None, test: int | None = None) -> News:
+def load_news(
+    source: Path | None = None,
+    *,
+    train: int | None = None,
+    validation: int | None = None,
+    test: int | None = None,
+) -> News:
     """CNN/DailyMail, or the generated news where it cannot be had; the same on every rank.
 
-    At most so many articles of each split, the first ones. DataError when a split or a part of a file is
-    missing, or a file is not what its name says.
+    At most so many articles of each split, the first ones. `source` is a folder to be read instead of those
+    that are searched for. DataError when a split or a part of a file is missing, or a file is not what its
+    name says.
     """
     limits = {"train": train, "validation": validation, "test": test}
     if any(limit is not None and limit < 0 for limit in limits.values()):
         raise ValueError(f"articles are asked for by {limits}; use numbers from 0")
+    if source is not None:
+        return read(find_in(Path(source)) or refuse(Path(source)), limits)
+    if found := find():
+        return read(found, limits)
     try:
-        found = find() or find_in(download(LESSON_TIMEOUT))
+        folder = download(LESSON_TIMEOUT)
     except DownloadError as error:
         return stand_in(f"{error}.{remark()}", limits)
-    assert found is not None  # it was obtained
-    return read(found, limits)
+    return read(find_in(folder) or refuse(folder), limits)
 
 
 def fetch_news() -> str:
     """Download CNN/DailyMail unless it is here, read it, and say where it is; DataError when it fails."""
     try:
-        found = find() or find_in(download(FETCH_TIMEOUT, insist=True))
+        folder = found["train"][0].parent if (found := find()) else download(FETCH_TIMEOUT, insist=True)
     except DownloadError as error:
         lines = ", ".join(f"{split}.jsonl" for split in SPLITS)
         files = f"{lines}, or the hub's {', '.join(file.name for file in hub().files)},"
         raise DataError(f"CNN/DailyMail: {explain(error, hub(), files)}") from error
-    assert found is not None  # it was obtained
-    return read(found, {}).source
+    return read(find_in(folder) or refuse(folder), {}).source
 
 
 def hub() -> Download:
@@ -126,6 +135,12 @@ def files_of(folder: Path, split: str) -> list[Path]:
     lines = [folder / f"{split}.jsonl{packed}" for packed in ("", ".gz", ".xz")]
     single = next((path for path in [*lines, folder / f"{split}.parquet"] if path.is_file()), None)
     return [single] if single else sorted(folder.glob(f"{split}-*-of-*.parquet"))
+
+
+def refuse(folder: Path) -> dict[str, list[Path]]:
+    """What is to be done when there is nothing in `folder`."""
+    files = ", ".join(f"{split}.jsonl" for split in SPLITS)
+    raise DataError(f"{folder} holds no CNN/DailyMail; name the folder of {files}")
 
 
 def read(found: dict[str, list[Path]], limits: dict[str, int | None]) -> News:

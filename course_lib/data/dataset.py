@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,18 +56,6 @@ def drawn_dataset(source: str, arrays: Arrays, classes: tuple[str, ...], name: s
     names = ("train_images", "train_labels", "test_images", "test_labels")
     train_images, train_labels, test_images, test_labels = (arrays[each] for each in names)
     return Dataset(source, False, train_images, train_labels, test_images, test_labels, classes, name)
-
-
-def drawn_arrays(draw: Callable[..., tuple[NDArray[Any], NDArray[Any]]], train: int, test: int) -> Arrays:
-    """The arrays of a data set: `draw(train)` to train on, `draw(test, test=True)` to test with."""
-    train_images, train_labels = draw(train)
-    test_images, test_labels = draw(test, test=True)
-    return {
-        "train_images": train_images,
-        "train_labels": train_labels,
-        "test_images": test_images,
-        "test_labels": test_labels,
-    }
 
 
 def drawn_once(name: str, recipe: str, draw: Callable[[], Arrays]) -> tuple[Arrays, str]:

@@ -138,17 +138,24 @@ class Event:
         return self.who, self.deed, self.place, self.day
 
 
-def make_news(n: int, *, seed: int, split: Split = "train") -> list[Article]:
+def make_news(
+    n: int, *, seed: int, split: Split = "train", events: tuple[int, int] = EVENTS
+) -> list[Article]:
     """`n` articles of some 90 words; the same call returns the same, and a longer one begins with them.
 
-    Each reports some EVENTS, one of them the news. ValueError for a negative `n` and another `split`.
+    Each reports at least and at most so many `events`, one of them the news: fewer are easier. ValueError
+    for a negative `n`, another `split`, and numbers that are not 1 to 7 in order.
     """
     if n < 0:
         raise ValueError(f"{n} articles cannot be made; ask for 0 or more")
     if split not in ("train", "held_out"):
         raise ValueError(f"there is no split {split!r}; choose train or held_out")
+    if not 1 <= events[0] <= events[1] <= len(DAYS):
+        raise ValueError(
+            f"an article cannot have {events[0]} to {events[1]} events; use 1 to {len(DAYS)}, in order"
+        )
     rng = random.Random(f"news {RECIPE} {seed} {split}")
-    return [make_article(rng, rng.randint(*EVENTS), held_out=split == "held_out") for _ in range(n)]
+    return [make_article(rng, rng.randint(*events), held_out=split == "held_out") for _ in range(n)]
 
 
 def make_article(rng: random.Random, events: int, *, held_out: bool) -> Article:

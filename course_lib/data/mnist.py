@@ -21,16 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.data.dataset import (
-    DIGITS,
-    OWN,
-    Dataset,
-    described,
-    drawn_arrays,
-    drawn_dataset,
-    drawn_once,
-    spaced,
-)
+from course_lib.data.dataset import DIGITS, OWN, Dataset, described, drawn_dataset, drawn_once, spaced
 from course_lib.data.downloads import (
     FETCH_TIMEOUT,
     LESSON_TIMEOUT,
@@ -43,7 +34,7 @@ from course_lib.data.downloads import (
 )
 from course_lib.data.drawn_digits import RECIPE, SEED, draw_digits
 from course_lib.data.packed import naming, read_up_to, unpacked
-from course_lib.data.storage import DataError, course_data, data_folders, shown
+from course_lib.data.storage import Arrays, DataError, course_data, data_folders, shown
 
 TRAIN, TEST = 60_000, 10_000  # drawn digits
 SUBFOLDERS = ("", "mnist", "MNIST/raw")  # of COURSE_DATA; the last is torchvision's
@@ -193,6 +184,18 @@ def stand_in(reason: str) -> Dataset:
     except PackageNotFoundError:
         raise DataError(f"{reason} Drawing digits needs matplotlib's fonts: pip install matplotlib") from None
     recipe = f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST} matplotlib {matplotlib}"
-    arrays, uncached = drawn_once("digits", recipe, lambda: drawn_arrays(draw_digits, TRAIN, TEST))
+    arrays, uncached = drawn_once("digits", recipe, lambda: draw(TRAIN, TEST))
     source = f"Drawn digits ({spaced(TRAIN)} + {spaced(TEST)}) that stand in for MNIST: {reason}{uncached}"
     return drawn_dataset(source, arrays, DIGITS, "drawn digits")
+
+
+def draw(train: int, test: int) -> Arrays:
+    """The arrays of a `Dataset`."""
+    train_images, train_labels = draw_digits(train)
+    test_images, test_labels = draw_digits(test, test=True)
+    return {
+        "train_images": train_images,
+        "train_labels": train_labels,
+        "test_images": test_images,
+        "test_labels": test_labels,
+    }

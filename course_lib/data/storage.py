@@ -9,6 +9,7 @@ process per machine makes it while the others wait.
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -18,7 +19,6 @@ import time
 import tokenize
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +32,9 @@ from course_lib.paths import DATA, ROOT
 Arrays = dict[str, NDArray[Any]]
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHECKOUT_DATA = DATA if (ROOT / "pyproject.toml").is_file() else None  # a wheel has no checkout around it
+CACHE_NBYTES = 1 << 29  # a cache has at most so many bytes
 LOCK_POLL_SECONDS = 0.05
+DIGEST_NBYTES = hashlib.sha256().digest_size
 
 
 class DataError(RuntimeError):
@@ -185,14 +187,17 @@ def sync(path: Path) -> None:
 def write_cache(path: Path, recipe: str, arrays: Arrays) -> None:
     """Write `arrays` and the `recipe` they were made by; whatever goes wrong, an older file at `path` stays.
 
-    The file is NumPy's .npz, which has a checksum of each array. To be called under the lock. DataError when
-    there is no space.
+    The file is NumPy's .npz and, after it, its sha256. To be called under the lock. DataError when there is
+    no space.
     """
     contents: dict[str, Any] = {"recipe": np.array(recipe), **arrays}
     partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("wb") as file:
+        with partial.open("w+b") as file:
             np.savez(file, **contents)
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").digest()
+            file.write(digest)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -207,26 +212,50 @@ def read_cache(path: Path, recipe: str) -> Arrays | None:
     None too when the file is damaged: then a warning of one sentence says so, and that they are made anew.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
+        arrays = _read_cache(path)
     except OSError:
         return None
-    except _NO_ARRAYS:
-        warnings.warn(f"{shown(path)} is damaged, so its content is made anew.", stacklevel=2)
+    except ValueError as error:
+        warnings.warn(f"{shown(path)} is damaged ({error}), so its content is made anew.", stacklevel=2)
         return None
     return arrays if str(arrays.pop("recipe", "")) == recipe else None
 
 
-_NO_ARRAYS = (  # what zipfile and NumPy raise; an array's header is a Python literal
+_NO_ARRAYS = (  # beside ValueError: what zipfile and NumPy raise; an array's header is a Python literal
     zipfile.BadZipFile,
-    AttributeError,
     EOFError,
     KeyError,
     MemoryError,
+    NotImplementedError,
     RuntimeError,
     SyntaxError,
-    TypeError,
-    ValueError,
     tokenize.TokenError,
-    zlib.error,
 )
+
+
+def _read_cache(path: Path) -> Arrays:
+    """The arrays at `path`; ValueError unless its bytes have the digest that ends them."""
+    with path.open("rb") as file:
+        nbytes = os.fstat(file.fileno()).st_size
+        if not DIGEST_NBYTES < nbytes <= CACHE_NBYTES:
+            raise ValueError(f"it has {nbytes} bytes")
+        found = hashlib.sha256()
+        remaining = nbytes - DIGEST_NBYTES
+        while remaining and (piece := file.read(min(remaining, 1 << 20))):
+            found.update(piece)
+            remaining -= len(piece)
+        if file.read() != found.digest():
+            raise ValueError("its digest is another one")
+        file.seek(0)
+        try:
+            with zipfile.ZipFile(file) as members:
+                if any(member.compress_type != zipfile.ZIP_STORED for member in members.infolist()):
+                    raise ValueError("its arrays are packed")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as loaded:
+                arrays = {name: loaded[name] for name in loaded.files}
+        except _NO_ARRAYS as error:
+            raise ValueError(type(error).__name__) from None
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it holds other things than arrays")
+    return arrays

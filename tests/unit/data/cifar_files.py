@@ -26,11 +26,11 @@ def number(value: int) -> bytes:
     return b"J" + struct.pack("<i", value)
 
 
-def array(shape: tuple[int, ...], content: bytes) -> bytes:
+def array(shape: tuple[int, ...], content: bytes, *, dtype: bytes = DTYPE, fortran: bytes = b"\x89") -> bytes:
     """Push an array of numpy's, as Python 2 pickled it."""
     lengths = b"(" + b"".join(map(number, shape)) + b"t"
     data = b"T" + struct.pack("<i", len(content)) + content
-    return RECONSTRUCT + NDARRAY + b"K\x00\x85U\x01b\x87R(K\x01" + lengths + DTYPE + b"\x89" + data + b"tb"
+    return RECONSTRUCT + NDARRAY + b"K\x00\x85U\x01b\x87R(K\x01" + lengths + dtype + fortran + data + b"tb"
 
 
 def list_of(items: list[bytes]) -> bytes:
@@ -54,12 +54,15 @@ def pickled(rows: np.ndarray) -> bytes:
     )
 
 
-def tar_of(members: dict[str, bytes]) -> bytes:
-    """A packed tar archive, the same bytes every time."""
+def tar_of(members: dict[str, bytes], *extra: tarfile.TarInfo, mode: str = "w:gz") -> bytes:
+    """A tar archive, the same bytes every time: `extra` members without content come first."""
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
+    form, _, packing = mode.partition(":")
+    with tarfile.open(fileobj=file, mode=form) as archive:
+        for member in extra:
+            archive.addfile(member)
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return gzip.compress(file.getvalue(), mtime=0)
+    return gzip.compress(file.getvalue(), mtime=0) if packing else file.getvalue()

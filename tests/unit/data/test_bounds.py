@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.data.test_packed import gzipped_zeros
-
 LOAD = """
 import re, sys, time
 from pathlib import Path
@@ -47,10 +45,20 @@ def news(folder: Path, content: bytes) -> None:
 
 
 FORGED = {
-    "an IDX file that goes on": ("mnist", lambda at: mnist(at, gzipped_zeros(256, before=IMAGES))),
+    "an IDX file that goes on": ("mnist", lambda at: mnist(at, gzip.compress(IMAGES + bytes(1 << 28), 1))),
+    "an IDX file that claims": ("mnist", lambda at: mnist(at, IMAGES[:4] + b"\xff" * 12)),
     "a packed pickle": ("cifar10", lambda at: cifar(at, lzma.compress(bytes(1 << 27), preset=0))),
-    "a long binary batch": ("cifar10", lambda at: cifar(at, bytes(40_000_000), "data_batch_{}.bin")),
-    "packed lines": ("news", lambda at: news(at, gzip.compress(LINE * 300, 1))),
+    "a packed binary batch": (
+        "cifar10",
+        lambda at: cifar(at, gzip.compress(bytes(1 << 28), 1), "data_batch_{}.bin"),
+    ),
+    "a long file": ("cifar10", lambda at: cifar(at, bytes(40_000_000))),
+    "an archive": (
+        "cifar10",
+        lambda at: (at / "cifar-10-python.tar.gz").write_bytes(gzip.compress(bytes(1 << 26))),
+    ),
+    "packed lines": ("news", lambda at: news(at, lzma.compress(LINE * 300, preset=0))),
+    "lines of lists": ("news", lambda at: news(at, b"[" * 900_000 + b"\n")),
     "a line of lists": ("news", lambda at: news(at, b"[" + b"[]," * 300_000 + b"[]]\n")),
 }
 

@@ -7,9 +7,12 @@ import lzma
 import re
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from course_lib.data import cnn_dailymail
-from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines
+from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
+from course_lib.data.downloads import read_registry
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
 
@@ -60,9 +63,8 @@ def mine(offline, tmp_path, monkeypatch):
     return tmp_path / "mine"
 
 
-@pytest.mark.parametrize(
-    ("folder", "packed"), [("", ""), ("cnn_dailymail", ".gz"), ("3.0.0", ".xz"), ("cnn_dailymail/3.0.0", "")]
-)
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("folder", ["", "cnn_dailymail", "3.0.0", "cnn_dailymail/3.0.0"])
 def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
     put(mine / folder, packed)
     news = load_news()
@@ -94,6 +96,15 @@ def test_no_more_is_read_than_is_asked_for(mine):
         load_news()
     with pytest.raises(ValueError, match="use numbers from 0"):
         load_news(train=-1)
+
+
+def test_a_source_is_read_in_the_place_of_all_others(mine, tmp_path):
+    put(mine)
+    assert load_news(put(tmp_path / "other")).source.endswith(f"from {tmp_path}/other.")
+    with pytest.raises(
+        DataError, match=r"none holds no CNN/DailyMail; name the folder of train.jsonl, valid"
+    ):
+        load_news(tmp_path / "none")
 
 
 def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline, mine):
@@ -147,7 +158,9 @@ def test_without_pyarrow_nothing_is_downloaded(with_digests, monkeypatch):
         fetch_news()
 
 
-@pytest.mark.parametrize(("found", "safe"), [("14.0.1", True), ("14.0.0", False), ("x", False)])
+@pytest.mark.parametrize(
+    ("found", "safe"), [("14.0.1", True), ("26.0.0", True), ("14.0.0", False), ("9.0", False), ("x", False)]
+)
 def test_a_pyarrow_that_executes_forged_files_is_not_used(found, safe, mine, monkeypatch):
     monkeypatch.setattr(cnn_dailymail, "version", lambda name: found)
     assert cnn_dailymail.has_safe_pyarrow() is safe
@@ -186,28 +199,48 @@ FORGED = {
         '{"article": "Caf\xe9", "highlights": "b"}'.encode("latin-1"),
         "'utf-8' codec can't decode",
     ),
+    "UTF-16": ('{"article": "a", "highlights": "b"}'.encode("utf-16"), "codec can't decode|Expecting|BOM"),
+    "half a line": (b'{"article": "a", "highl', "Invalid control character|Unterminated"),
     "a list": (b"[]", "no JSON object"),
+    "a number": (b"7", "no JSON object"),
+    "no article": (line(highlights="b"), "no text 'article'"),
     "no highlights": (line(article="a"), "no text 'highlights'"),
+    "other keys": (line(document="a", summary="b"), "no text 'article'"),
     "an article of numbers": (line(article=[1, 2], highlights="b"), "no text 'article'"),
+    "nothing as highlights": (line(article="a", highlights=None), "no text 'highlights'"),
     "a deep nest": (b"[" * 200_000, "recursion|no JSON"),
     "half a surrogate pair": (b'{"article": "a \\ud800", "highlights": "b"}', "surrogates not allowed"),
     "a huge number": (b'{"article": ' + b"9" * 10_000 + b"}", "digits|no text"),
     "a monstrous line": (line(article="a" * (1 << 20), highlights="b"), "more of it than of any article"),
+    "a line without an end": (b" " * (1 << 22), "more of it than of any article"),
 }
 
 
+@pytest.mark.parametrize("packed", PACKERS)
 @pytest.mark.parametrize("kind", FORGED)
-def test_a_forged_line_is_refused_with_its_number(kind, mine):
-    put(mine)
+def test_a_forged_line_is_refused_with_its_number(kind, packed, mine):
+    put(mine, packed)
     content, clause = FORGED[kind]
-    path = mine / "train.jsonl"
-    path.write_bytes(lines(ARTICLES["train"][:2]) + content + b"\n")
+    path = mine / f"train.jsonl{packed}"
+    path.write_bytes(PACKERS[packed](lines(ARTICLES["train"][:2]) + content + b"\n"))
     with pytest.raises(DataError, match=rf"line 3 of {path} is no article: .*({clause})") as caught:
         load_news()
     assert str(caught.value).endswith(REMEDY) and len(str(caught.value)) < 400
 
 
-def test_a_bomb_of_lines_is_refused_long_before_it_is_unpacked(mine, packed=".gz"):
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+def test_a_truncated_file_is_refused(packed, mine):
+    put(mine, packed)
+    path = mine / f"test.jsonl{packed}"
+    whole = path.read_bytes()
+    for length in (7, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=rf"{path} is (truncated|damaged)"):
+            load_news()
+
+
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+def test_a_bomb_of_lines_is_refused_long_before_it_is_unpacked(packed, mine):
     put(mine, packed)
     path = mine / f"train.jsonl{packed}"
     path.write_bytes(PACKERS[packed](line(article="a" * 100_000, highlights="b").join([b"", b"\n"]) * 200))
@@ -235,6 +268,23 @@ def test_a_file_without_articles_is_refused(mine):
     (put(mine) / "validation.jsonl").write_bytes(b"\n")
     with pytest.raises(DataError, match=r"validation.jsonl has no article in it; delete it"):
         load_news()
+
+
+@given(st.binary(max_size=100))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_articles_or_an_error(tmp_path, content):
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(content)
+    try:
+        assert all(isinstance(article, Article) for article in read_lines(path))
+    except DataError as error:
+        assert str(path) in str(error)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+def test_every_text_comes_back(text, summary):
+    record = json.loads(json.dumps({"article": text, "highlights": summary}))
+    assert to_article(record) == Article(text.strip(), summary.strip())
 
 
 @pytest.fixture
@@ -268,7 +318,7 @@ def test_a_damaged_parquet_file_is_refused(mine, write_parquet):
     put_parquet(mine, write_parquet)
     path = mine / "test-00000-of-00001.parquet"
     whole = path.read_bytes()
-    for content in (b"", whole[: len(whole) // 2], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
+    for content in (b"", b"PAR1", whole[: len(whole) // 2], whole[:-1], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
         path.write_bytes(content)
         with pytest.raises(DataError, match=rf"{path} is not the original file: .*{REMEDY}"):
             load_news()
@@ -286,9 +336,12 @@ def test_a_parquet_file_of_other_columns_is_refused(mine, write_parquet):
 def test_a_parquet_file_that_could_be_a_bomb_is_refused(mine, write_parquet, monkeypatch):
     put_parquet(mine, write_parquet)
     path = mine / "test-00000-of-00001.parquet"
-    write_parquet(path, "gzip", article=["a"], highlights=["b"])
-    with pytest.raises(DataError, match=rf"{path} is not the original .* it is packed with GZIP"):
-        load_news()
+    for compression in ("zstd", "gzip", "brotli"):
+        write_parquet(path, compression, article=["a"], highlights=["b"])
+        with pytest.raises(
+            DataError, match=rf"{path} is not the original .* it is packed with {compression.upper()}"
+        ):
+            load_news()
     write_parquet(path, article=["a"] * 11, highlights=["b"] * 11)
     monkeypatch.setattr(cnn_dailymail, "ROWS", 10)
     with pytest.raises(DataError, match=r"it claims 11 articles of \d+ bytes|Exceeded size limit"):
@@ -305,3 +358,9 @@ def test_a_parquet_file_of_one_long_text_many_times_is_refused(mine, write_parqu
     write_parquet(mine / "test-00000-of-00001.parquet", article=long, highlights=short)
     with pytest.raises(DataError, match=r"there is more of it than of any article|it claims"):
         load_news()
+
+
+def test_the_registry_knows_some_of_the_hubs_files_and_a_sample():
+    files = {file.name: file for file in read_registry("cnn_dailymail").files}
+    assert [bool(file.sha256) for file in files.values()] == [False, False, True]
+    assert len(cnn_dailymail.registered("cnn_dailymail")["samples"]) == 3

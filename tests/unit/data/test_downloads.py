@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -35,7 +36,7 @@ def test_all_files_are_downloaded_from_the_mirror_that_answers(small_mnist, mirr
     assert mirrors.asked["hangs", LABELS] <= 1 and mirrors.asked["hangs", TRAIN_IMAGES] == 0
 
 
-@pytest.mark.parametrize("bad", ["altered", "stalls"])
+@pytest.mark.parametrize("bad", ["altered", "truncated", "longer", "stalls"])
 def test_a_mirror_that_fails_later_is_replaced_by_the_next(bad, small_mnist, mirrors):
     small_mnist.register(mirrors(bad), mirrors("slow"))  # the bad one answers first
     folder = obtain(read_registry("mnist"), timeout=30)
@@ -45,7 +46,7 @@ def test_a_mirror_that_fails_later_is_replaced_by_the_next(bad, small_mnist, mir
     assert load_mnist().real
 
 
-@pytest.mark.parametrize("bad", ["altered", "truncated"])
+@pytest.mark.parametrize("bad", ["altered", "truncated", "longer", "stalls"])
 def test_a_file_that_is_not_right_never_gets_its_name(bad, small_mnist, mirrors):
     small_mnist.register(mirrors(bad))
     with pytest.raises(DownloadError, match=f"no mirror sent all of {TRAIN_IMAGES}") as caught:
@@ -112,6 +113,12 @@ def test_an_unfinished_download_is_finished(small_mnist, mirrors):
     assert not leftover.exists()
 
 
+def test_a_download_ends_at_the_timeout(small_mnist, mirrors):
+    small_mnist.register(mirrors("good"))
+    with pytest.raises(DownloadError, match="downloading MNIST takes longer than 0 s"):
+        obtain(read_registry("mnist"), timeout=0)
+
+
 def test_a_mirror_that_dribbles_is_left_at_the_timeout(small_mnist, mirrors):
     small_mnist.register(mirrors("dribbles"))
     began = time.monotonic()
@@ -158,6 +165,15 @@ def test_what_has_no_length_or_no_digest_is_not_downloaded(lacking, small_mnist,
     with pytest.raises(DownloadError, match=f"no digest of {LABELS} is registered, so nothing is downloaded"):
         obtain(download, timeout=20)
     assert not mirrors.asked and not (small_mnist.data / "other").exists()
+
+
+def test_a_download_goes_to_course_data(small_mnist, mirrors, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    small_mnist.register(mirrors("good"))
+    assert load_mnist().source == "MNIST (6 + 4 images) from COURSE_DATA/mnist."
+    assert files_in(tmp_path / "mine") == ["mnist"]  # locks and caches are elsewhere
+    assert files_in(tmp_path / "mine" / "mnist") == sorted(f"{name}.gz" for name in small_mnist.contents)
 
 
 def test_files_are_on_disk_before_they_get_their_names(small_mnist, mirrors, monkeypatch):
@@ -224,19 +240,45 @@ def test_four_processes_ask_a_dead_network_once(small_mnist, mirrors):
         (10, 1_000, True),  # 0.1 kB/s: 990 s to go
         (10, 40_000, False),  # 4 kB/s: 15 s to go, and 90 are left
         (10, 6_000, False),  # 0.6 kB/s: 157 s to go, less than twice what is left
+        (95, 50_000, True),  # 95 s to go, and 5 are left
     ],
 )
 def test_a_download_that_cannot_end_in_time_is_given_up_early(seconds, received, hopeless):
     assert is_hopeless(received, 100_000, seconds, 100 - seconds) is hopeless
 
 
-def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(small_mnist, mirrors, monkeypatch):
+@pytest.fixture
+def large_mnist(small_mnist, mirrors, monkeypatch):
+    """Its files are too large to be sent whole for an answer."""
     monkeypatch.setattr(downloads, "SMALL_NBYTES", 0)
-    small_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
+    return small_mnist
+
+
+def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(large_mnist, mirrors):
+    large_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
     folder = obtain(read_registry("mnist"), timeout=20)
     assert not read_registry("mnist").missing(folder)
     assert load_mnist().real
     assert mirrors.asked["login", TRAIN_IMAGES] == mirrors.asked["missing", TRAIN_IMAGES] == 0
+
+
+@pytest.mark.parametrize("bad", ["missing", "login", "hangs"])
+def test_no_mirror_of_a_large_file_is_one_sentence(bad, large_mnist, mirrors):
+    large_mnist.register(mirrors(bad))
+    with pytest.raises(DownloadError, match="no mirror of MNIST could be reached"):
+        obtain(read_registry("mnist"), timeout=20)
+
+
+def test_a_file_is_kept_as_it_was_sent_if_its_sha256_is_right(small_mnist, mirrors):
+    content = small_mnist.gzipped[LABELS.removesuffix(".gz")]
+    file = RemoteFile(LABELS, len(content), hashlib.sha256(content).hexdigest())
+    assert file.magic == b"\x1f\x8b" and RemoteFile("test.parquet").magic == b"PAR1"
+    folder = obtain(Download("other", "Others", (mirrors("good"),), (file,)), timeout=20)
+    assert (folder / LABELS).read_bytes() == content
+    altered = Download("altered", "Others", (mirrors("good"),), (replace(file, sha256="0" * 64),))
+    with pytest.raises(DownloadError, match="no mirror of Others could be reached"):
+        obtain(altered, timeout=20)
+    assert not (small_mnist.data / "altered").exists()
 
 
 def test_the_registry_lists_what_can_be_downloaded():

@@ -48,6 +48,12 @@ def test_the_same_call_draws_the_same_digits():
     assert (first[0] != other[0]).any(axis=(1, 2)).all()
 
 
+def test_no_test_image_is_a_training_image(digits):
+    images, _, test_images, _ = digits
+    assert not {image.tobytes() for image in images} & {image.tobytes() for image in test_images}
+    assert (draw_digits(200)[1] != draw_digits(200, test=True)[1]).any()
+
+
 def test_some_fonts_are_drawn_in_test_images_only(monkeypatch):
     used: set[int] = set()
     glyphs = load_glyphs()
@@ -92,6 +98,9 @@ def test_a_cnn_learns_them_and_a_linear_model_does_not(digits):
     linear, cnn = linear_accuracy(*digits), cnn_accuracy(*digits)
     assert 0.6 < linear < 0.85
     assert cnn > 0.92
+
+
+def test_wrong_labels_are_found_out(digits):
     images, labels, test_images, test_labels = digits
     assert linear_accuracy(images, np.roll(labels, 1), test_images, test_labels) < 0.2
 

@@ -66,6 +66,9 @@ def test_articles_do_not_change_from_one_machine_to_the_next():
     ("arguments", "sentence"),
     [
         ({"n": -1}, "-1 articles cannot be made; ask for 0 or more"),
+        ({"n": 1, "events": (0, 3)}, "an article cannot have 0 to 3 events; use 1 to 7, in order"),
+        ({"n": 1, "events": (3, 2)}, "an article cannot have 3 to 2 events; use 1 to 7, in order"),
+        ({"n": 1, "events": (7, 8)}, "an article cannot have 7 to 8 events; use 1 to 7, in order"),
         ({"n": 1, "split": "test"}, "there is no split 'test'; choose train or held_out"),
     ],
 )

@@ -84,6 +84,8 @@ def test_course_data_that_is_no_folder_is_an_error_and_an_empty_one_is_said(offl
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "typo"))
     with pytest.raises(DataError, match=r"COURSE_DATA=.*typo is not a folder; correct it, or unset it"):
         load_mnist()
+    (tmp_path / "typo").mkdir()
+    assert load_mnist().source.endswith("COURSE_DATA holds no MNIST.")
 
 
 def test_course_data_with_other_sets_only_is_said_and_passed_over(offline, tmp_path, monkeypatch):
@@ -117,7 +119,7 @@ def another(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-@pytest.mark.parametrize("file", [FIELDS["train_images"], FIELDS["test_labels"]])
+@pytest.mark.parametrize("file", FIELDS.values())
 def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline, tmp_path, monkeypatch):
     folder = offline.put(tmp_path / "mine" / "mnist")
     (folder / f"{file}.gz").write_bytes(gzip.compress(another(offline.contents[file])))
@@ -150,8 +152,10 @@ def idx(*shape: int, content: bytes | None = None) -> bytes:
     [
         ("train_labels", idx(6, content=bytes([10] * 6)), "has the label 10, expected 0 to 9"),
         ("train_labels", idx(5), "do not fit together: 6 × 28 × 28 pixels and 5 labels"),
+        ("train_labels", idx(0), "do not fit together: 6 × 28 × 28 pixels and 0 labels"),
         ("train_images", idx(6, 28, 27), "do not fit together: 6 × 28 × 27 pixels"),
         ("train_images", idx(60_000, 50_000, 50_000, content=b""), "it claims 60000 × 50000 × 50000 entries"),
+        ("train_images", idx(0, 2**32 - 1, 2**32 - 1, content=b""), "do not fit|claims"),
     ],
 )
 def test_your_own_files_are_refused_when_they_are_no_digits(
@@ -165,8 +169,9 @@ def test_your_own_files_are_refused_when_they_are_no_digits(
     assert str(folder) in str(caught.value)
 
 
-def test_one_wrong_file_spoils_what_was_downloaded(offline):
-    folder, file = offline.put(offline.data / "mnist"), FIELDS["test_images"]
+@pytest.mark.parametrize("file", FIELDS.values())
+def test_one_wrong_file_spoils_what_was_downloaded(file, offline):
+    folder = offline.put(offline.data / "mnist")
     (folder / f"{file}.gz").write_bytes(another(offline.contents[file]))
     with pytest.raises(DataError, match=f"{file}.gz is not the original file"):
         load_mnist()
@@ -187,24 +192,25 @@ def test_offline_the_drawn_digits_stand_in_and_nothing_is_connected_to(offline):
 
 def test_without_offline_the_cut_network_is_noticed(small_mnist, connections, monkeypatch):
     small_mnist.register("https://mirror.example/mnist/")
-    monkeypatch.setenv("COURSE_OFFLINE", "0")
-    assert "no mirror of MNIST could be reached" in load_mnist().source
-    assert connections  # so that the check of the `offline` fixture can fail
+    for value in ("", "0"):
+        connections.clear()
+        (small_mnist.data / "cache" / "mnist-not-downloaded").unlink(missing_ok=True)
+        monkeypatch.setenv("COURSE_OFFLINE", value)
+        assert "no mirror of MNIST could be reached" in load_mnist().source
+        assert connections  # so that the check of the `offline` fixture can fail
 
 
-def drawings(monkeypatch) -> list[int]:
-    """How many images are drawn from now on."""
-    made, draw = [], mnist.draw_digits
-    monkeypatch.setattr(
-        mnist, "draw_digits", lambda count, *, test=False: made.append(count) or draw(count, test=test)
-    )
+def drawings(monkeypatch) -> list[tuple[int, int]]:
+    """The sizes that are drawn from now on."""
+    made, draw = [], mnist.draw
+    monkeypatch.setattr(mnist, "draw", lambda train, test: made.append((train, test)) or draw(train, test))
     return made
 
 
 def test_digits_are_drawn_once_and_then_read(offline, monkeypatch):
     made = drawings(monkeypatch)
     first, second = load_mnist(), load_mnist()
-    assert made == [60, 40]
+    assert made == [(60, 40)]
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
     assert first.source == second.source
@@ -214,14 +220,16 @@ def test_a_truncated_or_outdated_cache_is_made_anew(offline, monkeypatch):
     first = load_mnist()
     made, cache = drawings(monkeypatch), offline.data / "cache" / "digits.npz"
     cache.write_bytes(cache.read_bytes()[:-1000])
-    sentence = r"^data/cache/digits.npz is damaged, so its content is made anew\.$"
+    sentence = (
+        r"^data/cache/digits.npz is damaged \(its digest is another one\), so its content is made anew\.$"
+    )
     with pytest.warns(UserWarning, match=sentence):
         again = load_mnist()
     np.testing.assert_array_equal(again.train_images, first.train_images)
     monkeypatch.setattr(mnist, "RECIPE", 999)
     load_mnist()
     load_mnist()
-    assert made == [60, 40] * 2
+    assert made == [(60, 40)] * 2
 
 
 def test_a_full_disk_does_not_stop_a_lesson(offline, monkeypatch):
@@ -249,7 +257,11 @@ def test_a_cache_in_a_folder_that_cannot_be_written_to_is_still_read(offline, mo
     assert made == []
 
 
-def test_loading_prints_nothing_and_a_data_set_shows_its_source_and_not_its_pixels(offline, capfd):
-    shown = repr(load_mnist())
-    assert shown.startswith("Dataset(source='Drawn digits (60 + 40)") and "array" not in shown
+def test_a_data_set_shows_its_source_and_not_its_pixels(offline):
+    assert repr(load_mnist()).startswith("Dataset(source='Drawn digits (60 + 40)")
+    assert "array" not in repr(load_mnist())
+
+
+def test_loading_prints_nothing(offline, capfd):
+    load_mnist()
     assert capfd.readouterr() == ("", "")

@@ -1,8 +1,11 @@
 """Files appear whole or not at all, and one process per machine makes them."""
 
+import hashlib
+import io
 import os
 import resource
 import tempfile
+import zipfile
 from contextlib import contextmanager
 
 import filelock
@@ -48,32 +51,68 @@ def test_arrays_are_read_back(cache):
     assert back is not None and sorted(back) == ["images", "labels"]
     np.testing.assert_array_equal(back["images"], ARRAYS["images"])
     assert os.listdir(cache.parent) == ["digits.npz"]
+
+
+def test_a_cache_of_another_recipe_is_none(cache):
+    write_cache(cache, "recipe 1", ARRAYS)
     assert read_cache(cache, "recipe 2") is None
 
 
-@pytest.mark.filterwarnings("ignore:.* is damaged, so its content is made anew")
+@pytest.mark.filterwarnings("ignore:.* is damaged .*, so its content is made anew")
+def test_no_truncation_of_a_cache_goes_unnoticed(cache):
+    write_cache(cache, "recipe 1", ARRAYS)
+    whole = cache.read_bytes()
+    for kept in range(0, len(whole), 97):
+        cache.write_bytes(whole[:kept])
+        assert read_cache(cache, "recipe 1") is None
+
+
 @given(st.integers(0, 20_000), st.integers(1, 255))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_damage_anywhere_in_a_cache_changes_no_array(cache, at, change):
-    """A changed byte; and a file that ends there, as after a crash."""
+def test_a_changed_byte_anywhere_in_a_cache_is_noticed_and_said(cache, at, change):
     write_cache(cache, "recipe 1", ARRAYS)
     content = bytearray(cache.read_bytes())
-    at %= len(content)
-    cache.write_bytes(content[:at])
-    assert read_cache(cache, "recipe 1") is None
-    content[at] ^= change
+    content[at % len(content)] ^= change
     cache.write_bytes(content)
-    back = read_cache(cache, "recipe 1")
-    assert back is None or all(np.array_equal(back[name], array) for name, array in ARRAYS.items())
+    with pytest.warns(UserWarning, match=r"digits.npz is damaged \(.*\), so its content is made anew\.$"):
+        assert read_cache(cache, "recipe 1") is None
 
 
-def test_a_cache_of_pickles_is_not_opened(cache, tmp_path, monkeypatch):
-    class Harm:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "harm"),)
+def archived(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
+    """A cache whose digest is right, and whose .npz has these members."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return file.getvalue() + hashlib.sha256(file.getvalue()).digest()
 
-    np.savez(cache, recipe=np.array("recipe 1"), images=np.array([Harm()], dtype=object))
-    with pytest.warns(UserWarning, match=r"digits.npz is damaged, so its content is made anew\.$"):
+
+def npy(header: str, content: bytes = b"") -> bytes:
+    """An array as NumPy's format writes it."""
+    padded = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + content
+
+
+PICKLE = b"cos\nsystem\n(S'touch harm'\ntR."
+FORGED_CACHES = {
+    "no zip": hashlib.sha256(b"").digest() + b"x",
+    "not even a digest": b"x",
+    "packed arrays": archived(zipfile.ZIP_DEFLATED, a=npy("{}")),
+    "an array of pickles": archived(a=npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", PICKLE)),
+    "a claim of 2^60 bytes": archived(
+        a=npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**60},)}}")
+    ),
+    "a deep header": archived(a=npy("(" * 5000)),
+    "no header": archived(a=b"\x93NUMPY"),
+    "no array": archived(a=b"text"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED_CACHES)
+def test_a_forged_cache_is_made_anew(kind, cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cache.write_bytes(FORGED_CACHES[kind])
+    with pytest.warns(UserWarning, match=r"digits.npz is damaged"):
         assert read_cache(cache, "recipe 1") is None
     assert not (tmp_path / "harm").exists()
 

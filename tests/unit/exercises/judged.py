@@ -27,8 +27,8 @@ def program(exercise: Exercise, cell: str) -> str:
 
 def judge(answers: Mapping[tuple[str, str], str], folder: Path) -> Words:
     """What is wrong with every one of `answers`, judged after each other in one job of four ranks."""
-    patience = [(id, source, 5.0 if what in RIGHT else 0.4) for (id, what), source in answers.items()]
-    (folder / "answers").write_text(json.dumps(patience))
+    timed = [(id, source, 5.0 if what in RIGHT else 0.4) for (id, what), source in answers.items()]
+    (folder / "answers").write_text(json.dumps(timed))
     script = Path(__file__).with_name("batch.py")
     done = run_ranks(4, [str(script), str(folder / "answers"), str(folder / "results")], timeout=540)
     assert (folder / "results").exists(), done.stderr[-2000:]

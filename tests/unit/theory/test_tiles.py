@@ -5,6 +5,7 @@ import pytest
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import (
     Window,
+    fused_halo,
     fused_needs,
     halo_of,
 )
@@ -23,9 +24,10 @@ def seen_by(window: Window, output: int) -> list[int]:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_outputs_are_those_whose_windows_fit(window: Window) -> None:
-    fits = [o for o in range(12) if seen_by(window, o)[-1] < 12 + window.after]
-    assert window.outputs(12) == len(fits)
+@pytest.mark.parametrize("length", [7, 12])
+def test_outputs_are_those_whose_windows_fit(window: Window, length: int) -> None:
+    fits = [o for o in range(length) if seen_by(window, o)[-1] < length + window.after]
+    assert window.outputs(length) == len(fits)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -52,7 +54,7 @@ def test_the_halo_of_the_drawing() -> None:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("tiles", [1, 3, 5])
+@pytest.mark.parametrize("tiles", [1, 2, 3, 5])
 def test_everything_needed_is_kept_got_or_outside_and_what_is_given_is_got(
     window: Window, tiles: int
 ) -> None:
@@ -76,11 +78,14 @@ def test_a_tile_may_need_nothing_of_its_own() -> None:
     assert (len(other.kept), other.before, other.after) == (0, 2, 0)
 
 
-def test_what_fused_layers_need_grows_from_the_last_layer_to_the_first() -> None:
+def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
+    assert fused_halo([Window(3, before=1, after=1)] * 3) == (3, 3)
+    strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
+    assert fused_halo(strided) == (2 * 2 + 1, 2 * 2)
+    needed = fused_needs(strided, range(4, 8))[0]
+    assert (8 - needed.start, needed.stop - 16) == fused_halo(strided)
     needs = fused_needs([Window(3, before=1, after=1)] * 3, range(4, 8))
     assert needs == [range(1, 11), range(2, 10), range(3, 9), range(4, 8)]
-    strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
-    assert fused_needs(strided, range(4, 8))[0] == range(8 - 5, 16 + 4)
 
 
 def test_a_window_that_does_not_fit_is_refused() -> None:
