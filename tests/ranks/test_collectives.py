@@ -33,7 +33,7 @@ from course_lib.fast import collectives as fast
 from course_lib.fast.collectives import PIECE_BYTES
 
 LENGTHS = (0, 1, 3, 100_003)
-DTYPES = ("float32", "complex128")
+DTYPES = ("float32", "int64", "complex128")
 LONG = 2 * PIECE_BYTES // 8 * 3 + 5  # of float64: several pieces for each of 1, 2 or 3 ranks
 
 InPlace = Callable[[MPI.Comm, Array], None]
@@ -188,7 +188,7 @@ def test_it_does_so_when_there_are_more_ranks_than_numbers_and_many_pieces(
     assert not [length for length in lengths if not is_mpis(comm, ours, length, "float64")]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float16"])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "longdouble"])
 @pytest.mark.parametrize("ours", ALLREDUCES, ids=named)
 def test_other_dtypes_are_summed_too(comm: MPI.Comm, ours: InPlace, dtype: str) -> None:
     """Their oracle is NumPy: Open MPI has no float16 everywhere, and sums that leave int8 it clips."""
@@ -237,7 +237,7 @@ def test_a_message_of_ones_own_that_waits_is_not_taken_for_theirs(comm: MPI.Comm
     assert (word == -1).all()
 
 
-@pytest.mark.parametrize("shape", [(7,), (2, 0)])
+@pytest.mark.parametrize("shape", [(0,), (7,), (7, 3), (2, 0)])
 def test_parts_are_those_of_numpy_and_are_views(comm: MPI.Comm, shape: tuple[int, ...]) -> None:
     whole = np.arange(np.prod(shape)).reshape(shape)
     for ours, theirs in zip(chunks_of(whole, comm.size), split(comm, whole), strict=True):
@@ -379,20 +379,30 @@ def frozen(array: Array) -> Array:
 TEN = np.zeros(10)
 REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
+    ("not contiguous", lambda comm: recursive_doubling_allreduce(comm, np.zeros((4, 6)).T)),
+    ("not contiguous", lambda comm: scatter_allgather_broadcast(comm, np.zeros(9)[::-1])),
+    ("not contiguous", lambda comm: tree_reduce(comm, np.zeros(9)[::2])),
+    ("not contiguous", lambda comm: ring_allgather(comm, np.zeros(2), np.zeros(4 * comm.size)[::2])),
+    ("not contiguous", lambda comm: scatter(comm, np.zeros(comm.size), np.zeros((2, 2))[:, 0])),
     ("not contiguous", lambda comm: gather(comm, np.zeros((2, 2))[:, 0], np.zeros(2 * comm.size))),
+    ("is read-only", lambda comm: ring_allreduce(comm, frozen(np.zeros(3)))),
     ("is read-only", lambda comm: ring_allgather(comm, np.zeros(1), frozen(np.zeros(comm.size)))),
     (r"out is \(9,\) float64 and must be", lambda comm: ring_reduce_scatter(comm, TEN, np.zeros(9))),
     (r"shard is \(3, 3\) float64 and must be", lambda comm: ring_allgather(comm, np.zeros((3, 3)), TEN)),
     (r"int32 and must be", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), np.zeros(1, "i"))),
     ("root -1 is not one of", lambda comm: tree_broadcast(comm, TEN, -1)),
+    ("root 99 is not one of", lambda comm: scatter_allgather_broadcast(comm, TEN, 99)),
+    ("root 99 is not one of", lambda comm: scatter(comm, TEN, TEN, 99)),
     ("root 99 is not one of", lambda comm: gather(comm, TEN, TEN, 99)),
     ("share memory", lambda comm: ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
     ("is of type list", lambda comm: ring_allreduce(comm, [1.0, 2.0])),
     ("holds object", lambda comm: ring_allreduce(comm, np.array([1, None]))),
+    ("holds bool", lambda comm: recursive_doubling_allreduce(comm, np.array([True]))),
     ("holds >f8", lambda comm: ring_allreduce(comm, np.zeros(3, ">f8"))),
     ("is a single number", lambda comm: ring_allgather(comm, np.zeros(1), np.array(1.0))),
     ("not contiguous", lambda comm: fast.ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
     ("is read-only", lambda comm: fast.recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
+    ("is read-only", lambda comm: fast.ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
     ("share memory", lambda comm: fast.ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
 ]
 
@@ -496,6 +506,12 @@ def equal_chunks_only(comm: MPI.Comm, buffer: Array) -> None:
     ring(comm, buffer[: len(buffer) // comm.size * comm.size])
 
 
+def one_rank_keeps_its_own(comm: MPI.Comm, buffer: Array) -> None:
+    recursive_doubling_allreduce(comm, buffer)
+    if comm.rank == comm.size - 1:
+        buffer[:] = numbers(comm.rank, len(buffer), str(buffer.dtype))
+
+
 def always_from_rank_0(comm: MPI.Comm, buffer: Array, root: int) -> None:
     tree_broadcast(comm, buffer, 0)
 
@@ -505,10 +521,22 @@ def sums_on_the_way(comm: MPI.Comm, buffer: Array, root: int) -> None:
     ring_allreduce(comm, buffer)
 
 
+def forgets_the_roots_own(comm: MPI.Comm, buffer: Array, root: int) -> None:
+    mine = buffer.copy()
+    tree_reduce(comm, buffer, root)
+    if comm.rank == root:
+        buffer -= mine
+
+
 def the_neighbours_part(comm: MPI.Comm, buffer: Array, out: Array) -> None:
     total = buffer.copy()
     ring_allreduce(comm, total)
     out[:] = np.resize(split(comm, total)[(comm.rank + 1) % comm.size], out.shape)
+
+
+def sums_in_the_input(comm: MPI.Comm, buffer: Array, out: Array) -> None:
+    ring_allreduce(comm, buffer)
+    out[:] = split(comm, buffer)[comm.rank]
 
 
 def forgets_its_own_shard(comm: MPI.Comm, shard: Array, out: Array) -> None:
@@ -519,9 +547,12 @@ def forgets_its_own_shard(comm: MPI.Comm, shard: Array, out: Array) -> None:
 MISTAKES: list[tuple[Callable[..., None], Callable[..., bool]]] = [
     (one_chunk_off, allreduce_is_mpis),
     (equal_chunks_only, allreduce_is_mpis),
+    (one_rank_keeps_its_own, allreduce_is_mpis),
     (always_from_rank_0, broadcast_is_mpis),
     (sums_on_the_way, reduce_is_mpis),
+    (forgets_the_roots_own, reduce_is_mpis),
     (the_neighbours_part, reduce_scatter_is_mpis),
+    (sums_in_the_input, reduce_scatter_is_mpis),
     (forgets_its_own_shard, allgather_is_mpis),
 ]
 
@@ -533,5 +564,8 @@ def test_a_mistake_is_told_from_the_truth(
     if comm.size == 1:
         pytest.skip("it is no mistake on one rank")
     length = 7 if comm.size != 7 else 8
-    assert allreduce_is_mpis(comm, ring, length, "float64")  # what the first two are made of is right
     assert not everywhere(comm, is_mpis(comm, mistake, length, "float64"))
+
+
+def test_the_ring_that_the_mistakes_are_made_of_is_right(comm: MPI.Comm) -> None:
+    assert allreduce_is_mpis(comm, ring, 7, "float64")

@@ -1,8 +1,8 @@
-"""Top-k and PowerSGD: nothing is lost but rounding, and what breaks them.
+"""Top-k and PowerSGD: nothing is lost but rounding, exact where everything is sent, and what breaks them.
 
-Oracles: for top-k, all ranks simulated in NumPy; for PowerSGD, PowerSGD in one process, as its sums are
-linear. Where everything is sent, test_training_loop.py holds both to one process. Known-wrong variants are
-kept and have to be told from the right ones.
+Oracles: one process on whole batches, where all entries or matrices of full rank are sent; for top-k, all
+ranks simulated in NumPy; for PowerSGD, PowerSGD in one process, as its sums are linear. Known-wrong variants
+are kept and have to be told from the right ones.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,27 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.parallel.compression import PowerSGD, TopK
-from course_lib.parallel.data_parallel import replicas_agree, shard_batches
-from course_lib.training.loop import make_step, summed_cross_entropy
-from course_lib.training.models import build, parameter_count
+from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches
+from course_lib.training.flat import flatten
+from course_lib.training.loop import make_accumulating_step, make_step, summed_cross_entropy
+from course_lib.training.models import MNIST_MODELS, build, parameter_count
 from tests.ranks.test_data_parallel import (
     IMAGES,
     LABELS,
     STEPS,
+    convert,
+    one_process,
     sgd,
     together,
     worst,
 )
 
 Compression = TopK | PowerSGD
+FULL = 10**6  # more than any matrix here has
+EXACT: dict[str, Callable[[MPI.Intracomm, nn.Module], Compression]] = {
+    "top-k of all": lambda comm, model: TopK(comm, model, fraction=1),
+    "PowerSGD of full rank": lambda comm, model: PowerSGD(comm, model, matrix_rank=FULL),
+}
 LOSSY: dict[str, Callable[[MPI.Intracomm, nn.Module], Compression]] = {
     "top-k": lambda comm, model: TopK(comm, model, fraction=0.05),
     "PowerSGD": lambda comm, model: PowerSGD(comm, model, matrix_rank=2),
@@ -85,6 +93,20 @@ def forget(compression: Compression) -> None:
         residual.zero_()
 
 
+# ---------------------------------------------------------------- exact where everything is sent
+
+
+@pytest.mark.parametrize("everything", EXACT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "mlp")) for name in MNIST_MODELS]
+)
+def test_where_everything_is_sent_all_ranks_train_as_one_process(
+    comm: MPI.Intracomm, name: str, everything: str
+) -> None:
+    ours = together(comm, name, synchronizers=lambda comm, model: EXACT[everything](comm, model).sum)
+    assert worst(comm, ours, one_process(name, torch.float64, sgd)) < 1e-10
+
+
 @pytest.mark.parametrize("part", LOSSY)
 def test_replicas_stay_equal_to_the_last_bit(comm: MPI.Intracomm, part: str) -> None:
     model = build("mlp", seed=0)
@@ -98,7 +120,7 @@ def test_replicas_stay_equal_to_the_last_bit(comm: MPI.Intracomm, part: str) -> 
 # ---------------------------------------------------------------- the right part is sent
 
 
-@pytest.mark.parametrize("fraction", [1e-9, 0.5])
+@pytest.mark.parametrize("fraction", [1e-9, 0.1, 0.5])
 def test_top_k_is_the_simulation_of_all_ranks_in_numpy(comm: MPI.Intracomm, fraction: float) -> None:
     model = Net()
     top_k, count = TopK(comm, model, fraction=fraction), parameter_count(model)
@@ -143,6 +165,17 @@ def test_a_random_start_of_its_own_on_each_rank_is_told_from_the_truth(comm: MPI
     own, same = power_sgd(lambda comm: comm.rank), power_sgd(lambda comm: 0)
     ours, alone = together(comm, synchronizers=own), together(MPI.COMM_SELF, synchronizers=same)
     assert worst(comm, ours, alone) > 1e-2
+
+
+def test_power_sgd_finds_a_matrix_of_its_own_rank(comm: MPI.Intracomm) -> None:
+    """The sum has rank 2, though each rank's own matrix has rank 1 or 2; no second step is needed."""
+    model = nn.Linear(9, 6, bias=False).double()
+    power = PowerSGD(comm, model, matrix_rank=2)
+    first, second = (np.outer(draw(0, each, 6), draw(1, each, 9)).ravel() for each in range(2))
+    fill(power, first if comm.rank % 2 else first + second)
+    power.sum()
+    expected = comm.size * first + (comm.size + 1) // 2 * second
+    assert np.abs(power.gradients.flat.numpy() - expected).max() < 1e-10
 
 
 # ---------------------------------------------------------------- error feedback
@@ -219,10 +252,10 @@ def test_only_a_new_random_start_sends_what_follows_a_gradient_of_zero(
 # ---------------------------------------------------------------- bytes
 
 
-@pytest.mark.parametrize("part", LOSSY)
+@pytest.mark.parametrize("part", [*LOSSY, *EXACT])
 def test_a_step_hands_over_as_many_bytes_as_it_says(comm: MPI.Intracomm, part: str) -> None:
     handed = Handed(comm)
-    compression = LOSSY[part](handed, build("mlp", seed=0))
+    compression = (LOSSY | EXACT)[part](handed, build("mlp", seed=0))
     compression.sum()
     assert handed.nbytes == compression.nbytes
     assert handed.calls == (1 if isinstance(compression, TopK) else 2)
@@ -233,6 +266,20 @@ def test_the_bytes_are_those_of_the_papers(comm: MPI.Intracomm) -> None:
     assert TopK(comm, mlp, fraction=0.01).nbytes == 8 * 2352  # of 235 146 entries; an index and a value each
     sides, vectors = (256 + 784) + (128 + 256) + (10 + 128), 256 + 128 + 10
     assert PowerSGD(comm, mlp, matrix_rank=2).nbytes == 4 * (2 * sides + vectors)
+
+
+def test_accumulation_sends_one_message_for_several_batches(comm: MPI.Intracomm) -> None:
+    handed, model = Handed(comm), build("mlp", seed=0).double()
+    bucket = GradientBucket(model)
+    step = make_accumulating_step(model, summed_cross_entropy, sgd(model), 2, lambda: bucket.sum(handed))
+    together_as_one = np.concatenate(STEPS)
+    (batch,) = shard_batches(comm, IMAGES, LABELS, [together_as_one])
+    step(convert(batch, torch.float64))
+    assert (handed.calls, handed.nbytes) == (1, bucket.flat.nbytes)
+    alone = build("mlp", seed=0).double()
+    (whole,) = shard_batches(MPI.COMM_SELF, IMAGES, LABELS, [together_as_one])
+    make_step(alone, summed_cross_entropy, sgd(alone))(convert(whole, torch.float64))
+    assert (flatten(list(model.parameters())) - flatten(list(alone.parameters()))).abs().max() < 1e-10
 
 
 # ---------------------------------------------------------------- refusals

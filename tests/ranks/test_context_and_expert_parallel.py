@@ -83,7 +83,7 @@ def ring_is_full(comm: MPI.Intracomm, lengths: Sequence[int], causal: bool) -> b
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("lengths", [[3, 3, 3, 3], [1, 5, 2, 3]], ids=str)
+@pytest.mark.parametrize("lengths", [[3, 3, 3, 3], [4, 3, 3, 3], [1, 5, 2, 3]], ids=str)
 def test_ring_attention_is_full_attention(comm: MPI.Intracomm, lengths: list[int], causal: bool) -> None:
     assert ring_is_full(comm, lengths[: comm.size], causal)
 
@@ -148,7 +148,7 @@ def experts_are_the_mixture(comm: MPI.Intracomm, experts: int, counts: Sequence[
     return everywhere(comm, right)
 
 
-@pytest.mark.parametrize("counts", [[7, 1, 4, 2], [3, 0, 6, 1]], ids=str)
+@pytest.mark.parametrize("counts", [[5, 5, 5, 5], [7, 1, 4, 2], [3, 0, 6, 1]], ids=str)
 @pytest.mark.parametrize("experts", [2, 5])
 def test_experts_on_other_ranks_are_the_mixture(comm: MPI.Intracomm, experts: int, counts: list[int]) -> None:
     assert experts_are_the_mixture(comm, experts, counts[: comm.size])

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from course_lib.comm import collectives
 from course_lib.comm.buffers import Array
-from course_lib.comm.counting import counted, device_nbytes
+from course_lib.comm.counting import CountedComm, counted, device_nbytes
 from course_lib.fast import collectives as fast
 from course_lib.fast.collectives import PIECE_BYTES
 from course_lib.theory import cost_model
@@ -110,7 +110,7 @@ def sent_by_all(comm: MPI.Intracomm, work: Work, items: int) -> list[Traffic]:
 
 
 @pytest.mark.parametrize(("work", "cost"), FORMULAS, ids=IDS)
-@pytest.mark.parametrize("items", [1000, 2 * PIECE_BYTES // 8])
+@pytest.mark.parametrize("items", [0, 1000, 2 * PIECE_BYTES // 8])
 def test_what_is_counted_is_what_the_formula_says(
     comm: MPI.Intracomm, work: Work, cost: Callable[[int, float], Cost], items: int
 ) -> None:
@@ -163,7 +163,7 @@ def test_what_leaves_through_a_device_is_counted_by_the_system(comm: MPI.Intraco
         device_nbytes("eth9")
 
 
-@pytest.mark.parametrize("placement", [[0, 1, 1, 1], [0, 1, 0, 1]], ids=str)
+@pytest.mark.parametrize("placement", [[0, 1, 1, 1], [0, 1, 0, 1], [0, 1, 2, 3]], ids=str)
 def test_between_nodes_only_the_ring_of_their_leaders_sends(
     comm: MPI.Intracomm, placement: list[int]
 ) -> None:
@@ -224,3 +224,12 @@ def test_every_way_of_sending_is_counted(comm: MPI.Intracomm) -> None:
     assert counting.sent_to == {me: counting.sent}
     counting.reset()
     assert counting.sent == Traffic(0, 0)
+
+
+def test_a_counted_communicator_is_the_same_communicator(comm: MPI.Intracomm) -> None:
+    counting = counted(comm)
+    assert counting == comm and (counting.rank, counting.size) == (comm.rank, comm.size)
+    assert isinstance(counting, CountedComm) and counting.sent == Traffic()
+    other = counted(comm)
+    collectives.ring_allreduce(counting, np.ones(12))
+    assert other.sent == Traffic()

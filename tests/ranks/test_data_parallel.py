@@ -20,16 +20,18 @@ from course_lib.parallel.data_parallel import (
     GradientBucket,
     broadcast_weights,
     evaluate_shard,
+    gather_metrics,
     replicas_agree,
     shard,
     shard_batches,
+    sum_gradients,
     train_epoch,
     weight_hash,
 )
 from course_lib.training.flat import copy_back, flatten
-from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
+from course_lib.training.loop import Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
-from course_lib.training.models import build
+from course_lib.training.models import MNIST_MODELS, build
 from tests.ranks.steps_of_images import STEPS, Trace, adam, convert, sgd, worst
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28)).astype(np.uint8)
@@ -90,13 +92,30 @@ def together(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("name", "optimizers"), [("mlp", adam), ("cnn", sgd), ("lstm", sgd)])
+@pytest.mark.parametrize("optimizers", [sgd, adam])
+@pytest.mark.parametrize("name", MNIST_MODELS)
 def test_all_ranks_together_train_as_one_process_does(
     comm: MPI.Intracomm, name: str, optimizers: Optimizers, engine: str
 ) -> None:
     ours = together(comm, name, torch.float64, optimizers, ENGINES[engine])
     theirs = one_process(name, torch.float64, optimizers)
-    assert worst(comm, ours, theirs) < 1e-10
+    for mine, expected in zip(ours.gradients, theirs.gradients, strict=True):
+        assert (mine - expected).abs().max() < 1e-10
+    assert (ours.weights - theirs.weights).abs().max() < 1e-10
+    assert (ours.outputs - theirs.outputs).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", MNIST_MODELS)
+def test_in_single_precision_they_agree_to_rounding(comm: MPI.Intracomm, name: str, engine: str) -> None:
+    ours = together(comm, name, torch.float32, sgd, ENGINES[engine])
+    assert worst(comm, ours, one_process(name, torch.float32, sgd)) < 1e-5
+
+
+def test_some_rank_had_no_samples_at_all(comm: MPI.Intracomm) -> None:
+    shards = [comm.allgather(len(shard(comm, indices))) for indices in STEPS]
+    assert [sum(sizes) for sizes in shards] == [11, 3, 1]
+    assert shards[2] == [1, 0, 0, 0][: comm.size]
 
 
 # ---------------------------------------------------------------- known-wrong variants
@@ -175,17 +194,31 @@ def test_a_mistake_is_told_from_the_truth(comm: MPI.Intracomm, mistake: str) -> 
     assert worst(comm, together(comm, **variant), theirs) > 1e-4
 
 
+def test_averaging_weights_after_every_plain_sgd_step_is_right_when_shards_are_even(
+    comm: MPI.Intracomm,
+) -> None:
+    """Why the mistake above is so common: SGD is linear in the gradient, and nobody notices."""
+    model, alone = build("mlp", seed=0).double(), build("mlp", seed=0).double()
+    indices = np.arange(6 * comm.size)
+    for replica, mine in ((model, shard(comm, indices)), (alone, indices)):
+        step = make_step(replica, summed_cross_entropy, torch.optim.SGD(replica.parameters(), lr=0.1))
+        step(convert(image_batch(IMAGES, LABELS, mine, len(mine)), torch.float64))
+    average_weights(comm, model)
+    difference = flatten(list(model.parameters())) - flatten(list(alone.parameters()))
+    assert difference.abs().max() < 1e-12
+
+
 # ---------------------------------------------------------------- the phases one by one
 
 
-def test_after_the_broadcast_all_have_the_weights_of_rank_0(comm: MPI.Intracomm) -> None:
-    """Channels-last ones too, whose layout stays."""
-    model = build("cnn", seed=comm.rank)
+@pytest.mark.parametrize("name", MNIST_MODELS)
+def test_after_the_broadcast_all_have_the_weights_of_rank_0(comm: MPI.Intracomm, name: str) -> None:
+    model = build(name, seed=comm.rank)
     layouts = [parameter.stride() for parameter in model.parameters()]
     assert replicas_agree(comm, model) == (comm.size == 1)
     broadcast_weights(comm, model)
     assert replicas_agree(comm, model)
-    assert weight_hash(model) == weight_hash(build("cnn", seed=0))
+    assert weight_hash(model) == weight_hash(build(name, seed=0))
     assert [parameter.stride() for parameter in model.parameters()] == layouts
 
 
@@ -219,14 +252,37 @@ def test_decimal_coded_gradients_show_that_everyone_contributed(comm: MPI.Intrac
     assert all((parameter.grad == expected).all() for parameter in model.parameters())
 
 
+def test_frozen_parameters_stay_out_of_the_bucket(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    model.fc1.requires_grad_(False)
+    gradients = GradientBucket(model)
+    assert gradients.flat.numel() == 256 * 128 + 128 + 128 * 10 + 10
+    assert model.fc1.weight.grad is None
+    gradients.sum(comm)
+
+
+def test_metrics_of_all_ranks_arrive_on_rank_0_alone(comm: MPI.Intracomm) -> None:
+    rank, size = comm.rank, comm.size
+    epoch = Epoch((0.5 / size, 0.25 / size), 10 + rank, 1.0 + rank)
+    report = gather_metrics(comm, epoch, Score(rank, 10, 2.0))
+    assert (report is None) == (rank != 0)
+    if report:
+        assert report.losses == pytest.approx((0.5, 0.25))
+        assert report.samples == sum(10 + other for other in range(size))
+        assert report.seconds == size
+        assert report.score == Score(sum(range(size)), 10 * size, 2.0 * size)
+        assert report.ranks == size
+
+
 # ---------------------------------------------------------------- all ten phases
 
 
 FEW = Dataset("40 images of noise", False, IMAGES[:30], LABELS[:30], IMAGES[30:], LABELS[30:])
 
 
+@pytest.mark.parametrize("batch_size", [30, 8])
 def test_an_epoch_ends_with_the_weights_and_the_report_of_one_process(
-    comm: MPI.Intracomm, batch_size: int = 8
+    comm: MPI.Intracomm, batch_size: int
 ) -> None:
     model, alone = build("cnn", seed=comm.rank), build("cnn", seed=0)
     report = train_epoch(comm, model, sgd(model), FEW, batch_size=batch_size, seed=5)
@@ -249,6 +305,14 @@ def test_a_test_set_smaller_than_the_ranks_is_evaluated_whole(comm: MPI.Intracom
     total = sum(scores, Score())
     assert (total.correct, total.samples) == (alone.correct, 2)
     assert total.loss == pytest.approx(alone.loss, rel=1e-5)
+
+
+def test_a_parameter_that_a_rank_does_not_use_counts_as_zeros(comm: MPI.Intracomm) -> None:
+    model = nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 1)])
+    model[comm.rank % 2](torch.ones(1, 3)).sum().backward()
+    sum_gradients(comm, model)
+    found = [layer.bias.grad.item() for layer in model]
+    assert found == [(comm.size + 1) // 2, comm.size // 2]
 
 
 def test_the_broadcast_covers_buffers_whatever_their_type(comm: MPI.Intracomm) -> None:

@@ -158,11 +158,14 @@ def test_a_request_is_done_when_its_message_has_arrived(comm: MPI.Intracomm, clo
     assert comm.allgather(clock.now) == [100 + DELAY] * comm.size
 
 
-def test_a_wait_after_a_test_fills_its_status_all_the_same(comm: MPI.Intracomm, clock: Clock) -> None:
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_wait_after_a_test_fills_its_status_all_the_same(
+    comm: MPI.Intracomm, clock: Clock, tested: bool
+) -> None:
     slow, got, status = slow_messages(comm, DELAY), np.zeros(9), MPI.Status()
     right, left = neighbours(comm)
     receiving, sending = slow.Irecv(got, left), slow.Isend(numbers(comm), right, 7)
-    while not receiving.known:
+    while tested and not receiving.known:
         receiving.Test()
     receiving.Wait(status)
     sending.Wait()
@@ -216,10 +219,16 @@ def test_duplicates_and_parts_are_slow_too(comm: MPI.Intracomm, clock: Clock) ->
     assert (part == MPI.COMM_NULL) == (comm.rank == 0)
 
 
+def test_nobody_is_a_neighbour_without_delay(comm: MPI.Intracomm, clock: Clock) -> None:
+    slow, got = slow_messages(comm, DELAY), np.full(6, -1.0)
+    slow.Sendrecv(numbers(comm), MPI.PROC_NULL, recvbuf=got, source=MPI.PROC_NULL)
+    assert clock.now == 100.0 and (got == -1).all()
+
+
 def test_wrong_delays_and_several_machines_are_refused(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seconds, rate in ((-1, None), (0, 0)):
+    for seconds, rate in ((-1, None), (0, 0), (0, -1)):
         with pytest.raises(ValueError, match="use at least 0 s"):
             slow_messages(comm, seconds, rate)
     monkeypatch.setattr(MPI, "Get_processor_name", lambda: f"host{comm.rank % 2}")

@@ -65,8 +65,9 @@ def alone(reading: Prepared) -> tuple[list[float], Extractor]:
     return losses, model
 
 
+@pytest.mark.parametrize("stage", (2, 3))
 def test_any_number_of_ranks_trains_the_same_model(
-    world: MPI.Intracomm, reading: Prepared, stage: int = 2
+    world: MPI.Intracomm, reading: Prepared, stage: int
 ) -> None:
     model, losses = train_extractor(world, reading, RECIPE, seed=3, stage=stage)
     expected_losses, expected = alone(reading)

@@ -49,7 +49,7 @@ def loss_of(net: nn.Module, tokens: torch.Tensor, divisor: float) -> torch.Tenso
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum") / divisor / LENGTH
 
 
-def train(net: nn.Module, rank: int, size: int) -> None:
+def train(net: nn.Module, rank: int, size: int, *, synchronize_first: bool = False) -> None:
     """FSDP's gradients are means over ranks, so the loss of a rank is divided by its own sequences."""
     optimizer = AdamW(net.parameters(), lr=0.01, weight_decay=0.1)
     draw = torch.Generator().manual_seed(1)
@@ -57,16 +57,17 @@ def train(net: nn.Module, rank: int, size: int) -> None:
         mine = tokens[rank::size]
         for index in range(PASSES):
             if isinstance(net, FSDPModule):
-                net.set_requires_gradient_sync(index == PASSES - 1)
+                net.set_requires_gradient_sync(synchronize_first or index == PASSES - 1)
             loss_of(net, mine[index::PASSES], SEQUENCES / size).backward()
         nn.utils.clip_grad_norm_(net.parameters(), MAX_NORM)
         optimizer.step()
         optimizer.zero_grad()
 
 
-def test_fully_shard_equals_adamw(comm: MPI.Intracomm) -> None:
+@pytest.mark.parametrize("synchronize_first", [False, True])
+def test_fully_shard_equals_adamw(comm: MPI.Intracomm, synchronize_first: bool) -> None:
     sharded, alone = fsdp(tied().double()), tied().double()
-    train(sharded, comm.rank, comm.size)
+    train(sharded, comm.rank, comm.size, synchronize_first=synchronize_first)
     train(alone, 0, 1)
     for mine, expected in zip(sharded.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(mine.full_tensor(), expected, rtol=0, atol=1e-10)

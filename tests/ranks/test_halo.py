@@ -13,9 +13,13 @@ from course_lib.theory.tiles import Window
 from tests.ranks.tiled import dropping_what_returned
 
 WINDOWS = [
+    Window(1),
     Window(3, before=1, after=1),
     Window(5, before=2, after=2),
+    Window(4, before=1, after=2),
     Window(3, stride=2, before=1, after=1),
+    Window(2, stride=2),
+    Window(3, stride=3, before=0, after=1),
     Window(1, stride=4),
     Window(3, before=4, after=4, dilation=4),
     Window(7, stride=2, before=3, after=3, dilation=2),
@@ -111,7 +115,7 @@ def test_tiles_that_contradict_what_is_said_of_them_are_refused(comm: MPI.Intrac
 # ---------------------------------------------------------------- the version that lessons show
 
 
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("width", [1, 2, 3])
 def test_ghost_rows_are_what_the_general_exchange_gives(comm: MPI.Intracomm, width: int) -> None:
     image = numbers(2, 3, 3 * comm.size + 1, 5, seed=4)
     ours, theirs = (mine_of(comm, image, 2).requires_grad_() for _ in range(2))

@@ -25,7 +25,7 @@ from course_lib.parallel.local_sgd import LocalSGD
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, image_batch, make_step, summed_cross_entropy
-from course_lib.training.models import build, parameter_count
+from course_lib.training.models import MNIST_MODELS, build, parameter_count
 from tests.ranks.test_compression import Handed
 from tests.ranks.test_data_parallel import IMAGES, LABELS, STEPS, adam, convert, one_process, sgd
 
@@ -59,7 +59,7 @@ def gap(comm: MPI.Intracomm, model: nn.Module, expected: torch.Tensor) -> float:
 # ---------------------------------------------------------------- a period of 1
 
 
-@pytest.mark.parametrize("name", ["mlp", "lstm"])
+@pytest.mark.parametrize("name", MNIST_MODELS)
 def test_a_mean_after_every_step_trains_as_one_process(comm: MPI.Intracomm, name: str) -> None:
     """The shards are uneven, other ones in each step, and some are empty."""
     model, _, losses = train(comm, name)
@@ -222,6 +222,14 @@ def test_periods_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MPI
     if comm.size > 1:
         with pytest.raises(ValueError, match=r"or period; .* the same settings"):
             LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1 + comm.rank)
+
+
+def test_models_that_differ_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
+    """Both have four weights, which could be averaged without an error."""
+    model = nn.Linear(3, 1) if comm.rank % 2 else nn.Linear(2, 2, bias=False)
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="the same model"):
+            LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1)
 
 
 def test_a_mean_over_no_samples_is_refused_on_all_ranks(comm: MPI.Intracomm) -> None:

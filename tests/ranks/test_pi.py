@@ -103,7 +103,7 @@ def agrees(comm: MPI.Intracomm, got: float | None, expected: float) -> bool:
     return comm.allreduce(bool(mine), op=MPI.LAND)
 
 
-@pytest.mark.parametrize("number", [1, 100_003])
+@pytest.mark.parametrize("number", [1, 7, 100_003])
 @pytest.mark.parametrize(("shared", "alone"), BOTH)
 def test_all_ranks_together_have_the_sum_of_one(
     comm: MPI.Intracomm, shared: Shared, alone: Callable, number: int

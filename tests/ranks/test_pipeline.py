@@ -37,13 +37,12 @@ from course_lib.theory.schedules import (
     one_f_one_b,
     peak_activations,
 )
-from course_lib.training.flat import flatten
 from course_lib.training.kept import SavedBytes
 from course_lib.training.layers import Repeatable, Sleep, with_repeatable_dropout
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
-MICROBATCHES = [1, 3]
+MICROBATCHES = [1, 3, 8]
 SCHEDULES = [naive, gpipe, one_f_one_b]
 Run = Callable[..., StepResult]
 RUNS = {"plain": run_schedule, "fast": fast.run_schedule}
@@ -276,7 +275,8 @@ def tokens(samples: int = 11) -> Batch:
 
 
 @plain_and_fast
-@pytest.mark.parametrize(("make", "recomputed"), [(naive, False), (gpipe, True), (one_f_one_b, True)])
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("make", SCHEDULES)
 def test_assorted_layers_remember_and_learn_what_one_process_does(
     comm: MPI.Intracomm, make: Callable[[int, int], Schedule], recomputed: bool, run: Run
 ) -> None:
@@ -383,7 +383,7 @@ def test_gems_equals_one_process_and_its_replicas_stay_equal(comm: MPI.Intracomm
         )
         for optimizer in optimizers:
             optimizer.step()
-    weights = comm.allgather({key: flatten(list(module.parameters())) for key, module in modules.items()})
+    weights = comm.allgather({key: flat_weights(module) for key, module in modules.items()})
     everything = {key: flat for mine in weights for key, flat in mine.items()}
     assert all(torch.equal(everything[0, stage], everything[1, stage]) for stage in range(comm.size))
 
@@ -391,6 +391,10 @@ def test_gems_equals_one_process_and_its_replicas_stay_equal(comm: MPI.Intracomm
 def flat_gradient(module: nn.Module) -> torch.Tensor:
     found = [torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters()]
     return torch.cat([gradient.reshape(-1) for gradient in found] or [torch.empty(0)])
+
+
+def flat_weights(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()] or [torch.empty(0)])
 
 
 def test_without_the_sum_gems_trains_two_half_models(comm: MPI.Intracomm) -> None:
@@ -414,8 +418,14 @@ def test_stages_that_do_not_fit_the_ranks_are_refused(comm: MPI.Intracomm) -> No
 # ---------------------------------------------------------------- cutting
 
 
+def test_stages_share_the_layers_and_keep_their_order() -> None:
+    model = layers()
+    stages = split_layers(model, 3)
+    assert [layer for stage in stages for layer in stage] == list(model)
+    assert [len(stage) for stage in split_layers(model, 2, costs=[9, 1, 1, 1, 1, 1, 1, 1])] == [1, 7]
+
+
 def test_more_stages_than_layers_and_more_microbatches_than_samples_are_refused() -> None:
-    assert [len(stage) for stage in split_layers(layers(), 2, costs=[9, 1, 1, 1, 1, 1, 1, 1])] == [1, 7]
     with pytest.raises(ValueError, match="8 layers cannot make 9 stages"):
         split_layers(layers(), 9)
     with pytest.raises(ValueError, match="11 samples cannot make 12 micro-batches"):

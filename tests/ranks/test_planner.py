@@ -20,13 +20,17 @@ BATCH, HEADER_NBYTES = 12, 300
 def plans_for(ranks: int) -> list[Plan]:
     """A plan of each kind on so many ranks."""
     found = [
+        Plan(data=ranks, zero=0),
         Plan(data=ranks, zero=2, microbatches=12 // ranks if ranks < 4 else 3),
+        Plan(pipeline=ranks, microbatches=3),
+        Plan(pipeline=ranks, microbatches=3, schedule="GPipe", recompute=ranks > 1),
+        Plan(tensor=ranks),
         Plan(tensor=ranks, sequence=ranks > 1),
     ]
     return [plan for plan in found if why_not(TEXT, BATCH, plan) is None]
 
 
-@pytest.mark.parametrize("index", range(2))
+@pytest.mark.parametrize("index", range(6))
 def test_a_rank_holds_what_is_predicted(comm: MPI.Intracomm, index: int) -> None:
     runnable = plans_for(comm.size)
     if index >= len(runnable):

@@ -31,13 +31,17 @@ from tests.ranks.tiled import (
 )
 
 CONVOLUTIONS: list[dict[str, Any]] = [
+    {"kernel_size": 1},
     {"kernel_size": 3, "padding": 1},
     {"kernel_size": 3, "padding": "same", "dilation": 2, "bias": False},
     {"kernel_size": 4, "padding": "same"},
+    {"kernel_size": 3, "padding": 0},
     {"kernel_size": (1, 5), "padding": (0, 2), "groups": 2},
     {"kernel_size": 3, "stride": 2, "padding": 1},
     {"kernel_size": 4, "stride": (3, 2), "padding": (3, 0)},
+    {"kernel_size": 2, "stride": 3},
     {"kernel_size": 7, "padding": 3, "dilation": (1, 2)},
+    {"kernel_size": 5, "padding": 9},
 ]
 SIZE = (17, 11)
 MODELS = [tile_model, fast.tile_model]  # plain and fast
@@ -68,7 +72,10 @@ def test_ghosts_may_come_from_beyond_the_neighbour_and_tiles_may_stay_empty(comm
 @pytest.mark.parametrize(
     "pool",
     [
+        nn.MaxPool2d(2),
         nn.MaxPool2d(3, stride=2, padding=1),
+        nn.MaxPool2d(3, stride=1, padding=1, dilation=2),
+        nn.AvgPool2d(2),
         nn.AvgPool2d((3, 2), stride=(2, 1), padding=1),
         nn.AdaptiveAvgPool2d(1),
     ],
@@ -84,6 +91,7 @@ def test_a_pooling_of_tiles_is_that_of_the_image(comm: MPI.Intracomm, pool: nn.M
     [
         nn.BatchNorm2d(2),
         nn.BatchNorm2d(2, momentum=None),
+        nn.BatchNorm2d(2, affine=False),
         nn.BatchNorm2d(2, track_running_stats=False),
     ],
     ids=str,
@@ -180,6 +188,7 @@ def test_what_is_kept_for_backward_is_the_tile_and_its_ghosts(comm: MPI.Intracom
         (nn.MaxPool2d(2, ceil_mode=True), "ceil_mode=False"),
         (nn.AvgPool2d(2, count_include_pad=False), "count_include_pad=True"),
         (nn.Linear(2, 2), "join them before"),
+        (nn.GroupNorm(1, 2), "join them before"),
     ],
     ids=str,
 )

@@ -82,6 +82,16 @@ def two_duplicates_in_another_order_on_each_rank(comm):
         RecordedRequest.Waitall([start() for start in starts])
 
 
+def free_and_create_again(comm):
+    for n in range(40):
+        half = comm.Split(comm.rank % 2)
+        half.bcast(n)
+        half.Free()
+    half = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    half.Barrier()
+    half.Free()
+
+
 def groups_that_each_rank_makes_in_another_order(comm):
     """Rank r makes the pairs (0, r), (1, r), …, in which the others come at other moments."""
     group = comm.Get_group()
@@ -105,6 +115,27 @@ def persistent_ones_that_each_rank_starts_in_another_order(comm):
         for request in requests:
             request.Wait()
         half.Barrier()
+
+
+def some_ranks_only(comm):
+    """Ranks that are left over get COMM_NULL and call nothing; one rank alone calls what it likes."""
+    some = comm.Split(0 if comm.rank < max(1, comm.size - 1) else MPI.UNDEFINED)
+    if some != MPI.COMM_NULL:
+        some.Barrier()
+    alone = comm.Split(comm.rank)
+    for _ in range(comm.rank):
+        alone.Barrier()
+
+
+def messages_only(comm):
+    half = comm.Split(comm.rank % 2)
+    if half.size > 1 and half.rank < 2:
+        if half.rank == 0:
+            half.send("x", 1)
+            half.Isend(np.ones(1), 1).Wait()
+        else:
+            half.recv(source=0)
+            half.Recv(np.empty(1), source=0)
 
 
 def a_duplicate_that_is_not_waited_for(comm):
@@ -134,8 +165,11 @@ RIGHT = (
     rows_and_columns,
     pairs_and_one_that_is_left,
     two_duplicates_in_another_order_on_each_rank,
+    free_and_create_again,
     groups_that_each_rank_makes_in_another_order,
     persistent_ones_that_each_rank_starts_in_another_order,
+    some_ranks_only,
+    messages_only,
     a_duplicate_that_is_not_waited_for,
 )
 

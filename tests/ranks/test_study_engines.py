@@ -67,9 +67,10 @@ def test_an_engine_trains_like_one_process(name, groups):
 
 
 @pytest.mark.skipif(COMM.size == 1, reason="one rank has nothing to average")
-def test_without_the_factor_the_average_of_ddp_is_not_the_gradient(groups):
+@pytest.mark.parametrize("name", [DDP_GLOO, DDP_MPI4PY])
+def test_without_the_factor_the_average_of_ddp_is_not_the_gradient(name, groups):
     model = build("mlp", seed=0).double()
-    trained = engine(DDP_GLOO, COMM, model, recorder=Recorder(COMM), groups=groups)
+    trained = engine(name, COMM, model, recorder=Recorder(COMM), groups=groups)
     wrong = Engine(trained.module, trained.synchronize)
     assert not agree(train(wrong, model, COMM), alone("mlp"))
 

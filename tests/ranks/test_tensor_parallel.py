@@ -90,7 +90,7 @@ def test_a_branch_entered_by_copy_and_left_by_reduce_is_the_sum_of_all(comm: MPI
     assert same(x.grad, oracle.grad)
 
 
-@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("dim", [0, 1, -1])
 def test_what_is_gathered_is_all_and_its_gradient_is_the_shards(comm: MPI.Intracomm, dim: int) -> None:
     x, weight = numbers(5, 7), numbers(5, 7, seed=1)
     shard = shard_of(comm, x, dim).clone().requires_grad_()
@@ -100,7 +100,7 @@ def test_what_is_gathered_is_all_and_its_gradient_is_the_shards(comm: MPI.Intrac
     assert same(shard.grad, shard_of(comm, weight, dim))
 
 
-@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("dim", [0, 1, -1])
 def test_all_gather_and_reduce_scatter_are_each_others_adjoint(comm: MPI.Intracomm, dim: int) -> None:
     x, weights = numbers(5, 7).requires_grad_(), parts(comm)
     shard = shard_of(comm, x, dim)
@@ -131,7 +131,8 @@ def run(layer: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return y.detach(), x.grad
 
 
-@pytest.mark.parametrize(("features", "bias"), [(8, True), (7, False)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("features", [8, 7])
 def test_a_column_layer_computes_its_columns(comm: MPI.Intracomm, features: int, bias: bool) -> None:
     torch.manual_seed(0)
     whole, x = nn.Linear(6, features, bias=bias).double(), numbers(2, 3, 6)
@@ -143,7 +144,8 @@ def test_a_column_layer_computes_its_columns(comm: MPI.Intracomm, features: int,
     assert gradients_are_those_of(parallel, whole, make)
 
 
-@pytest.mark.parametrize(("features", "bias"), [(8, True), (7, False)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("features", [8, 7])
 def test_a_row_layer_computes_the_whole(comm: MPI.Intracomm, features: int, bias: bool) -> None:
     torch.manual_seed(0)
     whole, x = nn.Linear(features, 6, bias=bias).double(), numbers(2, 3, features)
@@ -155,7 +157,7 @@ def test_a_row_layer_computes_the_whole(comm: MPI.Intracomm, features: int, bias
     assert gradients_are_those_of(parallel, whole, make)
 
 
-CONVOLUTIONS = [{"stride": 2}, {"padding": 2, "dilation": 2, "bias": False}]
+CONVOLUTIONS = [{}, {"stride": 2}, {"padding": 1, "bias": False}, {"padding": 2, "dilation": 2}]
 
 
 @pytest.mark.parametrize("options", CONVOLUTIONS)
@@ -169,6 +171,11 @@ def test_convolutions_are_cut_by_their_channels(comm: MPI.Intracomm, options: di
     assert same(y, expected)
     assert same(gradient, expected_gradient)
     assert gradients_are_those_of(parallel, whole, make)
+
+
+def test_a_grouped_convolution_is_refused(comm: MPI.Intracomm) -> None:
+    with pytest.raises(ValueError, match="use groups=1"):
+        ColumnConv(comm, nn.Conv2d(4, 4, 3, groups=2))
 
 
 # ---------------------------------------------------------------- a Transformer
@@ -217,44 +224,13 @@ def test_a_transformer_equals_the_one_it_was_cut_from(
     )
 
 
-def tied() -> Transformer:
-    whole = small(4)
-    whole.head.weight = whole.embedding.token.weight
-    return whole
-
-
-def one_head() -> Transformer:
-    return build_transformer(vocabulary=VOCABULARY, length=12, width=8, heads=1, layers=1, seed=0)
-
-
-def some_biases() -> nn.Module:
-    attention = small(4).blocks[0].attention
-    attention.key.register_parameter("bias", None)  # type: ignore[operator, union-attr]
-    return attention  # type: ignore[return-value]
-
-
-REFUSED: dict[str, Callable[[MPI.Intracomm], nn.Module]] = {
-    "use groups=1": lambda comm: ColumnConv(comm, nn.Conv2d(4, 4, 3, groups=2)),
-    "share a weight": lambda comm: ParallelTransformer(comm, tied()),
-    "cannot be cut by rows": lambda comm: VocabularyEmbedding(comm, nn.Embedding(9, 6, padding_idx=3)),
-    "only 2 have a bias": lambda comm: tensor_parallel.ParallelAttention(comm, some_biases()),  # type: ignore[arg-type]
-}
-REFUSED_ON_SEVERAL: dict[str, Callable[[MPI.Intracomm], nn.Module]] = {
-    "1 heads cannot be distributed over": lambda comm: ParallelTransformer(comm, one_head()),
-    "cannot be distributed over .* use at most 1 ": lambda comm: ColumnLinear(comm, nn.Linear(1, 1)),
-    "cannot be distributed over .*; use at most 1 ": lambda comm: RowLinear(comm, nn.Linear(1, 1)),
-}
-
-
-@pytest.mark.parametrize("sentence", [*REFUSED, *REFUSED_ON_SEVERAL])
-def test_what_cannot_be_cut_is_refused(comm: MPI.Intracomm, sentence: str) -> None:
-    """Rather than lose a bias, train a padding row, or leave a rank without features."""
-    make = (REFUSED | REFUSED_ON_SEVERAL)[sentence]
-    if comm.size == 1 and sentence in REFUSED_ON_SEVERAL:
-        make(comm)
+def test_more_ranks_than_heads_are_refused(comm: MPI.Intracomm) -> None:
+    whole = build_transformer(vocabulary=VOCABULARY, length=12, width=8, heads=1, layers=1, seed=0)
+    if comm.size == 1:
+        ParallelTransformer(comm, whole)
         return
-    with pytest.raises(ValueError, match=sentence):
-        make(comm)
+    with pytest.raises(ValueError, match=f"1 heads cannot be distributed over {comm.size} ranks"):
+        ParallelTransformer(comm, whole)
 
 
 # ---------------------------------------------------------------- two all-reduces, and no more
@@ -414,14 +390,52 @@ def test_logits_that_are_wrong_on_one_rank_are_refused_on_all(comm: MPI.Intracom
         vocabulary_cross_entropy(comm, logits, TOKENS[0][:, 1:], VOCABULARY)
 
 
-def test_a_token_outside_the_vocabulary_is_refused_as_by_one_process(comm: MPI.Intracomm) -> None:
-    tokens, token = TOKENS[0].clone(), VOCABULARY
+@pytest.mark.parametrize("token", [-1, VOCABULARY])
+def test_a_token_outside_the_vocabulary_is_refused_as_by_one_process(comm: MPI.Intracomm, token: int) -> None:
+    tokens = TOKENS[0].clone()
     tokens[0, 0] = token
     with pytest.raises(IndexError, match=f"token {token} is not one of a vocabulary of {VOCABULARY}"):
         VocabularyEmbedding(comm, nn.Embedding(VOCABULARY, 6))(tokens)
     logits = shard_of(comm, numbers(*tokens.shape, VOCABULARY), -1)
     with pytest.raises(IndexError, match=f"token {token} is not one of a vocabulary of {VOCABULARY}"):
         vocabulary_cross_entropy(comm, logits, tokens, VOCABULARY)
+
+
+def test_an_embedding_that_is_also_the_head_is_refused(comm: MPI.Intracomm) -> None:
+    whole = small(4)
+    whole.head.weight = whole.embedding.token.weight
+    with pytest.raises(ValueError, match="share a weight"):
+        ParallelTransformer(comm, whole)
+
+
+@pytest.mark.parametrize("options", [{"padding_idx": 3}, {"max_norm": 1.0}])
+def test_an_embedding_with_options_is_refused(comm: MPI.Intracomm, options: dict[str, float]) -> None:
+    """They would be lost: with padding_idx, for example, that token's row would be trained."""
+    with pytest.raises(ValueError, match="cannot be cut by rows"):
+        VocabularyEmbedding(comm, nn.Embedding(VOCABULARY, 6, **options))  # type: ignore[arg-type]
+
+
+def test_attention_with_some_biases_is_refused(comm: MPI.Intracomm) -> None:
+    """One layer for query, key and value has one bias for all of them, or none: a bias would be lost."""
+    attention = small(4).blocks[0].attention
+    attention.key.register_parameter("bias", None)  # type: ignore[operator, union-attr]
+    with pytest.raises(ValueError, match="only 2 have a bias"):
+        tensor_parallel.ParallelAttention(comm, attention)  # type: ignore[arg-type]
+
+
+def test_attention_without_biases_is_that_of_the_whole(comm: MPI.Intracomm) -> None:
+    attention, x = small(4).blocks[0].attention, numbers(2, 5, 32)
+    for name in ("query", "key", "value"):
+        getattr(attention, name).register_parameter("bias", None)  # type: ignore[operator]
+    parallel = tensor_parallel.ParallelAttention(comm, attention)  # type: ignore[arg-type]
+    assert same(parallel(x), attention(x))  # type: ignore[operator]
+
+
+def test_cutting_a_model_leaves_the_random_state_as_it_was(comm: MPI.Intracomm) -> None:
+    whole = small(4)
+    before = torch.get_rng_state()
+    ParallelTransformer(comm, whole)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_sequence_norm_whose_gradients_are_not_summed_is_told_apart(comm: MPI.Intracomm) -> None:
@@ -436,6 +450,28 @@ def test_a_sequence_norm_whose_gradients_are_not_summed_is_told_apart(comm: MPI.
     assert comm.allreduce(told_apart, op=MPI.LOR) == (comm.size > 1)
 
 
+@pytest.mark.parametrize("layer", [ColumnLinear, RowLinear])
+def test_fewer_features_than_ranks_are_refused(
+    comm: MPI.Intracomm, layer: Callable[[MPI.Intracomm, nn.Linear], nn.Module]
+) -> None:
+    whole = nn.Linear(1, 1)
+    if comm.size == 1:
+        layer(comm, whole)
+        return
+    with pytest.raises(ValueError, match=f"cannot be distributed over {comm.size} ranks; use at most 1 "):
+        layer(comm, whole)
+
+
+@pytest.mark.parametrize("options", [{"bias": False}, {"elementwise_affine": False}])
+def test_a_sequence_norm_may_lack_a_bias_or_all_parameters(
+    comm: MPI.Intracomm, options: dict[str, bool]
+) -> None:
+    whole, x = nn.LayerNorm(6, **options).double(), numbers(2, 5, 6)
+    parallel = SequenceNorm(comm, whole)
+    assert same(parallel(shard_of(comm, x, 1)), shard_of(comm, whole(x), 1))
+    assert len(list(parallel.parameters())) == len(list(whole.parameters()))
+
+
 def test_shards_of_a_sequence_of_other_lengths_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:
     layer = GatheredColumnLinear(comm, nn.Linear(6, 8).double())
     if comm.size == 1:
@@ -447,8 +483,9 @@ def test_shards_of_a_sequence_of_other_lengths_are_refused_on_every_rank(comm: M
         all_gather(comm, shard, 1)
 
 
-def test_sequence_parallelism_of_fewer_tokens_than_ranks(comm: MPI.Intracomm) -> None:
-    whole, tokens = small(4), TOKENS[0][:, :2]
+@pytest.mark.parametrize("length", [2, 3])
+def test_sequence_parallelism_of_fewer_tokens_than_ranks(comm: MPI.Intracomm, length: int) -> None:
+    whole, tokens = small(4), TOKENS[0][:, :length]
     make: Make = partial(ParallelTransformer, comm, sequence=True)  # type: ignore[arg-type]
     parallel = make(whole)
     for model in (parallel, whole):
@@ -461,7 +498,8 @@ def full_logits(comm: MPI.Intracomm, logits: torch.Tensor, model: nn.Module) -> 
     return logits if isinstance(model, Transformer) else gather_from(comm, logits, -1)
 
 
-def test_the_pair_by_hand_has_autograds_gradients(comm: MPI.Intracomm, hidden: int = 7) -> None:
+@pytest.mark.parametrize("hidden", [12, 7])
+def test_the_pair_by_hand_has_autograds_gradients(comm: MPI.Intracomm, hidden: int) -> None:
     draw = torch.Generator().manual_seed(hidden)
     shapes = (5, 3), (3, hidden), (hidden, 2)
     x, up, down = (torch.randn(s, generator=draw, dtype=torch.float64, requires_grad=True) for s in shapes)

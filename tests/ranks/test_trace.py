@@ -34,7 +34,8 @@ def largest_miss(spans: list[Span], slow: int, slept: float) -> float:
     return max(abs(miss) for miss in (*waits, seconds[slow]["compute"] - slept)) / slept
 
 
-def test_the_others_wait_as_long_as_the_slow_rank_sleeps(comm: MPI.Intracomm, slow: int = -1) -> None:
+@pytest.mark.parametrize("slow", [0, -1])
+def test_the_others_wait_as_long_as_the_slow_rank_sleeps(comm: MPI.Intracomm, slow: int) -> None:
     """On a busy machine other ranks may come late too, for want of a core: one round of ten has to agree."""
     slow %= comm.size
     recorder, misses = Recorder(comm), []
@@ -144,3 +145,10 @@ def test_collectives_that_not_all_recorded_are_named_on_all_ranks(comm: MPI.Intr
         pass
     spans = recorder.gather()
     assert spans is None or "again" in {span.name for span in spans}
+
+
+def test_ranks_agree_on_how_uncertain_their_clocks_are(comm: MPI.Intracomm) -> None:
+    recorder = Recorder(comm)
+    recorder.gather()
+    assert comm.allgather(recorder.uncertainty) == [recorder.uncertainty] * comm.size
+    assert (recorder.uncertainty > 0) == (comm.size > 1)

@@ -74,8 +74,9 @@ def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(comm: MPI.Intracomm
     assert replicas_agree(comm, model)
 
 
-def test_without_the_optimizers_state_the_replicas_part(comm: MPI.Intracomm) -> None:
-    model, distance = resumed(comm, adam, never)
+@pytest.mark.parametrize("optimizers", [sgd, adam])
+def test_without_the_optimizers_state_the_replicas_part(comm: MPI.Intracomm, optimizers) -> None:
+    model, distance = resumed(comm, optimizers, never)
     assert (distance > 1e-4) == (comm.size > 1)
     assert replicas_agree(comm, model) == (comm.size == 1)
 

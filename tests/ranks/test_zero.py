@@ -131,8 +131,9 @@ def test_equals_one_process(comm: MPI.Intracomm, stage: int, settings: dict[str,
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-10, msg=name)
 
 
+@pytest.mark.parametrize("stage", STAGES)
 def test_the_norm_of_a_ranks_own_shards_is_a_wrong_norm(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, stage: int = 2
+    comm: MPI.Intracomm, stage: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if comm.size == 1:
         return
@@ -155,7 +156,7 @@ def test_the_norm_of_a_ranks_own_shards_is_a_wrong_norm(
     assert max(float((found[name] - expected[name]).abs().max()) for name in found) > 1e-4
 
 
-@pytest.mark.parametrize(("stage", "settings"), [(1, {}), (2, {}), (3, {})])
+@pytest.mark.parametrize(("stage", "settings"), [(1, {}), (2, {}), (3, {}), (3, {"prefetch": True})])
 def test_bfloat16_with_float32_masters(comm: MPI.Intracomm, stage: int, settings: dict[str, Any]) -> None:
     """All ranks end with the same bits, close to one process that trains so."""
     results = []

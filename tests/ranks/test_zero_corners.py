@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from course_lib.fast import zero as fast
 from course_lib.parallel.zero import Zero0, Zero1, Zero2, offload_state
-from course_lib.parallel.zero3 import Zero3
+from course_lib.parallel.zero3 import TiledLinear, Zero3
 from course_lib.parallel.zero_shards import LossScaler
 
 STAGES: list[Any] = [Zero0, Zero1, Zero2, Zero3]
@@ -72,7 +72,8 @@ class Adapted(nn.Module):
 
 
 @pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
-@pytest.mark.parametrize(("by_name", "in_place"), [(False, True), (True, False)])
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
 def test_a_partly_frozen_layer_stays_until_backward_is_past_it(
     comm: MPI.Intracomm, kind: Any, *, by_name: bool, in_place: bool
 ) -> None:
@@ -148,6 +149,14 @@ def test_a_frozen_layer_stays_until_all_its_inputs_are_reached(comm: MPI.Intraco
     check_weights(zero, model, expected)
 
 
+def test_a_frozen_16_bit_layer_has_no_float32_master(comm: MPI.Intracomm) -> None:
+    model = nn.ModuleList([Adapted()]).bfloat16()
+    zero = Zero3(comm, model, sgd, layers=model)
+    frozen = [bucket for bucket in zero.buckets if not bucket.trains]
+    assert [bucket.master.dtype for bucket in frozen] == [torch.bfloat16]
+    assert [master.dtype for master in zero.masters] == [torch.float32]
+
+
 # ------------------------------------------------------------------ what backward does not reach
 
 
@@ -192,6 +201,20 @@ def test_a_rank_that_reached_nothing_joins_in_when_the_step_is_skipped(comm: MPI
         model(x).sin().sum().backward()
     zero.zero_grad()  # the step is skipped
     (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    check_weights(zero, model, expected)
+
+
+@pytest.mark.deadline(20)
+@pytest.mark.parametrize("stage", STAGES[:3])
+def test_a_rank_whose_backward_reaches_nothing(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = Unreached().double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd, bucket_bytes=250)
+    if comm.rank == 0:  # the others have no part of this batch
+        model(x).square().sum().backward()
     zero.step()
     check_weights(zero, model, expected)
 
@@ -300,6 +323,16 @@ def test_all_replicas_start_equal(comm: MPI.Intracomm, stage: Any) -> None:
     for tensor in tensors:
         found = comm.allgather(tensor.tolist())
         assert found == found[:1] * comm.size
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_tiles_are_frozen_as_the_layer_is(comm: MPI.Intracomm, *, frozen: bool) -> None:
+    del comm
+    linear = nn.Linear(4, 6)
+    linear.weight.requires_grad_(not frozen)
+    for tile in TiledLinear(linear, 2).tiles:
+        assert tile.weight.requires_grad is not frozen
+        assert tile.bias.requires_grad
 
 
 # ------------------------------------------------------------------ all weights of stage 3, for a while

@@ -87,7 +87,7 @@ def per_parameter(dtype: torch.dtype, kept: int) -> StateBytes:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_bytes_held_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dtype: torch.dtype) -> None:
     for make, kept in OPTIMIZERS.values():
         zero, model = trained(comm, stage, make, dtype)
@@ -194,9 +194,10 @@ def test_stage_3_is_within_a_layer_of_its_shards(comm: MPI.Intracomm, *, prefetc
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_bytes_moved_are_those_of_the_theory(comm: MPI.Intracomm, stage: int) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_bytes_moved_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dtype: torch.dtype) -> None:
     model, _, _, _ = words()
-    model = model.to(dtype := torch.bfloat16)
+    model = model.to(dtype)
     tokens = torch.randint(40, (2, 8))
     receiving = Receiving(comm)
     zero = start(receiving, model, stage, layers=model.blocks)

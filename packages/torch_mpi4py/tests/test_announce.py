@@ -96,7 +96,8 @@ def test_without_a_tool_nothing_is_said() -> None:
     assert wait_for_ranks(after(0.3), 60.0)
 
 
-def test_a_wait_with_a_short_timeout_ends_with_its_own_error(heard: Heard, seconds: float = 0.5) -> None:
+@pytest.mark.parametrize("seconds", [-1.0, 0.5])
+def test_a_wait_with_a_short_timeout_ends_with_its_own_error(heard: Heard, seconds: float) -> None:
     began = time.monotonic()
     assert not wait_for_ranks(never, seconds)
     assert time.monotonic() - began < seconds + 5 and heard == []
@@ -135,9 +136,10 @@ def test_a_thread_that_waits_for_the_lane_waits_for_the_ranks(heard: Heard) -> N
     assert lane.close(5.0)
 
 
-@pytest.mark.parametrize(("running", "queued", "blocking"), [(20.0, 60.0, True), (60.0, 20.0, False)])
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("running", "queued"), [(20.0, 60.0), (60.0, 20.0)])
 def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
-    heard: Heard, running: float, queued: float, blocking: bool
+    heard: Heard, blocking: bool, running: float, queued: float
 ) -> None:
     channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
     standing, come = threading.Event(), threading.Event()

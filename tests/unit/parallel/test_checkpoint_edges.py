@@ -71,17 +71,23 @@ def test_parameters_without_dimensions_and_without_elements_are_restored(
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0 if saver is loader else 1e-7)
 
 
-def test_weights_of_another_dtype_are_refused(tmp_path: Path) -> None:
+def test_an_optimizer_of_another_model_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="Zero1 updates tensors that are no parameters of the model"):
+        save_training(COMM, tmp_path, Odd(), Zero1(COMM, Odd(), Adam), step=0)
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["Adam", "Zero1"])
+def test_weights_of_another_dtype_are_refused(tmp_path: Path, index: int) -> None:
     """The optimizer's state keeps its dtype, so weights that were converted could not be updated."""
     model = Odd().double()
-    optimizer = MAKERS[1](model)
+    optimizer = MAKERS[index](model)
     step(model, optimizer)
     save_training(COMM, tmp_path, model, optimizer, step=1)
     other = Odd()
     with pytest.raises(
         CheckpointError, match=r"weights of \w+ are torch.float32 here and torch.float64 in the checkpoint"
     ):
-        load_training(COMM, tmp_path, other, MAKERS[1](other))
+        load_training(COMM, tmp_path, other, MAKERS[index](other))
     assert all(
         torch.equal(mine, new) for mine, new in zip(other.parameters(), Odd().parameters(), strict=True)
     )

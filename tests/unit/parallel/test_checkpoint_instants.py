@@ -146,6 +146,16 @@ def latest_first(into: Path, step: int) -> None:
     write_text(path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": files}))
 
 
+def old_one_first(into: Path, step: int) -> None:
+    """Known-wrong: room is made before there is a new one."""
+    for name in names_in(into):
+        shutil.rmtree(into / name)
+    right(into, step)
+
+
+WRONG = [in_place, latest_first, old_one_first]
+
+
 def instants(tmp_path: Path, saving: Callable[[Path, int], None]) -> Iterator[Path]:
     """A folder for each instant at which `saving` step 2, after step 1, can be killed."""
     before = tmp_path / "before"
@@ -198,7 +208,7 @@ def test_whenever_saving_is_killed_a_whole_checkpoint_is_there(tmp_path: Path) -
     assert found == sorted(found) and set(found) == {1, 2}  # the old one until an instant, then the new one
 
 
-@pytest.mark.parametrize("saving", [in_place, latest_first])
+@pytest.mark.parametrize("saving", WRONG)
 def test_what_is_wrong_is_caught_at_some_instant(tmp_path: Path, saving: Callable[[Path, int], None]) -> None:
     assert not all(step_read(into) > 0 and latest_is_whole(into) for into in instants(tmp_path, saving))
 
@@ -266,15 +276,18 @@ def failed_saves(tmp_path: Path, number: int, *, once: bool) -> Iterator[tuple[P
             return
 
 
-def test_a_save_that_fails_leaves_what_was_there_and_one_that_returns_has_saved(tmp_path: Path) -> None:
-    """Whichever operation fails as on a full disk, and that includes every write."""
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["input/output error", "disk full"])
+def test_a_save_that_fails_leaves_what_was_there_and_one_that_returns_has_saved(
+    tmp_path: Path, number: int
+) -> None:
+    """Whichever operation fails, and that includes every write."""
     said_something = set()
-    for into, said in failed_saves(tmp_path, errno.ENOSPC, once=True):
+    for into, said in failed_saves(tmp_path, number, once=True):
         said_something.add(bool(said))
         assert step_read(into) == (1 if said else 2), INJECTOR.log[-1]
         assert names_in(into)[0] == "000001-step1" or not said
         assert len(names_in(into)) == 1 or not said, "what failed has no name"
-        if said:
+        if said and number == errno.ENOSPC:
             assert "no space is left" in said and "the one before is untouched" in said
         right(into, 3)  # when the disk works again
         assert step_read(into) == 3

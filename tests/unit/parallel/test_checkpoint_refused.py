@@ -108,6 +108,15 @@ def gap_and_overlap(content: dict[str, Any]) -> None:
     content["tensors"]["weights"][0:1] = [(name, 0, values[:8].clone()), (name, 4, values[:4].clone())]
 
 
+def twice(content: dict[str, Any]) -> None:
+    content["tensors"]["exp_avg"].append(content["tensors"]["exp_avg"][0])
+
+
+def two_dtypes(content: dict[str, Any]) -> None:
+    name, _, values = content["tensors"]["weights"][0]
+    content["tensors"]["weights"][0:1] = [(name, 0, values[:8].clone()), (name, 8, values[8:].double())]
+
+
 def one_number_for_all(content: dict[str, Any]) -> None:
     content["buffers"]["1.running_mean"] = torch.ones(1)
 
@@ -122,8 +131,18 @@ def without(kind: str, name: str) -> Change:
 CONTENTS: dict[str, tuple[str, Change]] = {
     "a gap at the end": (r"weights of 0.weight: elements 11 to 11 of 12 are missing", cut_short),
     "a gap and an overlap": (r"weights of 0.weight: elements 4 to 7 of 12 are there twice", gap_and_overlap),
+    "a piece twice": (r"exp_avg of 0.weight: elements 0 to 11 of 12 are there twice", twice),
+    "two dtypes": (r"weights of 0.weight are of several dtypes", two_dtypes),
     "no weights": (r"no weights of 2.bias", without("weights", "2.bias")),
+    "an unknown parameter": (
+        r"weights of more, which is no parameter",
+        lambda content: content["tensors"]["weights"].append(("more", 0, torch.ones(2))),
+    ),
     "a buffer that fits by broadcasting": (r"buffer 1.running_mean is \(4, .* and \(1, ", one_number_for_all),
+    "other shapes": (
+        r"parameter 2.bias is \(2,\) in the model and \(1,\)",
+        lambda content: content["shapes"].update({"2.bias": (1,)}),
+    ),
     "other settings": (
         r"AdamW is not the optimizer that was saved",
         lambda content: content["settings"][0].pop("betas"),
@@ -132,6 +151,7 @@ CONTENTS: dict[str, tuple[str, Change]] = {
         r"random-number state cannot be restored",
         lambda content: content["random"].update(torch=torch.zeros(3, dtype=torch.uint8)),
     ),
+    "no random numbers": (r"rank0.pt does not have the form", lambda content: content.pop("random")),
     "pieces with two dimensions": (
         r"rank0.pt does not have the form",
         lambda content: content["tensors"].update(weights=[("0.weight", 0, torch.ones(4, 3))]),
@@ -189,9 +209,14 @@ def entry(name: str, facts: Any) -> Change:
 GOOD = {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}
 MANIFESTS: dict[str, Change] = {
     "no step": lambda about: about.pop("step"),
+    "a step that is true": lambda about: about.update(step=True),
     "another step": lambda about: about.update(step=7),
+    "files in a list": lambda about: about.update(files=["rank0.pt"]),
     "more ranks than files": lambda about: about.update(ranks=10**12),
+    "progress that is a number": lambda about: about.update(progress=3),
     "a file above": entry("../evil", GOOD),
+    "a name that no system has": entry("a\0b", GOOD),
+    "a size below zero": entry("rank0.pt", {"bytes": -1, "sha256": GOOD["sha256"]}),
     "a checksum that is short": entry("rank0.pt", {"bytes": 0, "sha256": "abc"}),
 }
 
@@ -207,6 +232,22 @@ def test_a_manifest_of_another_form_falls_back_to_the_checkpoint_before(tmp_path
     assert str(second / MANIFEST) in found.refused[0]
 
 
+TEXTS = {
+    "a list": b"[]",
+    "nothing": b"",
+    "deep": b"[" * 100_000,
+    "no text": b"\xff\xfe\x00",
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_a_manifest_that_is_something_else_falls_back(tmp_path: Path, what: str) -> None:
+    first, second = saved(tmp_path, 1), saved(tmp_path, 2)
+    (second / MANIFEST).write_bytes(TEXTS[what])
+    found = find(COMM, tmp_path)
+    assert found is not None and found.path == first
+
+
 @pytest.mark.parametrize("name", [MANIFEST, "rank0.pt", LATEST])
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
 def test_what_is_no_file_neither_blocks_nor_is_read(tmp_path: Path, name: str, make: Any) -> None:
@@ -220,18 +261,9 @@ def test_what_is_no_file_neither_blocks_nor_is_read(tmp_path: Path, name: str, m
     assert time.monotonic() - start < 2
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path: path.write_bytes(b"[" * 100_000),
-        lambda path: path.write_bytes(b"\xff\xfe\x00"),
-        lambda path: os.truncate(path, 2**40),  # a sparse file
-    ],
-    ids=["deep", "no text", "long"],
-)
-def test_a_manifest_that_is_something_else_falls_back(tmp_path: Path, spoil: Callable[[Path], Any]) -> None:
+def test_a_manifest_of_many_bytes_is_not_read(tmp_path: Path) -> None:
     first, second = saved(tmp_path, 1), saved(tmp_path, 2)
-    spoil(second / MANIFEST)
+    os.truncate(second / MANIFEST, 2**40)  # a sparse file
     found = find(COMM, tmp_path)
     assert found is not None and found.path == first
 
@@ -287,10 +319,11 @@ def other_training(tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen
         process.wait()
 
 
+@pytest.mark.parametrize("when", ["while it saves", "between two saves"])
 def test_another_training_in_the_folder_is_named_and_nothing_of_it_is_touched(
-    tmp_path: Path, other_training: Callable[[str], "subprocess.Popen[str]"]
+    tmp_path: Path, other_training: Callable[[str], "subprocess.Popen[str]"], when: str
 ) -> None:
-    other = other_training("between two saves")
+    other = other_training(when)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(
         CheckpointError,

@@ -68,6 +68,13 @@ def test_no_rank_sends_more_than_the_busiest_and_nobody_less_than_nothing(name: 
         assert predict_seconds(cost, Hockney(1, 1, 1)) == 0
 
 
+@given(few_ranks, sizes)
+def test_no_allreduce_sends_less_than_the_ring(ranks: int, nbytes: int):
+    least = 2 * (ranks - 1) / ranks * nbytes
+    assert ring_allreduce_cost(ranks, nbytes).busiest.nbytes == pytest.approx(least)
+    assert recursive_doubling_allreduce_cost(ranks, nbytes).busiest.nbytes >= least * (1 - 1e-9)
+
+
 def test_ranks_that_are_no_power_of_two_pay_two_messages_more():
     assert [recursive_doubling_allreduce_cost(n, 8).busiest.messages for n in (4, 5, 7, 8)] == [2, 3, 3, 3]
     assert [len(recursive_doubling_allreduce_cost(n, 8).steps) for n in (4, 5, 7, 8)] == [1, 3, 3, 1]

@@ -44,3 +44,8 @@ def test_a_fit_at_two_rates_finds_the_link_and_so_a_third_rate() -> None:
     assert predict_link_seconds(cost, fitted.at(*third), NOTHING) == pytest.approx(
         predict_link_seconds(cost, truth.at(*third), NOTHING), rel=0.01
     )
+
+
+def test_too_few_sizes_are_refused_with_what_to_measure() -> None:
+    with pytest.raises(ValueError, match=r"1 messages below 0\.8 and 0 above 4 times"):
+        fit_limited_link([Sample(1e8, 16_384, 4, 1e-4)])

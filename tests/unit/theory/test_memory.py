@@ -17,7 +17,9 @@ from tests.formulas import (
     SGD_FP32,
     SGD_MIXED,
     held_state,
+    moved_bytes,
     transformer_activations,
+    volume,
 )
 
 
@@ -56,10 +58,23 @@ def test_the_formula_is_the_mean_of_what_ranks_hold() -> None:
             assert total / 4 / 20 == bytes_per_parameter(stage, 4, each)
 
 
-def test_activations_are_what_autograd_keeps() -> None:
-    model = build_transformer(vocabulary=50, length=40, width=64, heads=8, layers=3, seed=0)
-    tokens = torch.randint(50, (3, 33))
-    predicted = transformer_activations(batch=3, length=33, width=64, heads=8, layers=3)
+def test_stage_3_moves_half_as_much_again() -> None:
+    assert [volume(stage) for stage in STAGES] == [2, 2, 2, 3]
+    moved = [moved_bytes(100, stage, 4) for stage in STAGES]
+    assert moved == [2400, 2400, 2400, 3600]
+    assert [moved_bytes(100, stage, 1) for stage in STAGES] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "width", "heads", "layers"),
+    [(2, 16, 32, 4, 1), (3, 33, 64, 8, 3)],
+)
+def test_activations_are_what_autograd_keeps(
+    batch: int, length: int, width: int, heads: int, layers: int
+) -> None:
+    model = build_transformer(vocabulary=50, length=40, width=width, heads=heads, layers=layers, seed=0)
+    tokens = torch.randint(50, (batch, length))
+    predicted = transformer_activations(batch=batch, length=length, width=width, heads=heads, layers=layers)
     assert predicted == kept_bytes(model, lambda: model(tokens))
 
 

@@ -16,13 +16,16 @@ def test_even_ranges_deal_as_array_split_does(total: int, parts: int) -> None:
     assert [list(part) for part in even_ranges(total, parts)] == expected
 
 
-def test_impossible_cuts_are_refused_with_their_numbers() -> None:
-    with pytest.raises(ValueError, match="cut 10 items into 0 parts"):
-        even_ranges(10, 0)
+@pytest.mark.parametrize(("total", "parts"), [(10, 0), (-1, 2)])
+def test_impossible_cuts_are_refused_with_their_numbers(total: int, parts: int) -> None:
+    with pytest.raises(ValueError, match=f"cut {total} items into {parts} parts"):
+        even_ranges(total, parts)
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_part_that_does_not_exist_is_refused(index: int) -> None:
     with pytest.raises(ValueError, match="count from 0 to 2"):
-        even_range(10, 3, 3)
-    with pytest.raises(ValueError, match=r"2 costs, the least .* cannot make 3 parts"):
-        balanced_ranges([1, 2], 3)
+        even_range(10, 3, index)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.data())
@@ -34,6 +37,12 @@ def test_balanced_ranges_are_as_good_as_trying_every_cut(costs: list[int], data:
     every = itertools.combinations(range(1, len(costs)), parts - 1)
     highest = [max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *cuts, len(costs)])) for cuts in every]
     assert max(sum(costs[part.start : part.stop]) for part in found) == min(highest)
+
+
+@pytest.mark.parametrize(("costs", "parts"), [([], 1), ([1, 2], 3), ([1, -1], 1)])
+def test_costs_that_cannot_be_cut_are_refused(costs: list[int], parts: int) -> None:
+    with pytest.raises(ValueError, match=f"{len(costs)} costs, the least .* cannot make {parts} parts"):
+        balanced_ranges(costs, parts)
 
 
 # ---------------------------------------------------------------- fused

@@ -17,6 +17,7 @@ from course.lessons.l16_choose_your_strategy.planner.plan import Plan
 from course.lessons.l16_choose_your_strategy.planner.quantity import counted
 from course.lessons.l16_choose_your_strategy.planner.seconds import seconds_of
 from course.lessons.shared import operation_times
+from course.lessons.shared.machine import summary
 from course_lib.theory.hockney import Hockney
 from tests.formulas import leaves
 
@@ -103,11 +104,25 @@ def test_a_product_that_lacks_a_part_has_none_of_it(part: str) -> None:
     assert said == pytest.approx(table["forward_seconds"], rel=1e-6)
 
 
+def test_wild_measurements_do_not_move_a_fit() -> None:
+    table = products()
+    seconds = [*table["forward_seconds"], 20 * table["forward_seconds"][0]]
+    fitted = fit_product(
+        [*table["work"], table["work"][0]], [*table["numbers"], table["numbers"][0]], seconds
+    )
+    assert fitted.per_flop == pytest.approx(1e-9, rel=0.05)
+
+
 def test_what_a_block_takes_besides_its_operations_is_counted_once(machine: Machine) -> None:
     calls = 7 * 5e-6 + 5 * 1e-6  # six linear layers and attention; GeLU, two norms, two sums
     one = Operation("block", counted(1, "", "calls"))
     assert machine.operation(one, "forward", alone=True).value == pytest.approx(1e-3 - calls, rel=0.01)
     assert machine.operation(one, "backward", alone=True).value == 0  # never less than nothing
+
+
+def test_an_operation_that_was_not_timed_is_named(machine: Machine) -> None:
+    with pytest.raises(KeyError, match="two cores has no seconds of sorting; it has"):
+        machine.operation(Operation("sorting", counted(1, "")), "forward", alone=True)
 
 
 def test_every_operation_of_a_model_is_timed(machine: Machine) -> None:
@@ -163,6 +178,12 @@ def test_a_call_takes_as_long_with_16_bit_numbers(machine: Machine) -> None:
         full, half = (machine.operation(one, "forward", alone=True, element=n).value for n in (4, 2))
         saved = 1e4 / 1e8 / 2 if one is product else 0.0  # half of its numbers, at 1e8 per second
         assert full - half == pytest.approx(saved)
+
+
+def test_the_summary_has_the_numbers_that_were_measured() -> None:
+    told = "\n".join(summary(found()))
+    for number in ("2 cores", "1.0 GB free", "1 Gflop/s", "100 million", "10.0 µs", "1.0 GB/s"):
+        assert number in told
 
 
 def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:

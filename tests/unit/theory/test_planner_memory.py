@@ -44,26 +44,36 @@ def held(shape: TransformerShape, batch: int, plan: Plan) -> int:
     return max(peaks)
 
 
+@pytest.mark.parametrize("shape", [SMALL, WIDE], ids=["small", "wide"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_of_zero_holds_what_is_predicted(stage: int) -> None:
+def test_every_stage_of_zero_holds_what_is_predicted(shape: TransformerShape, stage: int) -> None:
     plan = Plan(data=4, zero=stage)
-    assert memory_of(SMALL, 16, plan).value == pytest.approx(held(SMALL, 16, plan), rel=EXACT)
+    assert memory_of(shape, 16, plan).value == pytest.approx(held(shape, 16, plan), rel=EXACT)
 
 
 @pytest.mark.parametrize(
     "plan",
     [
+        Plan(tensor=2),
+        Plan(tensor=4),
         Plan(tensor=4, sequence=True),
+        Plan(data=2, zero=1, tensor=2),
         Plan(data=2, zero=3, tensor=2, sequence=True),
+        Plan(recompute=True),
         Plan(data=2, zero=2, recompute=True, microbatches=2),
+        Plan(pipeline=2, microbatches=4),
         Plan(pipeline=2, microbatches=4, schedule="GPipe"),
         Plan(pipeline=2, microbatches=4, recompute=True),
+        Plan(data=2, zero=3, pipeline=2, microbatches=4),
         Plan(data=2, zero=1, pipeline=2, tensor=2, microbatches=2),
     ],
     ids=lambda plan: plan.name,
 )
-def test_every_way_to_cut_a_transformer_holds_what_is_predicted(plan: Plan) -> None:
-    assert memory_of(WIDE, 16, plan).value == pytest.approx(held(WIDE, 16, plan), rel=0.03)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(SMALL, marks=pytest.mark.slow, id="small"), pytest.param(WIDE, id="wide")]
+)
+def test_every_way_to_cut_a_transformer_holds_what_is_predicted(shape: TransformerShape, plan: Plan) -> None:
+    assert memory_of(shape, 16, plan).value == pytest.approx(held(shape, 16, plan), rel=0.03)
 
 
 def test_the_activations_are_those_of_the_paper_that_counts_them() -> None:
@@ -99,6 +109,20 @@ def test_offloading_takes_the_moments_out_of_memory() -> None:
     resident, offloaded = (memory_of(SMALL, 16, Plan(data=2, zero=1, offload=away)) for away in (False, True))
     parameters = parameter_count(SMALL.layers(Part(1))).value
     assert resident.value - offloaded.value == 8 * parameters / 2
+
+
+def test_no_sync_keeps_full_gradients() -> None:
+    layers = SMALL.layers(Part(1))
+    often, once = (
+        state_of(layers, Plan(data=4, zero=3, no_sync=how))["gradients"].value for how in (False, True)
+    )
+    assert once == 4 * often
+
+
+def test_groups_shard_inside_a_group_alone() -> None:
+    layers = SMALL.layers(Part(1))
+    flat, hybrid = (state_of(layers, Plan(data=4, zero=3, groups=n))["weights"].value for n in (1, 2))
+    assert hybrid == 2 * flat
 
 
 def test_a_bucket_that_is_full_within_a_block_is_summed_beside_its_activations() -> None:

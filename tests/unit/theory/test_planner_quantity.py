@@ -7,6 +7,7 @@ from course.lessons.l16_choose_your_strategy.planner.quantity import (
     counted,
     derived,
     given,
+    largest,
     measured,
     total,
     trace,
@@ -25,9 +26,10 @@ def test_the_formula_that_is_shown_is_the_one_that_is_computed() -> None:
     ]
 
 
-def test_a_formula_without_a_part_is_refused() -> None:
+@pytest.mark.parametrize("parts", [{"a": 1}, {"a": 1, "b": 2, "c": 3}])
+def test_a_formula_without_a_part_or_a_part_without_use_is_refused(parts: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"the formula 'a \+ b' has the names \['a', 'b'\] and got"):
-        derived("a + b", "", a=1)
+        derived("a + b", "", **parts)
 
 
 def test_equal_parts_of_a_sum_are_one_term() -> None:
@@ -39,6 +41,12 @@ def test_equal_parts_of_a_sum_are_one_term() -> None:
     assert total("", []).value == 0
 
 
+def test_the_largest_names_its_candidates() -> None:
+    found = largest("bytes", [("stage_0", given(3)), ("stage_1", given(5))])
+    assert (found.value, found.formula) == (5, "max(stage_0, stage_1)")
+    assert found["stage_1"].value == 5
+
+
 def test_every_leaf_says_where_it_is_from() -> None:
     rate = measured(2e9, "flop/s", "products of 512 × 512")
     bandwidth = cited(12.5e9, "bytes/s", "a port of InfiniBand EDR", "the vendor")
@@ -47,3 +55,8 @@ def test_every_leaf_says_where_it_is_from() -> None:
     )
     assert {leaf.source for leaf in leaves(seconds)} == {"given", "measured", "cited: the vendor"}
     assert trace(seconds)[2] == "  rate = 2 000 000 000 flop/s (measured, products of 512 × 512)"
+
+
+def test_values_are_shown_in_a_unit_of_their_size() -> None:
+    shown = [given(value, unit="s").text for value in (0.0123, 0)]
+    assert [given(1.5e6, unit="bytes").text, *shown] == ["1.5 MB", "12.3 ms", "0 µs"]

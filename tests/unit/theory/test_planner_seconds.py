@@ -35,14 +35,15 @@ def machine(memory_nbytes: float = 1e9, ranks_per_node: int = 4) -> Machine:
 PAPER = machine()
 
 
+@pytest.mark.parametrize("ways", [2, 3])
 @pytest.mark.parametrize(
     ("collective", "cost"),
     [("all-reduce", ring_allreduce_cost), ("reduce-scatter", ring_reduce_scatter_cost)],
 )
-def test_collectives_are_those_of_the_cost_model(collective: str, cost) -> None:
+def test_collectives_are_those_of_the_cost_model(ways: int, collective: str, cost) -> None:
     nbytes = counted(1e6, "gradients", "bytes")
-    seconds = exchange_seconds(collective, nbytes, Plan(data=3), "data", PAPER)
-    assert seconds.value == pytest.approx(predict_seconds(cost(3, 1e6), FAST))
+    seconds = exchange_seconds(collective, nbytes, Plan(data=ways), "data", PAPER)
+    assert seconds.value == pytest.approx(predict_seconds(cost(ways, 1e6), FAST))
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -57,6 +58,13 @@ def test_a_pair_of_cut_layers_needs_one_all_reduce_each_way() -> None:
     hidden, tokens = 4 * 8 * 32 * 64, 4 * 8 * 32
     blocks = 4 * (2 + 2) * hidden  # 2(n-1)/n is 1 for two ranks
     assert sent == blocks + 2 * hidden + 3 * tokens  # the embedding's sum, the head's, and the loss's three
+
+
+def test_sequence_parallelism_sends_one_gather_more_per_column_layer() -> None:
+    whole = sent_by(SHAPE, 8, Plan(tensor=2)).value
+    cut = sent_by(SHAPE, 8, Plan(tensor=2, sequence=True)).value
+    hidden = 4 * 8 * 32 * 64
+    assert cut - whole == pytest.approx((4 * 2 + 1) * hidden / 2)
 
 
 def test_a_pipeline_with_few_micro_batches_is_idle_as_the_bubble_says() -> None:
@@ -84,7 +92,7 @@ def test_an_idle_stage_costs_nothing_where_another_rank_has_its_device() -> None
 
 
 SMALL = {"data": 4, "bucket_nbytes": 2**14}  # more than one bucket
-OFTEN = [Plan(**SMALL), Plan(**SMALL, zero=2), Plan(**SMALL, zero=3, no_sync=True)]
+OFTEN = [*(Plan(**SMALL, zero=zero) for zero in STAGES), Plan(**SMALL, zero=3, no_sync=True)]
 
 
 @pytest.mark.parametrize("plan", OFTEN, ids=lambda plan: plan.name)
@@ -95,6 +103,12 @@ def test_what_can_hide_hides_but_for_its_last_message(plan: Plan) -> None:
     assert all(bare[name].value == hiding[name].value for name in ("computing", "update", "tensor_messages"))
     half = seconds_of(SHAPE, 64, plan, replace(PAPER, overlap=0.5)).value
     assert hiding.value <= half <= bare.value
+
+
+def test_messages_of_tensor_ranks_hide_nowhere() -> None:
+    steps = [seconds_of(SHAPE, 64, Plan(tensor=4), replace(PAPER, overlap=share)) for share in (0.0, 1.0)]
+    assert steps[0].value == steps[1].value
+    assert steps[0]["tensor_messages"].value > 0
 
 
 def test_no_sync_sums_once_per_step() -> None:
@@ -128,6 +142,10 @@ def test_tensor_parallelism_belongs_inside_a_node() -> None:
         (Plan(zero=2), "ZeRO-2 shards over data ranks, and there is one"),
         (Plan(tensor=8), "4 heads are no multiple of 8 tensor ranks"),
         (Plan(pipeline=8), "4 blocks make no 8 stages"),
+        (Plan(sequence=True), "tensor is 1"),
+        (Plan(data=-2, tensor=-2), "data is -2; use 1 or more"),
+        (Plan(pipeline=2, schedule="gpipe"), "there is no schedule 'gpipe'; use GPipe or 1F1B"),
+        (Plan(data=2, zero=3, recompute=True), "only stages of a pipeline"),
         (Plan(data=4, zero=3, groups=3), "4 ranks in ZeRO-3 make no 3 groups"),
     ],
 )
@@ -135,10 +153,11 @@ def test_what_cannot_run_says_why(plan: Plan, reason: str) -> None:
     assert reason in str(why_not(SHAPE, 8, plan))
 
 
-def test_all_plans_are_for_these_ranks_and_none_comes_twice() -> None:
-    found = plans(SHAPE, 32, 4)
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_all_plans_are_for_these_ranks_and_none_comes_twice(ranks: int) -> None:
+    found = plans(SHAPE, 32, ranks)
     assert len(set(found)) == len(found) > 0
-    assert {plan.ranks for plan in found} == {4}
+    assert {plan.ranks for plan in found} == {ranks}
     assert all(estimate(SHAPE, 32, plan, PAPER).seconds.value > 0 for plan in found[::20])
 
 

@@ -1,7 +1,7 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib.theory.schedules import (
@@ -78,6 +78,7 @@ def test_gpipe_and_one_f_one_b_take_what_the_formula_says(p: int, m: int, f: int
 
 
 @given(STAGES, st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
+@settings(deadline=None)
 def test_interleaving_divides_the_bubble_by_the_chunks(
     p: int, groups: int, chunks: int, seconds: int
 ) -> None:
@@ -113,6 +114,10 @@ def test_a_gradient_that_leaves_before_the_weights_are_done_is_not_waited_for() 
     assert makespan(waiting) == 9, "one stage waits for nobody"
 
 
+def test_stages_may_take_different_times() -> None:
+    assert makespan(simulate(gpipe(2, 3), [1, 4], lambda action: 0.0)) == 1 + 3 * 4
+
+
 def test_a_schedule_that_swaps_forward_and_backward_is_named_as_stuck() -> None:
     swapped = one_f_one_b(2, 2)
     swapped[1] = swapped[1][::-1]
@@ -126,6 +131,7 @@ def test_a_schedule_that_swaps_forward_and_backward_is_named_as_stuck() -> None:
     ("make", "says"),
     [
         (lambda: gpipe(0, 1), "0 stages and 1 micro-batches"),
+        (lambda: one_f_one_b(2, 0), "2 stages and 0 micro-batches"),
         (lambda: gems_master(4, 3), "3 micro-batches cannot be shared by 2 replicas"),
         (lambda: interleaved_one_f_one_b(4, 6, chunks=2), "a multiple of 4 micro-batches"),
     ],
@@ -147,23 +153,40 @@ def test_a_stage_on_two_ranks_and_an_action_twice_are_refused() -> None:
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
-        ([("B", 0, 1)], "has B1 of stage 1 and nowhere B1 of stage 0"),  # nobody receives the gradient
-        ([("F", 0, 1)], "has B1 of stage 0 and nowhere F1 of stage 0"),  # nobody sends the activations
-        ([(kind, stage, 1) for kind in "FB" for stage in (0, 1)], r"micro-batches \[0, 2\] leaves some out"),
-        ([("B", 0, 1), ("B", 1, 1)], "F1 of stage 0 and nowhere its B1, so the gradient would lack"),
+        (Action("B", 0, 1), "has B1 of stage 1 and nowhere B1 of stage 0"),  # nobody receives the gradient
+        (Action("F", 0, 1), "has B1 of stage 0 and nowhere F1 of stage 0"),  # nobody sends the activations
     ],
 )
-def test_a_schedule_that_lacks_actions_is_refused(missing: list[tuple[str, int, int]], says: str) -> None:
-    schedule = [
-        [action for action in actions if (action.kind, action.stage, action.microbatch) not in missing]
-        for actions in gpipe(2, 3)
-    ]
+def test_a_message_without_a_sender_or_a_receiver_is_refused(missing: Action, says: str) -> None:
+    schedule = [[action for action in actions if action != missing] for actions in gpipe(2, 3)]
     with pytest.raises(ValueError, match=says):
+        simulate(schedule, 1, 1)
+
+
+def test_forwards_alone_are_a_schedule() -> None:
+    forwards = [[action for action in actions if action.kind == "F"] for actions in gpipe(3, 2)]
+    assert makespan(simulate(forwards, 1, 1)) == 4
+
+
+def test_a_micro_batch_that_is_left_out_is_refused() -> None:
+    schedule = [[action for action in actions if action.microbatch != 1] for actions in gpipe(2, 3)]
+    with pytest.raises(ValueError, match=r"micro-batches \[0, 2\] leaves some out"):
         simulate(schedule, 1, 1)
 
 
 def test_times_that_do_not_fit_the_stages_are_refused() -> None:
     with pytest.raises(ValueError, match="2 times, the least 1 s, for 3 stages"):
         simulate(gpipe(3, 2), [1, 1], 1)
+    with pytest.raises(ValueError, match=r"the least -1 s"):
+        simulate(gpipe(2, 2), 1, -1)
     with pytest.raises(ValueError, match=r"a transfer of -0.5 s"):
         simulate(gpipe(2, 2), 1, 1, transfer=-0.5)
+
+
+def test_a_micro_batch_that_does_not_go_back_is_refused() -> None:
+    schedule = one_f_one_b(3, 5)
+    lost = [
+        [action for action in actions if (action.kind, action.microbatch) != ("B", 3)] for actions in schedule
+    ]
+    with pytest.raises(ValueError, match="F3 of stage 0 and nowhere its B3, so the gradient would lack"):
+        simulate(lost, 1, 2)

@@ -47,7 +47,8 @@ class Noting(torch.Tensor):
         return self.as_subclass(torch.Tensor)
 
 
-def test_a_step_copies_inputs_and_targets_to_the_device(device: str = "cuda:1") -> None:
+@pytest.mark.parametrize("device", ("cpu", "cuda:1"))
+def test_a_step_copies_inputs_and_targets_to_the_device(device: str) -> None:
     def noting(tensor: torch.Tensor) -> Noting:
         noted = tensor.as_subclass(Noting)
         noted.devices = copied

@@ -31,7 +31,9 @@ def test_precision_counts_what_is_stated_and_recall_what_is_missing(
 @pytest.mark.parametrize(
     ("text", "reference", "expected"),
     [
+        ("The mill is open.", "the mill is open", 1.0),
         ("the the the mill", "the mill on a hill by the sea", 2 * 3 / 12),
+        ("nothing in common", "a mill", 0.0),
         ("", "", 0.0),
     ],
 )
@@ -55,3 +57,11 @@ def test_every_article_is_short_and_its_facts_are_in_text_and_summary() -> None:
         assert 4 <= len(article["facts"]) == len(set(article["facts"]))
         assert all(fact in article["text"] for fact in article["facts"])
         assert fact_scores(article["summary"], article["text"], article["facts"]) == (1.0, 1.0)
+
+
+def test_a_swapped_name_is_one_wrong_fact_and_few_words() -> None:
+    for article, other in zip(ARTICLES, [*ARTICLES[1:], ARTICLES[0]], strict=True):
+        swapped = article["summary"].replace(article["facts"][0], other["facts"][0])
+        precision, recall = fact_scores(swapped, article["text"], article["facts"])
+        assert precision < 1 and recall == pytest.approx(1 - 1 / len(article["facts"]))
+        assert rouge_1(swapped, article["summary"]) > 0.8

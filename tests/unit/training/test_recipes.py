@@ -21,7 +21,7 @@ def parameters() -> list[torch.nn.Parameter]:
     return [parameter]
 
 
-@pytest.mark.parametrize(("samples", "steps"), [(128, 5), (129, 10)])
+@pytest.mark.parametrize(("samples", "steps"), [(60_000, 5 * 469), (128, 5), (129, 10)])
 def test_the_steps_count_the_shorter_last_batch(samples: int, steps: int) -> None:
     assert Recipe(0.1).steps(samples) == steps
     assert steps == 5 * len(shuffled_batches(samples, 128, seed=0))
@@ -39,3 +39,13 @@ def test_any_optimizer_decays_and_groups_keep_their_proportions() -> None:
     decay_learning_rate(optimizer, 2)
     optimizer.step()
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.05, 0.2])
+
+
+def test_a_decay_can_be_resumed_where_it_was() -> None:
+    first = torch.optim.SGD(parameters(), lr=0.8)
+    scheduler = decay_learning_rate(first, 4)
+    learning_rates(first, 3)
+    resumed = torch.optim.SGD(parameters(), lr=0.8)
+    decay_learning_rate(resumed, 4).load_state_dict(scheduler.state_dict())
+    resumed.load_state_dict(first.state_dict())
+    assert learning_rates(resumed, 2) == pytest.approx([0.2, 0])

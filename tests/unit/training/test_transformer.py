@@ -40,7 +40,8 @@ def test_attention_is_that_of_torch() -> None:
     assert torch.allclose(ours(x), expected, rtol=0, atol=1e-12)
 
 
-def test_its_size_is_twelve_squares_a_layer_and_the_tables(width: int = 32, layers: int = 5) -> None:
+@pytest.mark.parametrize(("width", "layers"), [(64, 2), (32, 5)])
+def test_its_size_is_twelve_squares_a_layer_and_the_tables(width: int, layers: int) -> None:
     model = build_transformer(width=width, layers=layers, seed=0)
     a_block = 12 * width**2 + 13 * width  # 9 w of biases, 4 w of norms
     assert parameter_count(model) == layers * a_block + (256 + 128 + 256) * width + 2 * width
@@ -51,6 +52,12 @@ def test_the_stack_shares_the_parameters_and_computes_the_same() -> None:
     stack = model.stack()
     assert torch.equal(stack(TOKENS), model(TOKENS))
     assert {id(p) for p in stack.parameters()} == {id(p) for p in model.parameters()}
+
+
+def test_weights_depend_on_the_seed_alone() -> None:
+    first, again, other = build_transformer(seed=1), build_transformer(seed=1), build_transformer(seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(first.head.weight, other.head.weight)
 
 
 def test_a_width_that_the_heads_cannot_share_is_refused() -> None:

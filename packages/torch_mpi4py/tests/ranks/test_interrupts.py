@@ -79,7 +79,7 @@ def churn(count: int) -> list[torch.Tensor]:
     return [torch.full((count,), 7.0) for _ in range(200)]
 
 
-@pytest.mark.parametrize("count", [10, 15_000], ids=["labelled", "60 kB"])
+@pytest.mark.parametrize("count", [10, 1000, 15_000], ids=["labelled", "4 kB", "60 kB"])
 def test_a_message_to_a_dropped_receive_writes_into_nobody_elses_memory(
     comm: MPI.Intracomm, count: int
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_message_to_a_dropped_receive_writes_into_nobody_elses_memory(
     still_works()
 
 
-@pytest.mark.parametrize("count", [10, 15_000], ids=["labelled", "60 kB"])
+@pytest.mark.parametrize("count", [10, 1000, 15_000], ids=["labelled", "4 kB", "60 kB"])
 def test_a_message_to_a_receive_that_timed_out_writes_into_nobody_elses_memory(
     comm: MPI.Intracomm, count: int
 ) -> None:
@@ -358,13 +358,12 @@ def check_interrupts(
     still_works()  # the other groups go on
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
 @pytest.mark.parametrize("name", NAMES)
 def test_after_an_interrupt_a_group_gives_right_numbers_or_a_clear_error(
-    comm: MPI.Intracomm, name: str
+    comm: MPI.Intracomm, name: str, later: bool
 ) -> None:
-    """Every other call is asynchronous; before a release, each is both."""
     if comm.size > 1:
-        later = NAMES.index(name) % 2 == 0
         number = signal.SIGINT if later else signal.SIGALRM
         check_interrupts(comm, name, later, 0.3, NAMES.index(name) + 100 * later, number)
 
@@ -491,9 +490,8 @@ def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(comm: MPI.Intr
 # --------------------------------------------------------------------- who comes after a timeout
 
 
-@pytest.mark.parametrize(
-    ("count", "later"), [(3, True), (2**17, False), (2**20, True)], ids=["12 B", "512 KiB", "4 MiB"]
-)
+@pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
+@pytest.mark.parametrize("count", [3, 2**17, 2**20], ids=["12 B", "512 KiB", "4 MiB"])
 @pytest.mark.parametrize(
     "name", ["all_reduce", "reduce_scatter", "all_gather_into_tensor", "broadcast", "all_to_all", "barrier"]
 )

@@ -15,7 +15,7 @@ from torch_mpi4py import messages
 
 ZONE = 2**18  # elements on either side of a receive: more than any message here
 # 1024 elements of float32 are the largest message with a label, which is as long as two elements.
-LENGTHS = [0, 10, 1023, 1024, 1025, 30_000]
+LENGTHS = [0, 10, 1022, 1023, 1024, 1025, 1026, 30_000]
 
 
 @pytest.fixture(autouse=True)

@@ -189,15 +189,17 @@ def train_sharded(net: FSDPModule, factor: float = 1.0) -> Trained:
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
-@pytest.mark.parametrize(("dtype", "reshard"), [(torch.float64, True), (torch.float32, False)])
+@pytest.mark.parametrize("reshard", [True, False])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_fully_shard_equals_one_process(dtype: torch.dtype, reshard: bool) -> None:
     got, expected = train_sharded(sharded(dtype, reshard)), alone(dtype=dtype)
     assert_trained_alike(got, expected, TOLERANCES[dtype])
     assert got.losses == pytest.approx(expected.losses, abs=TOLERANCES[dtype])
 
 
-def test_fully_shard_with_a_divisor_of_its_own_equals_one_process() -> None:
-    net, factor = sharded(torch.float32), 2.5
+@pytest.mark.parametrize("factor", [1.0, 2.5])
+def test_fully_shard_with_a_divisor_of_its_own_equals_one_process(factor: float) -> None:
+    net = sharded(torch.float32)
     for unit in (net, *net.blocks):
         unit.set_gradient_divide_factor(factor)
     expected = alone(dtype=torch.float32)
@@ -207,11 +209,12 @@ def test_fully_shard_with_a_divisor_of_its_own_equals_one_process() -> None:
 # ------------------------------------------------------------------------------ sharded optimizer
 
 
-def test_zero_redundancy_optimizer_equals_one_process() -> None:
+@pytest.mark.parametrize("as_view", [False, True])
+def test_zero_redundancy_optimizer_equals_one_process(as_view: bool) -> None:
     net = model()
     wrapped = DistributedDataParallel(net)
     optimizer = ZeroRedundancyOptimizer(
-        wrapped.parameters(), AdamW, parameters_as_bucket_view=True, lr=1e-2, foreach=False
+        wrapped.parameters(), AdamW, parameters_as_bucket_view=as_view, lr=1e-2, foreach=False
     )
 
     def backward(tokens: torch.Tensor) -> float:

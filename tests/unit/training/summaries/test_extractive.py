@@ -12,7 +12,10 @@ from benchmarks.extraction.extractive import (
     IGNORED,
     ExtractRecipe,
     build_extractor,
+    extract,
     extract_batch,
+    pick,
+    score_sentences,
     summed_loss,
 )
 from benchmarks.extraction.prepared import Prepared, prepare, prepare_cached, split_real_news
@@ -49,7 +52,7 @@ def worth(parts: list[str], places: tuple[int, ...], reference: str) -> float:
     return rouge_n(text, reference, 1) + rouge_n(text, reference, 2)
 
 
-@pytest.mark.parametrize("article", make_news(2, seed=5))
+@pytest.mark.parametrize("article", make_news(5, seed=5))
 def test_greedy_labels_are_at_most_the_best_of_all_subsets_and_begin_with_the_best_sentence(
     article: Article,
 ) -> None:
@@ -147,6 +150,23 @@ def test_padding_and_company_change_no_score_no_loss_and_no_gradient(reading: Pr
     assert alone == pytest.approx(loss.item(), abs=1e-10)
     for parameter, expected in zip(model.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, expected, rtol=0, atol=1e-10)
+
+
+def test_scores_are_the_same_in_any_order(reading: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.extraction.extractive.SCORED_TOGETHER", 2)
+    model = build_extractor(RECIPE, seed=0).eval()
+    order = [4, 2, 0, 1]
+    found = score_sentences(model, reading, order)
+    assert [len(row) for row in found] == [reading.count(np.array([article])) for article in order]
+    for row, again in zip(found, reversed(score_sentences(model, reading, order[::-1])), strict=True):
+        np.testing.assert_allclose(row, again, atol=1e-6)
+    assert score_sentences(model, reading, []) == []
+
+
+def test_the_best_sentences_are_picked_in_the_order_of_the_article() -> None:
+    assert pick(np.array([0.1, 3.0, 2.0, 2.0, 5.0]), 3) == [1, 2, 4]
+    assert pick(np.array([0.1, 3.0]), 3) == [0, 1]
+    assert extract(NEWS[0], [0, 2]) == "A mill burned.\nAna saw it."
 
 
 # -------------------------------------------------------------------- scores

@@ -5,8 +5,10 @@ import pytest
 from benchmarks.extraction.rouge import rouge_n, sentences
 
 PAIRS = [
+    ("the mill is open", "the mill is open"),
     ("the the the mill", "The mill, on the hill."),
     ("Ivo opened a mill", "Ivo Darsen opened a mill on Friday"),
+    ("nothing", "a mill"),
     ("", "a mill"),
 ]
 
