@@ -83,6 +83,10 @@ def run(
     more: Annotated[
         bool, typer.Option("--more", help="Run the second part of each lesson as well, More.")
     ] = False,
+    at_once: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run N lessons at once.", show_default="2 where there is room"),
+    ] = None,
 ) -> None:
     """Run the cores of all lessons, or of those you name, and save the results.
 
@@ -92,26 +96,23 @@ def run(
     with one_sentence():
         from course import paths
         from course.tools.catalogue import resolve
-        from course.tools.execute import run_lesson
+        from course.tools.execute import how_many_at_once, run_lessons
         from course.tools.run_display import RunDisplay, summary
         from course.tools.runner import Deadlines
 
         chosen = resolve(lessons or [], paths.NOTEBOOKS)
         deadlines = Deadlines(cell=cell_seconds, lesson=lesson_seconds)
-        display = RunDisplay(chosen, more)
+        at_once = at_once or how_many_at_once()
+        display = RunDisplay(chosen, more, at_once)
         interrupted = False
         try:
-            for lesson in chosen:
-                with display.lesson(lesson):
-                    result = run_lesson(
-                        lesson, build=paths.BUILD, deadlines=deadlines, report=display.cell, more=more
-                    )
-                display.done(result)
+            with display:
+                run_lessons(chosen, display, at_once, build=paths.BUILD, deadlines=deadlines, more=more)
         except KeyboardInterrupt:
             interrupted = True
         display.end()
         results = display.results
-        typer.echo("\n" + summary(results, len(chosen), more))
+        typer.echo("\n" + summary(results, len(chosen), display.seconds, more))
         if interrupted:
             raise typer.Exit(INTERRUPTED)
         raise typer.Exit(0 if all(result.ok for result in results) else 1)

@@ -1,4 +1,4 @@
-"""Running lessons for `course run`: each becomes a result, an executed notebook and a page.
+"""Running lessons for `course run`, several at once: each becomes a result, an executed notebook and a page.
 
 A lesson that raises, hangs, loses its kernel or cannot be written becomes a result that says so in one line;
 the next lesson runs all the same.
@@ -7,11 +7,15 @@ the next lesson runs all the same.
 import json
 import re
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import nbformat
+import psutil
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 from course.paths import BUILD
@@ -22,6 +26,7 @@ from course.tools.parts import in_core
 from course.tools.runner import CellReport, Deadlines, NotebookRun
 
 DEADLINES = Deadlines()
+ROOM = 6e9  # bytes that must be free for two lessons at once; one takes up to 3 GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +45,62 @@ class LessonResult:
         return self.failure is None
 
 
+class Display(Protocol):
+    """Follows lessons; called from several threads."""
+
+    def began(self, lesson: Lesson) -> None:
+        """`lesson` begins."""
+
+    def cell(self, lesson: Lesson, number: int, cells: int) -> None:
+        """Cell `number` of `cells` begins."""
+
+    def done(self, result: LessonResult) -> None:
+        """A lesson has ended."""
+
+
+def how_many_at_once() -> int:
+    """Two lessons where there are two cores and room for both: while one starts, the other computes."""
+    return 2 if (psutil.cpu_count() or 1) > 1 and psutil.virtual_memory().available > ROOM else 1
+
+
+def run_lessons(lessons: Sequence[Lesson], display: Display, at_once: int, **options: Any) -> None:
+    """Run `lessons`, `at_once` side by side, as `run_lesson` does with `options`; `display` gets the results.
+
+    Raises KeyboardInterrupt, with everything stopped, when interrupted.
+    """
+    runs: list[NotebookRun] = []
+
+    def run(lesson: Lesson) -> LessonResult:
+        display.began(lesson)
+        return run_lesson(lesson, report=partial(display.cell, lesson), begun=runs.append, **options)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            for future in as_completed([pool.submit(run, lesson) for lesson in lessons]):
+                display.done(future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for notebook_run in runs:
+                notebook_run.cancel()
+            raise
+
+
 def run_lesson(
     lesson: Lesson,
     *,
     build: Path = BUILD,
     deadlines: Deadlines = DEADLINES,
     report: CellReport = lambda number, cells: None,
+    begun: Callable[[NotebookRun], None] = lambda run: None,
     more: bool = False,
 ) -> LessonResult:
     """Run `lesson` beside its notebook and write `build/NN_topic.ipynb` and `.html`, also when it failed.
 
-    Runs and writes the core alone, or with `more` the whole lesson.
+    Runs and writes the core alone, or with `more` the whole lesson. `begun` gets what another thread can
+    cancel.
 
-    Raises KeyboardInterrupt, with everything stopped, when interrupted; nothing else.
+    Raises KeyboardInterrupt when interrupted and CancelledError when cancelled, with everything stopped, and
+    nothing else.
     """
     began = time.monotonic()
     try:
@@ -63,6 +111,7 @@ def run_lesson(
         core = zip(notebook.cells, in_core(notebook.cells), strict=True)
         notebook.cells = [cell for cell, of_core in core if of_core]
     run = NotebookRun(notebook, deadlines, report)
+    begun(run)
     failure = _failure(run, run.run(lesson.path.parent, JPY_SESSION_NAME=str(lesson.path)))
     seconds = time.monotonic() - began
     try:

@@ -90,6 +90,7 @@ class NotebookRun:
         self.ends = time.monotonic() + deadlines.lesson
         self.report = report
         self.can_answer = False  # a kernel that can is asked to end, so that it stops its cluster
+        self.cancelled = False
         self.reply: Mapping[str, Any] = {}
         known = {} if kernel_name else {"kernel_spec_manager": ThisPython()}
         self.kernel = AsyncKernelManager(kernel_name=kernel_name or "python3", **known)
@@ -125,12 +126,21 @@ class NotebookRun:
         try:
             with self.started(folder, **marks):
                 for number, (index, _) in enumerate(self.code, start=1):
+                    if self.cancelled:
+                        raise asyncio.CancelledError
                     self.report(number, len(self.code))
                     self.execute(index)
                     self.done = number
         except (CellExecutionError, CellTimeoutError, KernelTrouble) as error:
             return error
         return None
+
+    def cancel(self) -> None:
+        """Have `run`, in another thread, end the kernel and raise CancelledError."""
+        self.cancelled = True
+        with contextlib.suppress(AttributeError, RuntimeError):  # its loop has not begun; it has ended
+            loop = self.loop.get_loop()
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
 
     @contextlib.contextmanager
     def started(self, folder: Path, **marks: str) -> Iterator[None]:
@@ -233,6 +243,9 @@ def unattended() -> Iterator[dict[str, str]]:
         yield ({JOB: os.path.join(own, "kernel")} if own else {}) | {  # ended by the watchdog of this process
             MARK: mark,
             leftovers.RUN: leftovers.run_mark(),  # for `course clean`, should this process be killed
+            processes.SCOPE: os.environ.get(
+                processes.SCOPE, mark
+            ),  # of other lessons' clusters nothing is said
             "IPP_NONINTERACTIVE": "1",  # %%px prints by rank when all are done, not as it comes
             "PATH": search_path(sysconfig.get_path("scripts")),  # mpiexec and python are this environment's
             "SMOLLM2": "none",  # the small model of lesson 13, whose minutes and outputs are known

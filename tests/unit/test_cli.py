@@ -112,9 +112,9 @@ def test_run_of_an_unknown_lesson_is_one_sentence(home):
 
 def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     write_lesson(home, "00_start_here", "x = 1")
-    write_lesson(home, "01_mpi_basics", "x = 1", SLOW)
-    write_lesson(home, "02_monte_carlo_pi", "x = 1")
-    run = start_course(home, "run")
+    write_lesson(home, "01_mpi_basics", "x = 1", "import time\ntime.sleep(600)")
+    write_lesson(home, "02_monte_carlo_pi", "x = 1", SLOW)
+    run = start_course(home, "run", "--at-once", "2")
     kernel = kernel_of(home)
     assert "01_mpi_basics" not in course("clean").output and alive(kernel), "a living run is left alone"
     run.send_signal(signal.SIGINT)
