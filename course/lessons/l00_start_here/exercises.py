@@ -48,9 +48,8 @@ def right_neighbour(comm):
 RIGHT_NEIGHBOUR = Exercise(
     id="00.1",
     title="A ring of ranks",
-    task="The rank that follows in the ring is the **right neighbour**. To the right of rank 0 is rank 1; "
-    "to the right of the last rank is rank 0. Return the number of the right neighbour, for any number of "
-    "ranks.",
+    task="A rank's **right neighbour** is the rank that follows it in the ring: rank 1 follows rank 0, and "
+    "rank 0 follows the last rank. Return the number of the right neighbour, for any number of ranks.",
     objectives=(5,),
     stub='''\
 def right_neighbour(comm):
@@ -102,8 +101,8 @@ SHOULD_DOWNLOAD = Exercise(
     id="00.2",
     title="Spot the bug: who downloads?",
     task="A training script needs a data file on the disk of every node. On each node, exactly one rank "
-    "should download it. `comm` holds all ranks; `node` holds the ranks on the same node. Many scripts "
-    "contain the line below. It is right if all nodes share one disk, but wrong here. Correct it.",
+    "should download it. `comm` holds all ranks, and `node` holds those on this rank's node. The line below "
+    "is in many scripts. It is right where all nodes share one disk, but here it is wrong. Correct it.",
     objectives=(4,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\
@@ -196,14 +195,14 @@ PART = Exercise(
     id="00.3",
     title="My part",
     task="Return this rank's part of `items`. Each item is in exactly one part. All parts are as equal as "
-    "possible. (`items[2::5]` is every fifth item, from number 2 on.)",
+    "possible.",
     objectives=(3,),
     stub=changed(_PART, (_MINE, "items")),
     hints=(
         "Twelve items on four ranks: which items could rank 0 have, and which rank 1? What in your line "
-        "differs between the two ranks?",
+        "must differ between the two ranks? (`items[2::5]` is every fifth item, beginning with item 2.)",
         "items    0 1 2 3 4 5 6 7 8 9\n"
-        "rank     0 1 2 3 0 1 2 3 0 1    every rank has every fourth item, but each begins at another one",
+        "rank     0 1 2 3 0 1 2 3 0 1    every rank takes every fourth item, each from a different start",
         "return items[comm.… :: comm.…]",
     ),
     solution=_PART,
@@ -231,13 +230,13 @@ PART = Exercise(
 
 KERNEL_OR_RANKS = Question(
     id="00.q1",
-    question='You run `cluster["rate"] = 0.1`. Then you run `rate = 0.5` in a cell without `%%px`. Which '
-    "rate do the ranks use?",
+    question='You run `cluster["rate"] = 0.1`, then `rate = 0.5` in a cell without `%%px`. Which rate do '
+    "the ranks use?",
     options=(
         Option(
             "0.5 on all of them",
-            reply="That would mean the ranks look into the kernel's memory. They cannot. They keep the value "
-            "that was sent, until a message brings another one.",
+            reply="That would mean the ranks look into the kernel's memory, which they cannot. Each keeps "
+            "the value that was sent to it until a message brings a new one.",
             belief="kernel-on-ranks",
         ),
         Option(
@@ -248,7 +247,8 @@ KERNEL_OR_RANKS = Question(
         ),
         Option(
             "0.1 on all of them",
-            reply="Each rank has its own copy. Nothing has sent the new value, and nothing warns you.",
+            reply="The ranks got their copies in a message. Your second line changed only the kernel's rate: "
+            "nothing sent the new value, and nothing warns you.",
             right=True,
         ),
     ),
@@ -262,8 +262,8 @@ WHICH_GPU = Question(
     options=(
         Option(
             "on node 3, GPU 1",
-            reply="13 // 4 is 3, and this is its node. 13 % 4 is 1, and this is its local rank. "
-            "(`cuda.set_device(rank)` would fail: no node has a GPU 13.)",
+            reply="Each node takes four ranks, so the node is 13 // 4 = 3, and the local rank, which picks "
+            "the GPU, is 13 % 4 = 1. (`cuda.set_device(rank)` would fail: no node has a GPU 13.)",
             right=True,
         ),
         Option(

@@ -1,6 +1,6 @@
 # ---
 # title: Start here
-# goal: Run one program in four processes, and let them train a classifier together.
+# goal: Let four processes train one classifier. Is a quarter of the data enough for each?
 # able:
 #   - say where a cell runs, and move values
 #   - estimate the memory that training takes
@@ -12,7 +12,7 @@
 # minutes: {core: 17, more: 15}
 # ranks: 4
 # also: >-
-#   **Shift + Enter** runs a cell. [Here](../docs/using.md) are more keys and help.
+#   **Shift + Enter** runs a cell. [More help](../docs/using.md).
 # ---
 
 # %% [markdown] tags=["notes"]
@@ -43,8 +43,8 @@ rank, size = comm.rank, comm.size
 print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
-# The same line ran four times. Each process has a number, its **rank**. We call the process a rank, too. `comm` is a **communicator**, a
-# group of processes that exchange messages. **MPI** is the standard for such messages.
+# One line ran four times, and only the **rank** differs: the number of a process, and our word for the process itself. `comm` is a
+# **communicator**, a group of ranks that exchange messages. **MPI** is the standard for such messages.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
@@ -55,7 +55,7 @@ print(f"hello from rank {rank} of {size}")
 base = 42
 
 # %% [markdown]
-# **Vote:** what do the ranks print? (a) 42 on every rank, (b) 42 on rank 0 only, (c) an error
+# **Vote:** what will the ranks print? (a) 42 on every rank, (b) 42 on rank 0 only, (c) an error
 
 # %% tags=["raises-exception"]
 # %%px
@@ -64,7 +64,7 @@ print(base)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No rank has a `base`. The kernel and the ranks each have their own memory:
+# No rank has a `base`: only the kernel ran that line, and each process has its own memory:
 #
 # ```
 #             ┌ rank 0
@@ -101,7 +101,8 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# A small language model has seven billion parameters. At 2 bytes each, they take 14 GB. How much memory does *training* take?
+# A small language model has seven billion parameters: 14 GB at 2 bytes each. *Training* also keeps gradients and the optimizer's numbers.
+# How much is that in all?
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -113,19 +114,25 @@ outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In **mixed precision**, layers compute with 16 bits. With the optimizer Adam, each parameter takes
+# Eight times the weights. Each block is one byte per parameter:
 #
-# - 2 + 2 bytes for the weight and its gradient;
-# - 4 + 4 + 4 bytes for the **optimizer state**: the weight in 32 bits, and two running averages.
+# ```
+# weight             ██
+# gradient           ██
+# copy of weight     ████  ┐
+# running average    ████  ├ optimizer state
+# running average    ████  ┘
+# ```
 #
-# **Activations**, the results of the layers, come on top. A GPU of 80 GB is too small, so we need several.
+# In **mixed precision**, layers compute with 16 bits. The optimizer Adam keeps its **optimizer state** in 32 bits. **Activations**, the
+# results of the layers, come on top. An 80 GB GPU is too small, so several must share the work.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# Our model is tiny, so we distribute the *data*: 1,500 handwritten digits. Every rank draws one.
+# Our model is tiny, so we distribute the *data*: 1,500 handwritten digits. Each rank draws one:
 
 # %%
 # %%px --save 00_hello.py
@@ -156,7 +163,7 @@ draw(images[rank])
 # %% [markdown] tags=["slide"]
 # ## 5 · Train
 #
-# Each rank computes the gradient over its part. `allreduce` gives every rank the sum of all gradients, so all take the same step.
+# Each rank computes the gradient over its part. Then `allreduce` gives every rank the sum of all gradients, so all take the same step.
 
 
 # %%
@@ -174,7 +181,7 @@ def train(comm, steps=200):
 
 
 # %% [markdown]
-# Now a contest with new digits. Write down what *you* read:
+# Now compete with the model, on digits it never saw. Write down what *you* read:
 
 # %%
 # %%px --save 00_hello.py
@@ -191,7 +198,7 @@ reads = (new_images[70 + rank] @ train(comm)).argmax()
 print(f"rank {rank} reads {reads}, the label says {new_labels[70 + rank]}")
 
 # %% [markdown]
-# Who won? Now the model reads all new digits:
+# Who won? Four digits prove little, so the model reads all new ones:
 
 # %%
 # %%px --save 00_hello.py
@@ -201,8 +208,8 @@ if __name__ == "__main__":
         print(f"trained on {len(part(comm, images))} images per rank, {right.mean():.1%} right")
 
 # %% [markdown]
-# The `--save` cells are now a program. `mpiexec` starts it in new processes. **Predict:** does one rank read better than four, worse, or
-# equally well?
+# The `--save` cells are now a program. `mpiexec` runs it on one rank, then on four. **Predict:** do four read better than one,
+# worse, or equally well?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/00_hello.py
@@ -211,7 +218,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Equally well. The loss is a sum over images, so the four gradients add up to the gradient over all images. Four ranks take the same
+# Equally well. The loss is a sum over images, so the four parts' gradients add up to the gradient over all images. Four ranks take the same
 # steps as one, up to rounding.
 #
 # </details>
@@ -219,10 +226,13 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | |
-# |---|---|
-# | **cluster** | many machines. `mpiexec -n 64 --hostfile hosts python 00_hello.py` uses those in the file `hosts` |
-# | **core** | the part of a CPU that runs a process. Usually each rank has its own; a machine with more ranks than cores is **oversubscribed** |
+# A **cluster** is many machines. This command starts 64 ranks on those listed in `hosts`:
+#
+# ```
+# mpiexec -n 64 --hostfile hosts python 00_hello.py
+# ```
+#
+# Usually each rank has its own **core**, the part of a CPU that runs a process. A machine with more ranks than cores is **oversubscribed**.
 
 # %% [markdown]
 # ## 6 · The course
@@ -233,17 +243,17 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - `%%px` runs a cell on every rank. Each process has its own memory.
-# - From `comm.rank` and `comm.size`, a rank knows its part.
+# - A rank finds its part from `comm.rank` and `comm.size`.
 # - Training with Adam usually takes 16 bytes per parameter, plus activations.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A colleague has a GPU with 24 GB. How large a model can she train with Adam: (a) 12 billion parameters, (b) 1.5 billion,
-# (c) fewer. What do you ask her?
+# (c) fewer? What do you ask her?
 #
-# <details><summary>What to listen for</summary>(a) counts only the weights. (b) leaves no room for activations. (c) is right. Ask
-# for the batch size.</details>
+# <details><summary>What to listen for</summary>(c). (a) counts only weights. (b) takes all 24 GB, and
+# activations need room too. They grow with the batch, so ask for its size.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -253,8 +263,11 @@ if __name__ == "__main__":
 #
 # ### Who downloads the data?
 #
-# A **node** is one machine of a cluster. Its ranks share no variables, but often they can read the same disk.
-# `Split_type` makes one communicator per node. It holds the ranks on that node. A rank's number in this communicator is its **local rank**.
+# Suppose that 64 ranks on eight machines all need the same file. If each rank downloads it, most of the downloads are wasted. A **node** is
+# one machine of a cluster. Its ranks share no variables, but they can usually read the same disk, so one download per node is enough.
+#
+# For this, a rank must know who else runs on its node. `Split_type` makes one communicator per node, which holds the ranks on that node.
+# A rank's number in this communicator is its **local rank**.
 
 # %%
 # %%px
@@ -263,17 +276,19 @@ print(f"rank {rank} of {size}, local rank {node.rank} of {node.size} on its node
 node.Free()  # the communicator is no longer needed
 
 # %% [markdown]
-# We have one node, so the two numbers are equal. On three nodes with two ranks each, they differ. Here the launcher has filled one node
-# after the other:
+# We have only one node, so the two numbers are equal. On three nodes with two ranks each, they are not. In this table, the launcher has
+# filled one node after the other:
 #
 # | node | A | A | B | B | C | C |
 # |---|---|---|---|---|---|---|
 # | rank | 0 | 1 | 2 | 3 | 4 | 5 |
 # | local rank | 0 | 1 | 0 | 1 | 0 | 1 |
 #
-# The **world size**, the number of all ranks, is 6. A rank usually takes the GPU with the number of its local rank.
+# The **world size**, the number of all ranks, is 6. Local ranks start at 0 on every node, and so do the numbers of its GPUs. That is why
+# a rank usually takes the GPU whose number is its local rank.
 #
-# A rank that sends to all others, or collects from them, is called the **root**. It is often rank 0, but any rank can be the root.
+# A rank that sends to all others, or collects from them, is called the **root**. It is often rank 0, but any rank
+# can be the root. Before we return to the download, find one rank on a larger machine.
 
 # %% tags=["exercise: 00.q3"]
 
@@ -282,7 +297,10 @@ node.Free()  # the communicator is no longer needed
 # %% [markdown]
 # ### Whom do they wait for?
 #
-# We are going to make some ranks late, and see who waits. Let the ranks stand in a ring: 0 → 1 → 2 → 3 → 0.
+# In our training loop, every step calls `allreduce`, and no rank has the sum before all gradients are in. So one late rank can hold up all
+# the others. Could you find out which one it was? We are going to make ranks late on purpose, and look.
+#
+# How late a rank comes will depend on its neighbour. Let the ranks stand in a ring, 0 → 1 → 2 → 3 → 0:
 
 # %% tags=["exercise: 00.1"]
 
@@ -295,17 +313,18 @@ neighbour = right_neighbour(comm)
 print(f"to the right of rank {rank} is rank {neighbour}")
 
 # %% [markdown]
-# Soon, each rank will sleep for 1 + n seconds, where n is the number of its *right neighbour*. Then all ranks call `Barrier`. No rank
-# leaves `Barrier` before all ranks have called it. **Predict:** for which rank do the others wait?
+# In a moment, each rank will sleep for 1 + n seconds, where n is the number of its *right neighbour*. Then all ranks call `Barrier`,
+# which no rank leaves before all ranks have called it. **Predict:** for which rank do the others wait?
 #
-# The **dashboard** shows live what each rank does. It has one lane per rank, with the newest moment at the right. Run the next
-# two code cells, then look at the dashboard again. (It counts *collectives*: calls that all ranks make together, lesson 04.)
+# To see it, we open the **dashboard**, which shows live what each rank does. Every rank has one lane, with the newest moment at the right.
+# Run the next two code cells, then come back to the dashboard. (The *collectives* that it counts are calls that all ranks make together,
+# such as `Barrier`; lesson 04 is about them.)
 
 # %% tags=["nbval-ignore-output"]
 cluster.dashboard()
 
 # %% [markdown]
-# Now the ranks sleep, and meet at the `Barrier`:
+# Now the ranks sleep, each for its own time, and meet at the `Barrier`:
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -317,8 +336,11 @@ comm.Barrier()
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They wait for rank 2. Its right neighbour, rank 3, has the largest number, so rank 2 sleeps longest. On the dashboard, dots mark waiting,
-# and only the lane of rank 2 has none. (A rank counts as *computing* when it is in no MPI call, even if it sleeps.)
+# They wait for rank 2. Dots on the dashboard mark waiting, and only the lane of rank 2 has none. The right neighbour of rank 2 is rank 3,
+# the largest number, so rank 2 sleeps longest: 4 seconds. The others reach `Barrier` earlier and stay in it until rank 2 arrives.
+#
+# So the rank to look at is the one that does *not* wait. The dashboard says that it computes, because a rank counts as *computing* whenever
+# it is in no MPI call, even while it sleeps. The lane tells you who was late, but not why.
 #
 # </details>
 

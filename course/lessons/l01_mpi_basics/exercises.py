@@ -52,7 +52,7 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="In our second repair, MPI chooses whether to send or receive first. Write `shift` with "
+    task="Our second repair leaves the order to MPI. Write `shift` with "
     "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`, for any number of ranks.",
     objectives=(1, 3),
     targets=("small-works-large-works",),
@@ -64,8 +64,8 @@ def shift(comm, value):
 ''',
     hints=(
         "The docstring says to whom you send. From whom do you receive, and which call does both?",
-        "0 → 1 → 2 → 3 → 0: every rank sends to its right, so every rank receives from its left. `Send` "
-        "and then `Recv` works only while messages are small; `Sendrecv` works at any size.",
+        "0 → 1 → 2 → 3 → 0: every rank sends to its right, so every rank receives from its left. `Send`, "
+        "then `Recv` works only while messages are small, but `Sendrecv` works at any size.",
         "comm.Sendrecv(value, dest=right, recvbuf=received, source=…)",
     ),
     solution=_SHIFT,
@@ -147,8 +147,8 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: send and receive without blocking",
-    task="The first four lines stay. Four of the lines A to E belong below them, in the right order; one is "
-    'not needed. Write the four letters between the quotes, for example `order("C A D E")`. (`Waitall` is '
+    task="The first four lines stay as they are. Four of the lines A to E belong below them, and one is not "
+    'needed. Write the four letters in the right order, for example `order("C A D E")`. (`Waitall` is '
     "`Wait` for a list of requests.)",
     objectives=(4,),
     stub='order("")\n',
@@ -231,10 +231,10 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
-    task="Each of the other ranks sends rank 0 two numbers: a count and a time. Rank 0 shall collect all "
-    "counts in one list and all times in another, its own first. Now counts and times are mixed up. The "
-    "senders are right, so leave their lines as they are. (`isend` and `waitall` are `Isend` and `Waitall` "
-    "for objects.)",
+    task="Every rank has a count and a time, and sends both to rank 0. Rank 0 should make a list of all "
+    "counts and a list of all times, each in the order of the ranks. Instead, its lists mix counts and "
+    "times. The senders are right, so leave their lines as they are. (`isend` and `waitall` are `Isend` and "
+    "`Waitall` for objects.)",
     objectives=(5,),
     targets=("tags-sort-themselves",),
     stub='''\
@@ -253,7 +253,7 @@ def counts_and_seconds(comm, count, seconds):
     hints=(
         "The senders mark each message with a tag that says what it holds. Does rank 0 look at the tags?",
         "rank 1 sends      seconds (tag 2), then count (tag 1)\n"
-        "rank 0 receives   the first message that arrives, and takes it for a count",
+        "rank 0 receives   the first of the two, and takes it for a count",
         "counts.append(comm.recv(source=source, tag=…))",
     ),
     solution=_COUNTS,
@@ -282,26 +282,27 @@ def counts_and_seconds(comm, count, seconds):
 
 ROWS_UP = Question(
     id="01.q4",
-    question="An image lies in four strips, rank 0's on top. Each rank sends a row of pixels up "
-    "with `Send`, then receives one from below with `Recv`. Rank 0 skips the Send, rank 3 skips the Recv. "
-    "The rows grow to 1 MB. What happens?",
+    question="An image is cut into four strips, one per rank, with rank 0's on top. Each rank sends its top "
+    "row of pixels up with `Send`, then receives a row from below with `Recv`. Rank 0 has nobody above and "
+    "skips the Send; rank 3 has nobody below and skips the Recv. A row has 1 MB. What happens?",
     options=(
         Option(
             "It hangs, as all Sends wait for one another",
-            reply="That would mean a circle of ranks that wait. There is none: rank 0 does not send, and its "
-            "Recv meets the Send of rank 1.",
+            reply="That would mean that the ranks wait in a circle. They do not: rank 0 skips the Send, so "
+            "it receives at once, and that ends the Send of rank 1.",
             belief="first-senders-always-hang",
         ),
         Option(
             "It ends, as MPI buffers all of the rows",
-            reply="Then the ring of 1 MB would have ended, too. Above MPI's limit, a Send waits for its "
-            "Recv.",
+            reply="Then our ring would have ended with 1 MB, too. MPI buffers only small messages. Above its "
+            "limit, each Send waits for its Recv.",
             belief="mpi-keeps-copies",
         ),
         Option(
             "It ends, as one row after another arrives",
-            reply="Rank 0 receives at once. Then rank 1 can receive, and then rank 2. On 64 ranks, the last "
-            "row waits for 62 others. With Sendrecv, all rows travel at the same time.",
+            reply="Rank 0 receives at once, so rank 1's Send ends and rank 1 can receive, and then rank 2. "
+            "It ends, but slowly: on 64 ranks, the last row waits for 62 others. With Sendrecv, all rows "
+            "travel at the same time.",
             right=True,
         ),
     ),
@@ -311,24 +312,24 @@ ROWS_UP = Question(
 WAITED = Question(
     id="01.q5",
     question="Rank 0 calls `request = comm.Isend(numbers, dest=1)` and computes. Then it calls "
-    "`request.Wait()`, and `Wait` has returned. Which of these is certain?",
+    "`request.Wait()`. When `Wait` has returned, which of these is certain?",
     options=(
         Option(
             "Rank 0 may change the numbers",
-            reply="MPI has sent the numbers, or keeps a copy of them. Before Wait returned, MPI could still "
-            "read rank 0's array.",
+            reply="MPI no longer needs rank 0's array, because it has sent the numbers or keeps a copy of "
+            "them. Until Wait returned, it could still read them there.",
             right=True,
         ),
         Option(
             "Rank 1 has received the numbers",
-            reply="Isend and Wait together are a Send. After a Send, a small message may still lie in a "
-            "buffer of MPI and wait for rank 1.",
+            reply="Isend and Wait together are a Send, and after a Send you know nothing about the receiver. "
+            "A small message may still lie in a buffer and wait for rank 1.",
             belief="returned-is-received",
         ),
         Option(
             "Rank 1 has called Recv or Irecv",
-            reply="That holds only for large messages, like our 1 MB. MPI may buffer a small message; then "
-            "Wait returns before rank 1 calls anything.",
+            reply="That would be so if every message waited for its receiver, as our 1 MB did. MPI may "
+            "buffer a small message, and then Wait returns before rank 1 calls anything.",
             belief="send-always-waits",
         ),
     ),
@@ -338,25 +339,25 @@ WAITED = Question(
 CERTAIN = Question(
     id="01.q6",
     question="Rank 0 runs `x = 5` and `comm.send(x, dest=1)`. Rank 1 runs `y = comm.recv(source=0)`. Then "
-    "both print. In the notebook you see the output of rank 0 above that of rank 1. Which of these is "
+    "both print, and in the notebook the line of rank 0 stands above that of rank 1. Which of these is "
     "certain?",
     options=(
         Option(
             "Rank 0 printed before rank 1 did",
-            reply="That would mean the page sorts its lines by time. It sorts them by rank: the token was at "
-            "rank 3 first, and yet rank 3's line came last.",
+            reply="That would mean that the page sorts its lines by time. It sorts them by rank: rank 3 was "
+            "the first to have the token, and yet its line came last.",
             belief="print-order-is-time-order",
         ),
         Option(
             "Rank 1 has a variable `x` as well",
-            reply="That would mean a message carries the name of a variable. It carries the value, and "
-            "rank 1 stored it in `y`. Rank 1 has no `x`: its variables are its own.",
+            reply="That would mean that a message carries the name of a variable. It carries only the value, "
+            "which rank 1 stored in its own variable `y`. Rank 1 has no `x`.",
             belief="set-on-one-is-set-on-all",
         ),
         Option(
             "Rank 1 printed after rank 0 set `x`",
-            reply="Rank 0 set x before it sent the message. Rank 1 printed after it had received the "
-            "message. So a message puts events of two ranks in order.",
+            reply="Rank 0 set x before it sent the message, and rank 1 printed after it had received the "
+            "message. That is how a message puts events of two ranks in order.",
             right=True,
         ),
     ),

@@ -1,6 +1,6 @@
 # ---
 # title: MPI basics
-# goal: Send arrays from rank to rank, and find out when a program can hang.
+# goal: Your program worked for a year, and today it hangs. Why?
 # able:
 #   - send and receive an array
 #   - say what you know when `Send` returns
@@ -14,7 +14,7 @@
 # ranks: 4
 # warm-up:
 #   - ask: You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?
-#     answer: None. The cell ran in the kernel, and ranks have a memory of their own.
+#     answer: None. The cell ran in the kernel, and each rank has its own memory.
 #   - ask: How many Python processes does `mpiexec -n 3 python train.py` start?
 #     answer: Three. All run the same program, and each has its own rank.
 #   - ask: How many bytes per parameter do weight, gradient and optimizer state take with Adam?
@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# All ranks run the same program (**SPMD**: single program, multiple data). A **message** takes two calls: one rank calls `Send`, and another
-# calls `Recv` with an array to fill.
+# All ranks run the same program (**SPMD**: single program, multiple data). Yet a **message** takes two calls: one rank calls
+# `Send`, and another calls `Recv` with an array to fill.
 
 # %%
 # %%px --setup --save 01_ring.py
@@ -55,15 +55,20 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). `np.arange(4)` holds integers, and `np.empty(4)` holds floats. MPI copies the bits and converts nothing. The error message comes from
-# our classroom; MPI says nothing. **Repair the cell.**
+# (c). `np.arange(4)` holds integers, and `np.empty(4)` holds floats. MPI moves bytes and converts nothing, so rank 1 read integers as floats.
+# Our classroom complains; MPI alone would not. **Repair the cell.**
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
 #
-# In the ring 0 → 1 → 2 → 3 → 0, each rank sends an array to its right neighbour, then receives one from its left.
+# ```
+# ┌─▶ rank 0 ──▶ rank 1 ──▶ rank 2 ──▶ rank 3 ─┐
+# └────────────────────────────────────────────┘
+# ```
+#
+# Now every rank sends an array to its right neighbour, then receives one from its left.
 
 
 # %%
@@ -82,7 +87,7 @@ def ring(nbytes):
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# Now we send 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# 80 bytes arrive. Now we send 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -95,20 +100,22 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The **hang report** shows all four ranks in `Send`, so nobody gets to `Recv`. Ranks that wait for each other in a circle
-# are in a **deadlock**. But why did 80 bytes arrive?
+# (c). The **hang report** shows all four ranks in `Send`. Each waits until its right neighbour receives, so nobody gets to `Recv`. Such a
+# circle of waiting ranks is a **deadlock**. But why did 80 bytes arrive?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
+#
+# Somewhere between 80 bytes and 1 MB, our ring begins to hang.
 
 # %%
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# How do we find it without a hang? `Isend` starts a send and returns at once. For 0.05 s we ask `Test` whether the send is done. `allreduce` returns
-# on no rank before all have called it, so nobody gets to `Recv` early. If a send is done without any `Recv`, a plain `Send` of that size returns, too.
+# Let us find the byte without a hang. `Isend` starts a send and returns at once. For 0.05 s we ask `Test` whether the send is done, while
+# `allreduce`, which waits for all ranks, keeps them from `Recv`. If a send is done without a receiver, a plain `Send` would have returned, too.
 
 
 # %%
@@ -127,7 +134,7 @@ def ring_ends(comm, nbytes):
 
 
 # %% [markdown]
-# The search halves the interval each time:
+# Each try halves the interval:
 
 
 # %%
@@ -155,25 +162,28 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 # <details><summary>Open after the run</summary>
 #
 # ```
-#           small message: eager            large message: rendezvous      time →
-# rank 0    Send ┐ goes on                  Send ┬─── waits ────┐
-# rank 1    computes ┄┄┄┄┄┄┄┄┄ Recv         computes ┄┄┄┄┄ Recv ┘
+#            eager (here up to 4,016 bytes)          rendezvous (more bytes)
+#
+# rank 0     Send ┬── goes on ───────────────        Send ──── waits ──────┬── goes on ──
+#                 └─▶ buffer ──────┐                                       │
+# rank 1     computes ──────────── Recv ─────        computes ──────────── Recv ─────────
+#
+#            time ──▶
 # ```
 #
-# MPI libraries send a small message at once and **buffer** it until `Recv` comes. This is the **eager protocol**. They only announce a large
-# message, and `Send` waits for `Recv`. This is the **rendezvous protocol**. In both cases, you may change the array when `Send` returns. You do not know whether
-# anybody has received it.
+# Most MPI libraries send a small message at once and **buffer** it until `Recv` comes: the **eager protocol**. A large message would need
+# a large buffer, so `Send` waits for `Recv`: the **rendezvous protocol**. Either way, when `Send` returns you may change the array, but
+# you do not know whether anybody has received it.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# The MPI standard promises no buffer. A program that needs one is **unsafe**, so our ring is unsafe even with 80 bytes. (Try `Ssend`, which
-# waits for `Recv` at any size.)
+# The MPI standard promises no buffer. A program that needs one is **unsafe**, so our ring is unsafe even with 80 bytes.
 #
-# In our first repair, odd ranks receive first. We try 1 MB in the ring of four. Then `Split` makes two rings, each numbered from 0: one of
-# three ranks, and one of rank 3 alone. **Vote:** which ring hangs? (a) of four, (b) of three, (c) of one, (d) none
+# Our first repair breaks the circle: odd ranks receive first. We send 1 MB around three rings: all four ranks, then ranks 0 to 2, and rank 3
+# alone. (`Split` numbers each ring from 0.) **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -197,18 +207,27 @@ for team in (comm, comm.Split(rank == 3)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the ring of three, rank 1 receives first. So rank 0's `Send` ends, rank 0 goes on to `Recv`, and that frees rank 2. In its own ring, rank 3 has number 0.
-# It sends to itself first, and never gets to `Recv`. So test on one rank, too.
+# (c). Three ranks get through, because rank 1 frees rank 0, which frees rank 2:
+#
+# ```
+# time ──▶     1 frees 0         0 frees 2         2 frees 1
+#
+# rank 0       Send to 1         Recv from 2
+# rank 1       Recv from 0                         Send to 2
+# rank 2       waits in Send     Send to 0         Recv from 1
+# ```
+#
+# Alone in its ring, rank 3 has number 0. It sends first, to itself, and never gets to `Recv`. So test on one rank, too.
 #
 # </details>
 
 # %% tags=["exercise: 01.1", "subslide"]
 
 # %% [markdown] tags=["notes"]
-# Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Who is done early tries `Send`, then `Recv`, and reads the report.
+# Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Whoever is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and `largest` make a program. **Predict:** is the limit on one rank the same, smaller or larger?
+# Your `shift` and `largest` make a program. In a ring of one, a rank sends to itself. **Predict:** is the limit the same, smaller or larger?
 
 
 # %%
@@ -226,8 +245,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It is smaller. Add 80 to both limits: 4,096 and 1,024. With Open MPI, a message and its header of 80 bytes must fit into one slot, and a message to
-# oneself has smaller slots.
+# It is smaller, because a message to oneself takes a different path. Add Open MPI's header of 80 bytes: 4,016 and 944 become 4,096 and 1,024.
 #
 # </details>
 
@@ -236,23 +254,23 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | limit | with Open MPI over TCP, usually 65,456 bytes: again 80 less than a power of two. Ranks of one machine keep theirs |
-# | GPUs | with NVIDIA's NCCL, any send may wait for its receive. Start both together (PyTorch: `batch_isend_irecv`) |
+# | limit | Over TCP, Open MPI's is usually 65,456 bytes (add 80 again) |
+# | GPUs | With NVIDIA's NCCL, any send may wait for its receive, so start both together (PyTorch: `batch_isend_irecv`) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - When `Send` returns, you may change the array. You know nothing about the receiver.
+# - When `Send` returns, you may change the array, but you know nothing about the receiver.
 # - A ring in which all ranks send first is unsafe. `Sendrecv` is safe.
 # - Sender and receiver must use the same type.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Forty of your exchanges call `Send` before `Recv`. They worked for a year with 3 kB. Tomorrow they carry 60 kB over TCP. You have one day. Do you
-# (a) change nothing, (b) test with `Ssend` and repair what hangs, (c) rewrite all with `Sendrecv`?
+# In forty places of your program, two ranks exchange 3 kB, and both call `Send` first. It worked for a year. Tomorrow it is 60 kB over
+# TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) hangs if two of the ranks share a machine, where the limit is 4,016 bytes. (b) finds only
+# <details><summary>What to listen for</summary>(a) hangs if the two share a machine, where the limit is 4,016 bytes. (b) finds only
 # what the tests run. (c) risks forty new mistakes.</details>
 
 # %% [markdown]
@@ -261,23 +279,23 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### What if the ranks form a line?
-#
-# In section 2, every rank had two neighbours. The strips of an image form a line, so the first and the last strip have only one.
+# Before you read on, one more question about waiting. In our ring, each rank has two neighbours. When an image is cut into strips, the
+# strips form a line, so the first and the last have only one neighbour. Is it still a mistake if everybody sends first?
 
 # %% tags=["exercise: 01.q4"]
 
 # %% [markdown]
 # ### How long does a message take, and whose is the array meanwhile?
 #
-# This is how the course measures a time. The ranks start nearly together, because `Barrier` returns only when all ranks have called it.
-# The time of the slowest rank counts. The result is the median of ten runs.
+# Is a message of 1 MB much slower than one of 80 bytes? To compare them, we need a clock that is fair to all ranks, and the whole course uses this
+# one. `Barrier` returns only when all ranks have called it, so they start nearly together. The slowest rank's time counts, because sooner
+# or later the others wait for it. And because a computer is sometimes busy with other things, we take the median of ten runs.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px
 
 # %% [markdown]
-# 1 MB is 12,500 times as much as 80 bytes. **Predict:** how many times as long does your `shift` take with 1 MB?
+# Now we time your `shift`. 1 MB is 12,500 times as much as 80 bytes. **Predict:** how many times as long does it take?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -290,16 +308,18 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size. With 80 bytes, there is hardly any other
-# cost (lesson 04).
+# It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size, and with 80 bytes, there is hardly any other cost.
+# This is why training libraries collect many small gradients and send them in one large message (lessons 04 and 06).
 #
 # </details>
 #
-# Can a rank work while a message travels? `Isend` and `Irecv` are **non-blocking**: each starts a send or a receive and returns a
-# **request**. `Wait` returns when you may use the array again.
+# Must a rank wait while a message travels? In `Recv` it does, and with a large message in `Send`, too. These calls are **blocking**: they return only
+# when you may use their arrays again. `Isend` and `Irecv` are **non-blocking**: each only starts a send or a receive, and returns a **request**
+# at once. Now the rank is free to compute. Later it calls `Wait`, which returns when the array may be used again.
 #
-# In the next cell, `course_lib/effects.py` delays every message over `link` by 0.2 s. Each rank also has 0.2 s of work, here a sleep.
-# **Predict:** how many seconds do message and work take together?
+# On one computer, messages arrive so fast that we would not see the difference. So `slow_messages` makes `link`, which is `comm` with every
+# message delayed by 0.2 s. Each rank also has 0.2 s of work to do, for which a sleep stands in. **Predict:** how many seconds do the message and the work take
+# together?
 
 
 # %%
@@ -325,13 +345,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 0.2 s: the rank worked while the message travelled. (Many MPI libraries move a large message only while the rank is inside an MPI
-# call. With them, message and work take longer together.)
+# 0.2 s, not 0.4, because the rank worked while its message travelled. Do not count on this with large messages: many MPI libraries move
+# them only while the rank is inside an MPI call. A rank that computes then keeps its own message waiting.
 #
 # </details>
 #
-# But whose is the array between `Isend` and `Wait`? Rank 0 starts to send zeros, and overwrites them with nines before `Wait`. It does this
-# with 80 bytes, then with 1 MB. **Vote:** what does rank 1 receive? (a) zeros both times, (b) nines both times, (c) zeros, then nines
+# So the rank is free, but is the array? Rank 0 starts to send zeros, then overwrites them with nines. Only then does rank 1 call `Recv`, and
+# rank 0 calls `Wait`. We try this with 80 bytes, then with 1 MB. **Vote:** what does rank 1 receive? (a) zeros both times, (b) nines both
+# times, (c) zeros, then nines
 
 # %% tags=["raises-exception"]
 # %%px
@@ -351,9 +372,10 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). When `Isend` returned, the small message was in a buffer. The large message was only announced (section 3), and MPI read the array
-# later. So a test with small messages does not find the mistake. Until `Wait` returns, the array belongs to MPI: do not change an array
-# that you send, and do not read one that you receive.
+# (c). The 80 bytes were in a buffer when `Isend` returned, so the nines came too late to change them. The 1 MB stayed in rank 0's array until
+# rank 1 called `Recv` (the rendezvous of section 3), and by then the array held nines. A test with small messages would never find this mistake.
+#
+# Until `Wait` returns, the array belongs to MPI: do not change an array that you send, and do not touch one that you receive.
 #
 # </details>
 
@@ -364,10 +386,12 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # ### Which message comes first?
 #
-# A **tag** is a number that the sender puts on a message. A `Recv` with `ANY_SOURCE` and `ANY_TAG` takes a message from any rank, with any
-# tag. Its `Status` then says who sent the message, and how long it was. (The array to fill may be longer.)
+# Rank 0 often collects results from all the others, and it should not wait for rank 1 when rank 3 was done long ago. For this, a `Recv` with
+# `ANY_SOURCE` takes a message from any rank. A sender may also put a number on its message, a **tag**, and `ANY_TAG` accepts them all.
+# Afterwards, the `Status` says who sent the message, with which tag, and how long it was. (The array to fill may be longer.)
 #
-# `--twice` runs the cell twice, the second time with random pauses. **Predict:** in which order do the messages of ranks 1, 2 and 3 come?
+# Ranks 1, 2 and 3 send one message each. `--twice` runs the cell twice, the second time with random pauses. **Predict:** in which order do the
+# messages come?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --twice
@@ -384,20 +408,22 @@ else:
 # <details><summary>Open after the run</summary>
 #
 # They come in any order, because MPI promises none between messages of different ranks. If your two runs agree, run the cell a few times
-# more. Suppose that rank 0 adds up floats as they come. Then the last digits of its sum may differ from run to run, because (a + b) + c
-# may be rounded differently from a + (b + c).
+# more. The order matters as soon as rank 0 adds up floats as they come: (a + b) + c may be rounded differently from a + (b + c). So the last digits
+# of the sum may differ from run to run, although the program and its data are the same.
 #
 # </details>
 #
-# Two messages from one rank to another do not overtake each other: if a `Recv` could take either, it takes the one sent first. A receiver
-# that names a tag takes only messages with that tag. Calls in lower case (`send`, `recv`) take almost any Python object and **pickle** it,
-# that is, pack it into bytes. This is handy for one number and slow for arrays.
+# Messages from *one* rank keep their order: in the same communicator, they do not overtake each other. If a `Recv` could take either of two, it takes the one sent
+# first. And a receiver that names a tag takes only messages with that tag.
+#
+# The next exercise sends single numbers, so it uses the calls in lower case. `send` and `recv` take almost any Python object and
+# **pickle** it, that is, pack it into bytes. This is handy for one number and slow for arrays.
 
 # %% tags=["exercise: 01.3"]
 
 # %% [markdown]
-# Does the page show who printed first? A token goes from rank 3 to rank 2, then to 1, then to 0. Each rank prints when it has the token.
-# **Vote:** whose line is on top? (a) always rank 3's, (b) always rank 0's, (c) sometimes one, sometimes another
+# So messages of different ranks come in any order. Does the page, at least, show which rank was first? We let a token go from rank 3 to rank 2, then to 1, then to 0.
+# Each rank prints a line when it has the token. **Vote:** whose line is on top? (a) always rank 3's, (b) always rank 0's, (c) sometimes one, sometimes another
 
 # %%
 # %%px
@@ -411,8 +437,8 @@ if rank > 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), although rank 0 printed last, because the page sorts its lines by rank. The order on a page proves nothing. Only messages put events
-# in order: what a rank does after `Recv` happens after everything that the sender did before `Send`.
+# (b), although rank 0 printed last, because the page sorts its lines by rank. So the order on a page proves nothing. Only messages put
+# events of two ranks in order: what a rank does after `Recv` happens after everything that the sender did before `Send`.
 #
 # </details>
 

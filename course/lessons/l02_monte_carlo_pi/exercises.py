@@ -65,13 +65,14 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a random generator that draws the same numbers in every run. Change the rank or the seed, "
-    "and the numbers must change. (`seed + comm.rank` is not enough: rank 1 with seed 0 would throw the "
-    "darts of rank 0 with seed 1.) `np.random.SeedSequence(seed).spawn(n)` is a list of n independent seeds.",
+    task="Return a generator for this rank. It draws the same numbers in every run, and no other rank or "
+    "seed gives these numbers. `np.random.SeedSequence(seed).spawn(n)` returns a list of "
+    "n independent seeds.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),
     hints=(
         "All ranks call the function with the same seed. What does each rank know that the others do not?",
+        "seed + comm.rank is not enough: rank 1 with seed 0 would throw the darts of rank 0 with seed 1.\n"
         "SeedSequence(0).spawn(4)   →   [ one,    two,    three,   four  ]     the same list on every rank\n"
         "                                rank 0  rank 1  rank 2   rank 3",
         "np.random.default_rng(np.random.SeedSequence(seed).spawn(…)[…])",
@@ -91,7 +92,8 @@ STREAM = Exercise(
         WrongAnswer(changed(_STREAM, (_OWN, "")), "Can this run be repeated?"),
         WrongAnswer(changed(_STREAM, (f"np.random.default_rng({_OWN})", _OWN)), "returned SeedSequence"),
     ),
-    why="how would you find the mistake if each rank trained a network with its stream?",
+    why="suppose each rank shuffled its training samples with its stream. How would you notice that all "
+    "streams are the same?",
 )
 
 # -------------------------------------------------------------------- 02.3 counts that grow
@@ -128,7 +130,7 @@ def total_darts(comm, darts):
 TOTAL_DARTS = Exercise(
     id="02.3",
     title="Spot the bug: many darts",
-    task="This function adds up the darts of all ranks. It is right for a few darts. Find out when it "
+    task="This function adds up the darts of all ranks, and it is right for a few darts. Find out when it "
     "goes wrong, and repair it.",
     objectives=(4,),
     targets=("counts-fit-32-bits",),
@@ -141,9 +143,10 @@ def total_darts(comm, darts):
     return int(total) if comm.rank == 0 else None
 ''',
     hints=(
-        'The program is right for a few darts. What does "i" say about the numbers in an array?',
-        "32 bits count up to 2³¹ − 1 = 2,147,483,647. A larger sum becomes a wrong number: two ranks with "
-        "1.5 billion darts each are past that. NumPy refuses to make an array of a larger count.",
+        'The program is right while the numbers are small. What does "i" say about the numbers in an array?',
+        "A signed integer of 32 bits counts up to 2³¹ − 1 = 2,147,483,647. Two ranks with 1.5 billion darts "
+        "each have more than that together, so MPI's sum wraps around to a wrong number, without an error. "
+        "(If a single rank's count is already too large, NumPy refuses to make the array.)",
         'mine = np.array(darts, dtype="…")',
     ),
     solution=_TOTAL,
@@ -163,7 +166,7 @@ def total_darts(comm, darts):
         ),
         WrongAnswer(changed(_TOTAL, (" if comm.rank == 0 else None", "")), "only rank 0 has the total"),
     ),
-    why="no error was raised when the count overflowed. How would you have noticed?",
+    why="no error was raised when the sum overflowed. How would you have noticed in a long run?",
 )
 
 # -------------------------------------------------------------------- questions and predictions
@@ -175,20 +178,22 @@ SAME_BATCH = Question(
     options=(
         Option(
             "512",
-            reply="That would need eight parts without overlap. All ranks shuffle alike, so their first 64 "
-            "are the same.",
+            reply="That would need eight parts without overlap. But all ranks use the same seed, so all "
+            "shuffle alike, and their first 64 samples are the same.",
             belief="same-seed-adds-samples",
         ),
         Option(
             "64",
-            reply="All ranks shuffle alike, so all take the same 64. The loss falls, seven ranks are wasted, "
-            "and no error says so.",
+            reply="All ranks use the same seed, so they shuffle alike and take the same 64. The loss still "
+            "falls, so nothing shows that seven ranks are wasted. The common shuffle can stay, if rank r "
+            "takes the 64 samples from number 64·r on.",
             right=True,
         ),
         Option(
             "about 411",
-            reply="That would be right if each rank shuffled with a stream of its own: 1000 · (1 − 0.936⁸). "
-            "Here all ranks shuffle alike.",
+            reply="That would be right if each rank shuffled with a stream of its own. Then each would miss "
+            "a given sample with probability 0.936, and 1000 · (1 − 0.936⁸) is 411. Here all ranks shuffle "
+            "alike.",
             belief="same-seed-adds-samples",
         ),
     ),
@@ -198,22 +203,24 @@ SAME_BATCH = Question(
 WHAT_GAINED = Question(
     id="02.q4",
     question="A team moves its training from one GPU in float32 to eight GPUs in bfloat16. The training "
-    "is 13 times as fast. Which further run tells what the eight GPUs gained?",
+    "is 13 times as fast. Which further run shows what the eight GPUs gained?",
     options=(
         Option(
             "eight GPUs in bfloat16, once more",
-            reply="That tells how exact the 13 is, not what it is made of. It could be 8 from the GPUs times "
-            "1.6 from bfloat16, or 4 times 3.25.",
+            reply="That shows how exact the 13 is, but not what it is made of. It could be 8 from the GPUs "
+            "times 1.6 from bfloat16, or 4 times 3.25.",
             belief="the-rest-is-the-other",
         ),
         Option(
             "one GPU in bfloat16, the same total batch",
-            reply="Then only the number of GPUs differs. In the team's comparison, two things had changed.",
+            reply="Then the number of GPUs is the only difference between this run and the run on eight. "
+            "In the team's comparison, the precision had changed, too.",
             right=True,
         ),
         Option(
             "one GPU in float32, a larger batch",
-            reply="Then the precision still differs, and a third thing, the batch, has changed.",
+            reply="Compared with eight GPUs in bfloat16, the precision would still differ, and the batch "
+            "would differ, too. So you could say even less about the GPUs.",
             belief="the-rest-is-the-other",
         ),
     ),

@@ -1,6 +1,6 @@
 # ---
 # title: Monte Carlo π
-# goal: Find out whether four ranks are four times as good as one.
+# goal: You pay for four ranks instead of one. What do you get?
 # able:
 #   - judge an estimate by its errors, not by its looks
 #   - give every rank random numbers of its own
@@ -14,19 +14,19 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks divide ten items with `items[rank::4]`. Which items does rank 3 get?
-#     answer: Numbers 3 and 7.
+#     answer: Items 3 and 7, counted from 0.
 #   - ask: >-
 #       `comm.Send` has returned. What do you know now?
-#     answer: You may use your array again. The message may not have arrived yet.
+#     answer: You may change your array again. You do not know whether anybody has received the message.
 #   - ask: You change a variable in the kernel. What happens to the copy on rank 2?
-#     answer: Nothing. Only a message could change it.
+#     answer: Nothing. Rank 2 has its own memory, so only a message could change its copy.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Darts
 #
-# Throw random darts at the unit square. Each dart lands inside the quarter circle with probability π/4, so 4 · hits / darts estimates π.
-# A method that estimates a number from random samples is called a **Monte Carlo** method.
+# Do four ranks find a better π than one, or only find it sooner? Throw random darts at the unit square. Each lands inside the quarter
+# circle with probability π/4, so 4 · hits / darts estimates π. This is a **Monte Carlo** method: it estimates a number from random samples.
 
 # %%
 # %%px --save 02_pi.py
@@ -50,7 +50,7 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# `allreduce` gives every rank the sum of all counts. Four ranks throw 25,000 darts each:
+# In `estimate`, each rank counts its own hits, and `allreduce` gives every rank the sum. Four ranks throw 25,000 darts each:
 
 # %%
 # %%px
@@ -61,8 +61,8 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# It looks like π, but was that luck? We make a thousand estimates and look at their errors. First each rank works alone, with
-# 25,000 darts per estimate. Then all four work together, with 100,000.
+# 3.14384 looks like π, but one estimate can be lucky. So we make a thousand and look at their errors, first each rank alone, with 25,000
+# darts per estimate, then all four together, with 100,000.
 
 
 # %%
@@ -77,8 +77,8 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The typical error is the standard deviation of the errors. Four ranks throw four times the darts of one rank. If the typical error of one rank is
-# 1, what is theirs?
+# We call the standard deviation of these errors the typical error. Four ranks throw four times as many darts as one. If the typical error
+# of one rank is 1, how large is that of four?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -92,7 +92,7 @@ print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %% [markdown]
-# Why? Let us look at 40 darts of each rank:
+# What did the other three ranks contribute? Let us look at 40 darts of each:
 
 # %%
 # %%px
@@ -106,8 +106,9 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four ranks are no better than one. A random generator computes its numbers from a **seed**. All four ranks had the same seed, so they
-# threw the *same* darts (four rings at each point), and we counted each dart four times. Our first estimate, 3.14384, looked good all the same.
+# Nothing: four ranks are no better than one. A random generator computes its numbers from a **seed**, and equal seeds give equal numbers.
+# Our ranks all had seed 0, so they threw the *same* darts (four rings around each point), and we counted each dart four times. Nothing in
+# 3.14384 gave that away.
 #
 # </details>
 
@@ -117,15 +118,16 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# Each rank needs its own **stream** of random numbers, independent of all other streams.
+# So each rank needs its own **stream**: a sequence of random numbers independent of all others, and yet the same in every run.
 
 # %% tags=["exercise: 02.4"]
 
 # %% [markdown] tags=["notes"]
-# Six minutes. Most write `seed + comm.rank` first. It passes any test within one run; the reply says when it fails.
+# Six minutes. Most write `seed + comm.rank` first. It passes any test within one run. Let them run into the reply, which says when it fails:
+# rank 1 with seed 0 throws the darts of rank 0 with seed 1.
 
 # %% [markdown]
-# Now measure with your function.
+# We make a thousand estimates with your streams. What will the typical error be?
 
 # %%
 predict("Error of four ranks with your streams, if it was 0.0106?", None)
@@ -142,16 +144,17 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The error is halved. With N independent darts, an estimate is typically off by 1.64/√N. This is its **standard error**. So four times
-# the darts make half the error.
+# It is halved, not quartered, because too many hits on one rank only partly make up for too few on another. An estimate from N independent
+# darts is typically off by 1.64/√N, its **standard error**, here 0.0052. So four times the darts make half the error.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# The last part of our program distributes 512 blocks of darts over its ranks. If two ranks share a core, they wait for each other. So the program
-# prints two times of its slowest rank: seconds on the clock, and seconds of computing on a core.
+# Four ranks give a better answer. How much sooner do they give an equally good one? `main` distributes 512 blocks of darts over its ranks
+# and prints two times of the slowest rank: seconds on the clock, and seconds of computing on a core. They differ when ranks share a core,
+# because then each rank also waits.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
@@ -175,8 +178,8 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# Now one rank throws as many darts alone, then two ranks share them, then four. **Predict:** how does each of the two times change? The line
-# below Setup counts your cores.
+# Now one rank throws all darts, then two ranks share them, then four. **Predict:** how does each of the two times change? (The
+# line below Setup counts your cores.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -186,8 +189,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each of two ranks computes about half as long, and each of four a quarter. The clock's time falls only as far as you have cores: four ranks
-# on two cores take about as long as two. (Any π is right to about 0.0002: other streams are other darts.)
+# The computing time falls to roughly a half, then a quarter, as each rank has fewer blocks. The clock follows only as far as you have
+# cores: on two cores, four ranks take about as long as two.
 #
 # The **speed-up** of n ranks is one rank's time on the clock, divided by that of n ranks. What is yours?
 #
@@ -196,10 +199,10 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 256 ranks |
+# | | with 256 ranks, each on its own core |
 # |---|---|
-# | time | with a core per rank, the same darts take about 1/256 of one rank's time |
-# | error | in one rank's time, they throw 256 times the darts, and the error is 16 times smaller |
+# | time | The same darts take about 1/256 of one rank's time, as long as throwing takes much longer than `allreduce` |
+# | error | In the time of one rank, they throw 256 times as many darts, so the error is 16 times smaller |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
@@ -213,10 +216,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your colleague's 16 ranks estimate π = 3.14159 in every run. Are you glad? What would you ask to see?
+# Your colleague's 16 ranks estimate π = 3.14159 in every run. For more digits, she wants 256 ranks. What do you ask to see first?
 #
-# <details><summary>What to listen for</summary>The seed is fixed, and that is good. But all 16 ranks may throw the same darts. Ask
-# for each rank's count and the number of darts. Five correct decimals take about 10¹¹ darts, or luck.</details>
+# <details><summary>What to listen for</summary>Equal runs only show a fixed seed. Ask for each rank's hits: if they are equal, all
+# ranks throw the same darts. Five correct decimals take about 10¹¹ darts, or luck. And 16 times the darts only make the error four times
+# smaller, not even one more digit.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -224,24 +228,27 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# ### How many darts can you count?
-#
-# **`Reduce`** adds up the arrays of all ranks and gives the sum to one rank only, the **root**. In a long run on many ranks, the sum below goes wrong.
+# Before you read on: what can go wrong when ranks only count? If one rank alone needs the sum, you do not need `allreduce`. **`Reduce`** adds up the
+# arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and every small test is right. Then comes a
+# long run on many ranks, and the count is wrong.
 
 # %% tags=["exercise: 02.3"]
 
 # %% [markdown]
 # ### Six times as fast as what?
 #
-# An article on MPI (Davis, below) estimates π with 10⁸ darts. This takes 59.8 s "on a single GPU". Then an MPI program on six processes takes
-# 9.79 s, "almost 5x faster". What did MPI gain? We begin with the article's loop, on one process.
+# An article on MPI (Davis, see References) estimates π twice. The first program throws 10⁸ darts and takes 59.8 s "on a single GPU". The second uses MPI
+# on six processes and takes 9.79 s, which the article calls "almost 5x faster". But 59.8 / 9.79 is 6.1, so six processes would be more than six times
+# as fast as one. Would you cite it? Let us first find out what the 59.8 s are. Here is the first program's loop, which we will run on one process:
 
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# For every dart, Python looks up names, checks types and makes objects. NumPy computes whole arrays in compiled code instead. To
-# **vectorise** a loop is to replace it by calls on whole arrays. Each function below changes *one* thing in the function before it. (Only
-# the first changes two things, because arrays need NumPy's generator.)
+# For every dart, Python looks up names, checks types and creates objects, and all of that takes longer than the arithmetic. NumPy computes whole
+# arrays in compiled code instead. To **vectorise** a loop is to replace it by such calls on whole arrays.
+#
+# How fast can *one* process become? We speed up the loop step by step. Each function below changes only one thing in the function before it, because
+# otherwise nobody could say which change gained what. (The first has to change two things: arrays also need NumPy's generator.)
 
 # %%
 from course_lib.pi import count_inside
@@ -264,13 +271,15 @@ def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast
 
 
 # %% [markdown]
-# The last function comes from the course's library. It draws 16 random bits per coordinate instead of 53.
-# So its darts land on a grid of 65,536 × 65,536 points. The grid makes π 9·10⁻⁷ too small, which is less than the error of 10⁸ darts.
+# The last step comes from the course's library. Its function `count_inside` draws only 16 random bits per coordinate instead of 53, which is cheaper.
+# But then the darts can only land on a grid of 65,536 × 65,536 points. Does that spoil the estimate? The grid makes π too small by 9·10⁻⁷, whereas 10⁸
+# darts are typically off by 1.6·10⁻⁴. So nobody would notice the grid.
 
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# The first step goes from the loop to whole arrays. How much faster is that?
+# Now we time all five programs on one process. Take the first step, from the loop to whole arrays: both throw as many darts, and both use one core. How
+# many times as fast does it become?
 
 # %%
 predict("How many times as fast as the loop are whole arrays?", None)
@@ -297,21 +306,30 @@ show(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With whole arrays, a single process is more than ten times as fast as with the loop. No further step gains as much. Ranks come on
-# top: on n cores, n ranks can make the last program nearly n times as fast.
+# Around ten times, because NumPy does the work for a whole array that Python repeated for every dart. No later step gains as much, but each multiplies
+# what the steps before it gained. All four together make one process tens of times as fast, while six processes can make the loop at most six times as fast.
+#
+# Ranks multiply, too: on n cores, n ranks can make the last program nearly n times as fast. So make one process fast first, then add ranks.
 #
 # </details>
 #
-# And the article? 59.8 / 9.79 is 6.1. But the loop is plain Python, which uses no GPU. And the MPI program throws no darts: it adds up
-# the area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once, the method and the number of
-# processes, and nobody can say what MPI gained.
+# And the article? Its first program is the loop above. That is plain Python, which uses no GPU. Its MPI program throws no darts at all: it adds up the
+# area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once, the method and the number of processes, and from a quotient of
+# 6.1 nobody can say what MPI gained. One run is missing: the second program on one process.
+#
+# Reports on training often have the same gap. What would you ask this team for?
 
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
-# Now suppose that you run one program on more and more ranks. **What will 1,024 ranks gain?** Most jobs have work that more ranks do
-# not shorten: starting, reading the input, writing the result. The fraction of the time that this work takes on one rank is called the
-# **serial fraction** s. Suppose that s is 5%, and that the job keeps its size.
+# ### What will 1,024 ranks gain?
+#
+# Suppose you compare fairly, one program with itself, on more and more ranks. Our darts were easy to share. Most jobs also have work that more ranks do not
+# shorten, such as starting, reading the input or writing the result. The fraction of one rank's time that this work takes is called the
+# **serial fraction** s.
+#
+# In your job, s is 5%. The other 95% can be divided among as many ranks as you like, and the job keeps its size. You ask for 1,024 ranks. How many times as
+# fast can the job become?
 
 # %%
 predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
@@ -327,16 +345,18 @@ found = largest(0.05, 1024)
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=why, word="computed")
 
 # %% [markdown]
-# This is **Amdahl's law**: on n ranks, the serial fraction s stays, and the rest is divided by n. So the speed-up is at most
-# 1/(s + (1−s)/n).
+# This is **Amdahl's law**. On n ranks, the serial fraction s takes as long as before, and only the rest, 1 − s, is divided by n. So the speed-up is at most
+# 1/(s + (1−s)/n), and with many ranks the time is almost all serial work.
 #
-# Can a small measurement predict 1,024 ranks? Karp and Flatt solve the formula for s. So they compute s from a measured speed-up.
+# Everything depends on s, but who knows the s of a program? Karp and Flatt solve the formula for s: measure the speed-up on a few ranks, compute s from
+# it, and the law predicts the rest. Say you measure 1.98 on 2 ranks, nearly perfect. What does that promise you on 1,024?
 
 # %%
 predict("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", None)
 
 # %% [markdown]
-# We invent three speed-ups on 2 ranks. Repeated runs of one program often differ as much:
+# How far can we trust this prediction? If you repeat a measurement, the speed-up often changes by a few percent. So we also try two speed-ups close to
+# 1.98, as if the same program had run three times. (All three are invented.)
 
 
 # %%
@@ -353,14 +373,16 @@ outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="co
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The answer can be anything from 19 to 1,024. On two ranks, an error of 1% in the speed-up changes s by about 0.01.
+# 1.98 promises at most 90, but its neighbours promise 19 and 1,024. On two ranks, an error of 1% in the speed-up changes s by about 0.01, and here s
+# itself is about 0.01. So the measurement cannot tell whether there is any serial work at all, and on 1,024 ranks that decides everything.
 #
 # </details>
 #
-# The law also assumes that nothing but the serial part limits the speed-up. To test this, compute s for 2, 4 and 8 ranks, one per core. If s
-# grows, time goes into messages, or into waiting for ranks or for memory. Then Amdahl's law is the wrong model.
+# There is a second reason for doubt. The law assumes that only the serial work limits the speed-up, but ranks also exchange messages, and they wait for each
+# other and for memory. You can test this: compute s for 2, 4 and 8 ranks, one per core. If s stays the same, the law fits. If s grows with the number of
+# ranks, time goes into messages or waiting, and Amdahl's law is the wrong model.
 #
-# And measure near your goal: predict 1,024 ranks from 256 and 512, not from 2.
+# So measure near your goal: predict 1,024 ranks from 256 and 512 on the same machine, not from 2.
 
 # %% [markdown]
 # ## References

@@ -62,7 +62,7 @@ _A = "seconds[small] - b * small / ranks"
 FIT = Exercise(
     id="03.4",
     title="A line through two jobs",
-    task="The times of the smallest and of the largest job are two points on the line. Find b, then a.",
+    task="Two points make a line. Find b, then a.",
     objectives=(1,),
     stub=changed(
         _FIT,
@@ -114,8 +114,8 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
 FROM_ROOT = Exercise(
     id="03.2",
     title="Put in order: one rank knows how many",
-    task="Put the lines in order. Two of the lines have the same purpose, but one of those two fails. Leave "
-    "it out.",
+    task="Put the lines in order. Two of them have the same purpose, but one of these two fails: "
+    "leave it out.",
     objectives=(3,),
     stub='order("")\n',
     opening='''\
@@ -251,20 +251,20 @@ SIXTEEN_GPUS = Question(
     options=(
         Option(
             "10 ms",
-            reply="That would mean that all of the 20 ms is computing. But computing takes an eighth of 80 "
-            "ms, which is 10 ms. The other 10 ms are a, and a stays.",
+            reply="That would mean that the 8 GPUs compute for all of the 20 ms. But an eighth of 80 ms is "
+            "only 10 ms. In the other 10 ms they add up gradients. These are a, and a stays.",
             belief="n-ranks-n-times",
         ),
         Option(
             "20 ms",
-            reply="That would mean that computing no longer shrinks. But each of 8 GPUs computes for 10 ms, "
-            "and each of 16 GPUs for 5 ms. Only the time of adding up stays.",
+            reply="That would mean that more GPUs no longer shorten the computing. But each of 8 GPUs "
+            "computes for 10 ms, and each of 16 for 5 ms. Only the time to add up gradients stays.",
             belief="efficiency-is-a-wall",
         ),
         Option(
             "15 ms",
-            reply="20 = a + 80/8, so a is 10 ms. On 16 GPUs a step takes 10 + 80/16 = 15 ms. The efficiency "
-            "falls from 50 to 33 %.",
+            reply="20 = a + 80/8, so a is 10 ms, and on 16 GPUs a step takes 10 + 80/16 = 15 ms. Twice the "
+            "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %.",
             right=True,
         ),
     ),
@@ -279,8 +279,8 @@ LAST_DIGITS = Question(
         Option(
             "a bug, because correct sums agree in every digit",
             reply="That would make the four sums above wrong. They are right, although they differ from "
-            "about the 15th digit on. A bug is likely for another reason: the 4th digit is far from the last "
-            "ones.",
+            "about the 15th digit on. A bug is likely for a different reason: the 4th digit is far from the "
+            "last ones.",
             belief="other-digits-are-a-bug",
         ),
         Option(

@@ -14,8 +14,8 @@
 # warm-up:
 #   - ask: Four ranks share a job. Which rank decides how long it takes?
 #     answer: The slowest. The others must wait for its part.
-#   - ask: Darts should estimate π ten times better. How many times as many darts does that take?
-#     answer: A hundred times. The error is 1.64/√N.
+#   - ask: You want the error of your darts ten times smaller. How many times as many darts do you need?
+#     answer: A hundred times as many. The typical error of N darts is 1.64/√N.
 #   - ask: On rank 2 of 4 ranks, which numbers does `range(rank, 12, size)` give?
 #     answer: 2, 6 and 10.
 # ---
@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Share the strips
 #
-# π = 4 arctan(1) is the area under the curve 4/(1 + x²) from 0 to 1. Computing an area is called **quadrature**. The **midpoint rule** cuts the area
-# into N strips of width h = 1/N. Each strip is as high as the curve above its middle.
+# Your job takes too long. Would a second rank help? We try it with π = 4 arctan(1), the area under the curve 4/(1 + x²) from 0 to 1.
+# Computing an area is called **quadrature**. The **midpoint rule** cuts it into N strips of width h, each as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -38,13 +38,13 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. NumPy computes up to `block` strips at once:
+# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. NumPy computes them in blocks:
 
 # %% tags=["source: course_lib.pi:midpoint_part"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `Allreduce` adds up arrays, as `allreduce` adds up numbers. `team` is a communicator:
+# `Allreduce` is `allreduce` for arrays. It adds up the parts of all ranks in `team`:
 
 
 # %%
@@ -67,8 +67,8 @@ for strips in (10, 100, 1_000):
         print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
 
 # %% [markdown] tags=["subslide"]
-# Are two ranks faster than one? Rank 0 does each job alone (`COMM_SELF`), then ranks 0 and 1 share it (`pair`), in several rounds. Other programs only add time, so we keep
-# the fastest run.
+# They do. But are two ranks faster than one? Rank 0 does each job alone (`COMM_SELF`), then shares its strips with rank 1 (`pair`).
+# Other programs only add time, so we keep the fastest run.
 
 
 # %%
@@ -114,18 +114,19 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Below 1: two ranks are *slower*! With 1,000 strips, calling NumPy and exchanging a number take most of the time.
+# Below 1: the second rank makes this job *slower*. Calling NumPy and exchanging a number take longer than a thousand strips, and a second rank
+# shortens neither. With a million strips, two ranks win. Where does it turn?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 2 · A line
+# ## 2 · One line for every job
 #
-# Both curves begin nearly flat, then rise. A straight line that starts above 0 has this shape on log axes:
+# Both curves start nearly flat, then rise. On log axes, a straight line that starts above 0 looks like that:
 #
-# **t = a + b · N / p**
+# **t = a + b·N/p**
 #
-# The job takes t seconds on p ranks. Each rank has N / p strips, and each strip takes b seconds. The remaining a seconds are **overhead**, which
+# A job of N strips takes t seconds on p ranks. Each rank computes N/p strips, at b seconds per strip. The rest, a seconds, is **overhead**, which
 # does not grow with N.
 
 # %% tags=["exercise: 03.4"]
@@ -145,13 +146,13 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The two lines cross where a₁ + b · N = a₂ + b · N / 2. **Predict:**
+# The two lines cross where a₁ + b·N = a₂ + b·N/2. **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure eight jobs around the crossing. Your lines are dashed.
+# We measure eight jobs around the crossing:
 
 # %%
 # %%px
@@ -172,15 +173,15 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The second rank *costs* a₂ − a₁, for an exchange and for waiting. It *saves* b · N / 2. Cost and saving are equal at N = 2 (a₂ − a₁) / b.
+# The second rank *costs* a₂ − a₁, for exchanging and waiting. It *saves* b·N/2. Your lines cross where both are equal.
 #
-# Does one rank win for longer than your lines say? Look at the slopes. Up to 8,192 strips, NumPy computes a job in one piece, so a strip costs less than b, and the second rank
-# saves less. The line came from jobs that were far away: fit where you decide.
+# Did one rank win for longer? Compare the slopes. Your b comes from large jobs, which call NumPy again for every block of 8,192 strips. A job of
+# one block pays less per strip, so sharing saves less. Fit a line near the jobs you decide about.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Run it as a program, on two processes alone. Is a₂ again larger than a₁? Where do these lines cross?
+# Run your file on two processes alone. Do its lines cross elsewhere?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -188,7 +189,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown] tags=["slide"]
 # ## 3 · Sooner, or more?
 #
-# Let the job grow with the ranks. **Predict:**
+# Small shares do not pay. So let the job grow with the ranks. **Predict:**
 
 # %%
 predict("200,000 strips on two ranks: times as long as 100,000 on one?", None)
@@ -199,12 +200,11 @@ outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Slightly above 1. Each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. In **weak scaling**, the job grows with p. Then t grows only
-# as a grows, if b stays the same. (With all cores busy, b may grow a little.)
+# Slightly above 1. Each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. This is **weak scaling**: the job grows with p.
 #
 # </details>
 #
-# In **strong scaling**, the job stays the same. Take 100,000 strips, b = 3 ns, and a = 50 µs for every p. **Predict:**
+# Often you want the same job sooner. This is **strong scaling**. Take 100,000 strips, b = 3 ns, and a = 50 µs for every p. **Predict:**
 
 # %%
 predict("How many times as fast as 2 ranks are 1,024?", None)
@@ -217,7 +217,8 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 4 times, not 512. b · N / p shrinks to 0.3 µs, but a stays. **Efficiency** is the speed-up over one rank, divided by p. On 1,024 ranks it is below 1 %.
+# 4 times, not 512. Each rank's strips now take 0.3 µs, but the 50 µs of overhead stay. **Efficiency** is the speed-up over one rank,
+# divided by p. On 1,024 ranks it is below 1 %.
 #
 # </details>
 
@@ -226,15 +227,15 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | A message takes about 2 µs with InfiniBand, 30 µs with TCP. To add up a number, each of 1,024 ranks sends about 10, one after the other: a grows with log p. |
+# | a | To add up a number, 1,024 ranks each send about 10 messages in a row (about 2 µs each with InfiniBand), so a grows with log p. |
 # | training | With data parallelism, a is mostly the time to add up gradients, unless this overlaps with computing (lesson 06). |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - t = a + b · N / p. More ranks pay when b · N / p falls by more than a grows.
-# - In strong scaling, the job stays the same. t never falls below a.
-# - In weak scaling, the job grows with p. t grows only as a grows, if b stays the same.
+# - More ranks pay when b·N/p falls by more than a grows.
+# - In strong scaling the job stays the same, and t never falls below a.
+# - In weak scaling the job grows with p, and t grows only as a does, if b stays the same.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -250,24 +251,27 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### How long is a step on 16 GPUs?
+# Before you read on: does the line also hold for a training step? Try it on 16 GPUs.
 
 # %% tags=["exercise: 03.q3"]
 
 # %% [markdown]
 # ### Who can be a rank?
 #
-# Often only one process knows how large the job is. Suppose that all ranks run already, and only rank 0 knows the number of strips. `Bcast` (lesson 04) copies
-# an array from one rank, the root, to all ranks:
+# So far, all ranks knew the number of strips, because it stands in the program. But suppose that a user types it, or a file holds it, and only rank 0
+# has read it. How do the others learn it? If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root,
+# to all ranks.
 
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# Or only one process runs at first, the parent. It starts workers with `Spawn`. An **intercommunicator** connects them. It is a communicator with two groups: the parent
-# and its workers. On each side, `rank` and `size` count only that side's own group.
+# And if the other ranks do not run yet? Then the one process that runs, the parent, can start them while it works: `Spawn` starts workers, and they join
+# the parent in an **intercommunicator**. This is a communicator that connects two groups, here the parent and its workers. On each side, `rank` and `size`
+# count only that side's own group.
 #
-# `Bcast` (lesson 04) and `Reduce` need a root. Here the parent is the root, so it passes `root=MPI.ROOT`. The workers pass `root=0`, which means
-# rank 0 of the other group. `Disconnect` waits for all messages to arrive, and then separates the two groups.
+# So there are two ranks 0, one in each group. Which of them is the root of `Bcast` (lesson 04) and of `Reduce`? The parent passes `root=MPI.ROOT`, which
+# means "I am". The workers pass `root=0`, which means rank 0 of the *other* group. At the end, `Disconnect` waits until all messages have arrived,
+# and then separates the two groups.
 #
 # Here is the worker. `%%writefile` writes the cell to a file:
 
@@ -293,7 +297,7 @@ if __name__ == "__main__":
     parent.Disconnect()
 
 # %% [markdown]
-# The parent first does the whole job alone, with the worker's loop. Then it starts the workers:
+# The parent does the job twice and takes the time of both: first alone, with the worker's own loop, and then with the workers that it starts.
 
 # %%
 # %%writefile code/spawn_pi.py
@@ -321,7 +325,8 @@ team.Disconnect()
 print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
 
 # %% [markdown]
-# The loop is pure Python, so b is a few hundred ns. **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
+# The loop is pure Python, so a strip takes a few hundred nanoseconds: a thousand take less than a millisecond, and twenty million take seconds. But a worker
+# must first be started. **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
@@ -330,21 +335,24 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a thousand strips, two workers are slower. They must first start Python, import NumPy and connect, so a is large.
+# With a thousand strips, two workers lose by far. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
+# overhead, so a is much larger than for ranks that run already.
 #
-# With twenty million strips, two workers are up to twice as fast, if each has a core and the parent has a third. The parent needs a core because it
-# polls while it waits. On two cores, two workers gain less, or nothing.
+# With twenty million strips, b·N/p is larger than a, and two workers can be up to twice as fast, if each has a core and the parent has a third.
+# Why does the parent need a core, when it only waits? Because it polls: it asks MPI again and again whether a message has come. On two cores, three busy
+# processes get in each other's way, so two workers gain less, or even lose.
 #
-# The two programs come from an article (see References), and are repaired here.
+# Both programs come from an article (see References), and are repaired here.
 #
 # </details>
 #
-# A rank need not even run Python. MPI sees only arrays, whatever language made them. A program in C and one in R add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
-# In the first run, each rank adds one term. In the second run, the ranks share a million terms.
+# So a rank may be born late. Must it at least run Python? No: MPI sees only arrays, whatever language made them. A program in C and one in R add up the
+# series π = 4 − 4/3 + 4/5 − 4/7 + … In the first run of each, every rank adds one term. In the second, the ranks share a million terms.
 #
-# After N terms, the sum is off by about 1/N. **Guess:** how many ranks with one term each does an error of 10⁻⁶ take?
+# After N terms, the sum is off by about 1/N. **Guess:** if each rank adds one term, how many ranks do you need for an error of 10⁻⁶?
 #
-# R's package Rmpi is usually built with the operating system's MPI, so `run_r` starts R with that MPI's `mpirun`.
+# One practical detail: R's package Rmpi is usually built with the operating system's MPI, which need not be yours. So `run_r` starts R with that
+# MPI's `mpirun`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -367,14 +375,15 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# With one term each, an error of 10⁻⁶ takes a million ranks. So each rank adds many terms. Here is one more function for the series:
+# With one term each, you would need a million ranks. So each rank must add many terms. Here is one more function for the series, and it looks harmless:
 
 # %% tags=["exercise: 03.3"]
 
 # %% [markdown]
-# ### Which digits may differ?
+# ### Is it still the same sum?
 #
-# We add up the same 100,000 strips on 1, 2, 3 and 4 ranks. `midpoint_loop` computes what `midpoint_part` computes, strip by strip, without NumPy.
+# On paper, a sum does not depend on the order of its terms, nor on who adds them. We add up the same 100,000 strips on 1, 2, 3 and 4 ranks and look at all
+# digits. `midpoint_loop` computes what `midpoint_part` computes, but strip by strip, without NumPy.
 
 # %%
 predict("How many different sums on 1, 2, 3 and 4 ranks?", None)
@@ -396,17 +405,17 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# A computer rounds after every addition. A different number of ranks adds the same strips in a different order, so the rounding differs. All four sums are
-# right. They share 14 digits. The midpoint rule's own error is larger than their differences. To compare the results of different numbers of ranks, use
-# a tolerance, not `==`.
+# Four different sums, and all of them are right. A computer rounds after every addition. A different number of ranks adds the same strips in a different order, so
+# it rounds different numbers. The damage is small: the four sums share 14 digits, and the midpoint rule's own error is larger than their differences. So
+# when you compare the results of different numbers of ranks, use a tolerance, not `==`.
 #
 # </details>
 
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# Is rounding as harmless in training? We train a network twice, from the same weights and on the same batches. The second time, the images of each batch come in reverse order.
-# The loss of a batch is a mean over its images, so their order should not matter.
+# In this sum, rounding stayed in the last digits. Is it as harmless in training? We train a network twice, from the same weights and on the same batches, but the
+# second time we reverse the order of the images in each batch. The loss of a batch is a mean over its images, so their order should not matter.
 #
 # A float32 number has about seven digits. **Predict:** how many of them do the two losses share in step 1? And in step 300?
 
@@ -448,12 +457,14 @@ for dtype in (torch.float32, torch.float64):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In step 1, the float32 losses agree in all, or nearly all, of their seven digits. Every later step starts from weights that differ a little, and training can make
-# these differences *grow*. In step 300, they agree in one digit, or in none. Nothing is wrong: both networks learn. In float64, about ten digits still agree.
+# In step 1, the float32 losses agree in all, or nearly all, of their seven digits. But every later step starts from weights that already differ a little, and
+# training can make such differences *grow*. By step 300, the losses agree in one digit, or in none. Nothing is broken: both networks learn. In float64,
+# the differences start so much smaller that about ten digits still agree.
 #
-# So in float32, a different loss in step 300 proves nothing. To check a parallel program against one process, compare the losses of the first ten steps in float64.
-# Both programs need the same samples per step, and the parallel one splits them into equal parts. Use a small model without dropout and without batch norm. Then
-# a difference in the first ten digits is almost surely a bug. Step 1 alone is not enough, because its loss comes before the first update.
+# How, then, do you check a parallel program against one process? A float32 loss in step 300 proves nothing. Compare the losses of the first ten steps,
+# in float64, with a small model that has no dropout and no batch norm. Give both programs the same samples per step, and let the parallel one split
+# them into equal parts. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
+# before the first update.
 #
 # </details>
 

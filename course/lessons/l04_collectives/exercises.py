@@ -35,7 +35,7 @@ TREE = Exercise(
     id="04.2",
     objectives=(4,),
     title="Put in order: a broadcast along a tree",
-    task="Which lines, in which order, finish this function? Two of the seven are not needed.",
+    task="Which lines, in which order, finish this function? You need five of the seven.",
     stub='order("")\n',
     opening='''\
 def tree_broadcast(comm, buffer):
@@ -110,8 +110,8 @@ CENTRED = Exercise(
     targets=("only-root-calls", "reduce-fills-every-rank"),
     title="Spot the bugs",
     task="Every rank should subtract the mean over all ranks from its own numbers, and multiply the result "
-    "by rank 0's `scale`. The program runs on four ranks without an error while arrays are small. Its result "
-    "is right on rank 0. Find what is wrong.",
+    "by rank 0's `scale`. While arrays are small, the program runs on four ranks without an error, and rank "
+    "0's result is right. The other ranks' results are not. Find out why, and repair the function.",
     stub='''\
 def centred(comm, mine, scale):
     """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""
@@ -126,7 +126,8 @@ def centred(comm, mine, scale):
         "          scale                      total\n"
         "rank 0    its own, which is right    the sum\n"
         "rank 1    did it receive one?        what did the root send it?",
-        "one call is needed on all ranks; the other must leave its result on all: comm.…reduce(mine, total)",
+        "All ranks must make the first call. The second must leave its result on all of them: "
+        "comm.…reduce(mine, total)",
     ),
     solution=_CENTRED,
     check=_check_centred,
@@ -156,7 +157,7 @@ def centred(comm, mine, scale):
         ),
         WrongAnswer(changed(_CENTRED, (" / comm.size", "")), "subtracted the sum"),
     ),
-    why="the program with both mistakes ran to its end. Why is that worse than a program that hangs?",
+    why="the program with both mistakes ran to its end and printed numbers. Why is that worse than a hang?",
 )
 
 # -------------------------------------------------------------------- 04.4 count
@@ -202,8 +203,8 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="In the film, how many messages does one rank send, and how many whole arrays do these add up "
-    "to? (Four chunks make one array.) Write formulas for n = 2, 4, 8 … ranks.",
+    task="In the film, how many messages does one rank send, and how many whole arrays do they add up to? "
+    "Write formulas for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
@@ -212,7 +213,8 @@ def counts(n):
     return (0, 0), (0, 0)
 ''',
     hints=(
-        "Look at the loops of `ring` and `doubling`. How often does each run? How large is what goes out?",
+        "Look at the loops of `ring` and `doubling`. How often does each loop run, and how much does it "
+        "send each time?",
         "ring       4 ranks: 3 + 3 messages of ¼      8 ranks: 7 + 7 messages of …\n"
         "doubling   4 ranks: partners 1, 2 away       8 ranks: partners 1, 2, … away",
         "return (2 * (…), 2 * (…) / n), (np.log2(…), …)",
@@ -251,25 +253,27 @@ def counts(n):
 
 LOG_THE_LOSS = Question(
     id="04.q4",
-    question="Four ranks call `comm.Allreduce` on their gradients in every step. To log the loss, you add an "
-    "all-reduce of the losses under `if comm.rank == 0:`. What is this call likely to do?",
+    question="Four ranks call `comm.Allreduce` on their gradients in every step. You want to log the loss on "
+    "rank 0, so you add an all-reduce of the losses under `if comm.rank == 0:`. What is this call likely to "
+    "do?",
     options=(
         Option(
-            "fetches the other ranks' losses, and adds them",
-            reply="That would mean that MPI reads the losses of ranks 1 to 3 on its own. But a rank takes "
-            "part in a collective only when it calls it.",
+            "It fetches the other ranks' losses and adds them",
+            reply="That would mean that MPI can read the losses of ranks 1 to 3 without their help. But a "
+            "rank takes part in a collective only when it makes the call itself.",
             belief="only-root-calls",
         ),
         Option(
-            "pairs with the next all-reduce of the others",
-            reply="MPI pairs the ranks' calls by their order, whatever each call is meant for. Rank 0's "
-            "losses meet the others' gradients: a hang, an error, or wrong numbers.",
+            "It pairs with the others' next all-reduce",
+            reply="MPI matches the ranks' collective calls by their order, whatever each call is meant for. "
+            "So rank 0's loss meets the others' gradients, and you get a hang, an error or wrong numbers. "
+            "The repair: all ranks make the call, and only rank 0 prints.",
             right=True,
         ),
         Option(
-            "returns the loss of rank 0, as if it were alone",
-            reply="That would mean a sum over the ranks that called. But an all-reduce sums over all ranks "
-            "of the communicator, and waits for them.",
+            "It returns rank 0's loss, as if rank 0 were alone",
+            reply="That would mean that an all-reduce sums over the ranks that happen to call. But it sums "
+            "over all ranks of the communicator, and waits for them.",
             belief="sum-of-those-who-call",
         ),
     ),
@@ -278,8 +282,8 @@ LOG_THE_LOSS = Question(
 
 AFTER_REDUCE = Question(
     id="04.q5",
-    question="A script should run on Gloo and on NCCL. Its eight ranks call `dist.reduce(loss, dst=0)`. What "
-    "may the script expect in `loss` on ranks 1 to 7?",
+    question="You write a script that must run on Gloo and on NCCL. Its eight ranks call "
+    "`dist.reduce(loss, dst=0)`. What may the script expect in `loss` on ranks 1 to 7?",
     options=(
         Option(
             "the sum over all eight",
@@ -288,15 +292,15 @@ AFTER_REDUCE = Question(
         ),
         Option(
             "nothing that it can rely on",
-            reply="PyTorch guarantees nothing there: `loss` may hold a partial sum, or the rank's own loss. "
-            "If each rank uses `loss` to decide whether to stop, some may stop, and the others wait for "
-            "them.",
+            reply="PyTorch guarantees nothing there, so `loss` may hold a partial sum or the rank's own "
+            "loss. If each rank then uses `loss` to decide whether to stop, some ranks may stop while the "
+            "others wait for them forever.",
             right=True,
         ),
         Option(
             "the loss that each had before",
-            reply="That is what you saw on two ranks. But on four ranks, Gloo put partial products into the "
-            "tensors of ranks 1 and 2.",
+            reply="That is what you saw on two ranks. But on four ranks, Gloo used the tensors of ranks 1 "
+            "and 2 as work space, and left partial products in them.",
             belief="others-stay-as-they-were",
         ),
     ),

@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Each of four ranks has an array, and every rank needs the sum: an **all-reduce**.
-# MPI's `Allreduce` is a **collective**, a call that all ranks make together.
+# Four ranks train one network. In every step, all four need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**, a call that all ranks
+# make together. What happens inside?
 
 # %%
 # %%px --save 04_allreduce.py
@@ -39,20 +39,20 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In each step of the first loop, it sends one chunk to the right,
-# and adds the chunk that arrives from the left to its own copy. The new sum is sent next. The second loop passes complete chunks on:
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In each step of the first loop, it sends one chunk to the right and
+# adds the chunk that arrives from the left to its own. That sum is sent next. The second loop passes complete chunks on:
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, each rank exchanges its full array with a partner 1 rank away, then 2, then 4, and adds what arrives:
+# In **recursive doubling**, each rank exchanges its whole array with a partner 1 rank away and adds what arrives, then 2 away, then 4:
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# Let us film both. Rank 0 starts with 1, 2, 3, 4, the next ranks with tens, hundreds and thousands.
+# Let us film both. Rank 0 starts with 1, 2, 3, 4, the next ranks with tens, hundreds and thousands, so digits show who is in a sum.
 # **Predict:** how many exchanges does each way need?
 
 
@@ -83,8 +83,8 @@ film(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The ring needs six. After three exchanges, each rank has one complete chunk: this half is a **reduce-scatter**. Three more copy these chunks to
-# all ranks, an **all-gather**. Doubling needs two.
+# The ring needs six exchanges. After three, each rank has one complete chunk: this half is a **reduce-scatter**. Three more copy the chunks to
+# all ranks, an **all-gather**. Doubling needs two, but how much does each carry?
 #
 # </details>
 
@@ -99,8 +99,7 @@ film(
 #
 # There is no network here, so we *delay messages*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs, so the **bandwidth** 1/β is 5 MB/s.
 #
-# An all-reduce takes α · messages + β · bytes, counted on one rank. This is the **alpha-beta model**. It assumes equal links, one per rank,
-# both ways at once.
+# In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank. This assumes equal links, one per rank, that work both ways at once.
 
 # %%
 # %%px
@@ -128,7 +127,7 @@ def race(comm, *ways):
 
 
 # %% [markdown] tags=["subslide"]
-# **Vote:** which way wins at 1 KiB, and which at 4 MiB? (a) ring and ring, (b) ring and doubling, (c) doubling and ring, (d) doubling twice
+# **Vote:** which way wins at 1 KiB, and which at 4 MiB? (a) The ring at both, (b) ring, then doubling, (c) doubling, then ring, (d) doubling at both
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 04_allreduce.py
@@ -138,12 +137,12 @@ race(comm, *ways)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). At 1 KiB, messages decide. The ring sends six, doubling two. At 4 MiB, bytes decide. The ring sends 1.5 arrays, doubling 2.
+# (c). At 1 KiB, bytes cost almost nothing, so the ring's six messages lose to two. At 4 MiB, bytes decide: the ring sends 1.5 arrays, doubling 2.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Now eight ranks run the saved cells. **Predict** both times at 1 KiB:
+# Now eight ranks run the saved cells. **Predict** both times at 1 KiB from your formulas:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -158,8 +157,8 @@ race(comm, *ways)
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# On four ranks, both ways tied at 0.4 MB. The ring's four extra messages cost 40 ms, α each. The half array that it saves costs 40 ms, β per byte.
-# So a tie lies at α/β · extra messages / saved arrays. α/β is the number of bytes that cross while one message waits: 10 ms · 5 MB/s = 0.05 MB.
+# On four ranks, both ways tied at 0.4 MB: the ring's four extra messages cost 40 ms, and so does the half array that it saves.
+# Below this **crossover** doubling wins, above it the ring. It lies at α/β · extra messages / saved arrays, where α/β is 10 ms · 5 MB/s = 0.05 MB.
 
 # %%
 predict("At how many MB do both ways tie on 2,048 ranks?", None)
@@ -178,7 +177,7 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With more ranks, the ring's extra messages grow faster than the bytes it saves.
+# From 4 to 2,048 ranks, extra messages grow from 4 to 4,083, but saved arrays only from 0.5 to 9, so the tie moves up.
 #
 # </details>
 
@@ -187,22 +186,22 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | link | 2 µs and 25 GB/s with RDMA (the card reads memory itself): the same α/β. |
-# | NCCL | It takes a ring or a tree (about log₂ n deep, about the ring's bytes). Its table has up to 14 µs per network hop: our tie on 64 ranks is then 10 MB. |
+# | link | RDMA (the card reads memory itself) offers 2 µs and 25 GB/s: the same α/β, so the same ties. |
+# | NCCL | It mostly takes a ring or a tree, which is about log₂ n deep and sends about the ring's bytes. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - All ranks of a communicator make the same collective calls, in the same order.
-# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling: log₂ n full arrays (n = 2, 4, 8 …).
-# - From four ranks on, few messages win for small arrays, few bytes for large ones.
+# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling, it sends log₂ n whole arrays (n = 2, 4, 8 …).
+# - From four ranks on, few messages win for small arrays, and few bytes for large ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A new network has twice the bandwidth, the same latency. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
+# You buy a network with twice the bandwidth, but the same latency. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c). Each byte now takes half the time, so the ring must save twice as many.</details>
+# <details><summary>What to listen for</summary>(c). Each byte takes half the time, so the ring must save twice as many bytes.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -210,18 +209,17 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Which ranks have to call?
-#
-# Often only rank 0 uses a result, for example to print it.
+# Before you read on: often only rank 0 needs a result, for example to print it. Do the other ranks have to call the collective as well?
 
 # %% tags=["exercise: 04.q4"]
 
 # %% [markdown]
-# ### Several nodes
+# ### Several nodes: does it matter where a rank runs?
 #
-# On a cluster, several ranks share a node. A message between nodes costs far more than a message inside a node. Does it matter which ranks are
-# neighbours in a ring? We pretend that ranks 0 and 1 are on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four
-# connections lead from node to node.
+# A cluster's ranks share nodes, and a message between nodes costs far more than a message inside one. Our ring knows only the ranks' numbers, not their nodes. Is that a problem?
+#
+# Suppose that ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring, so two of the ring's four connections lead from node to node. We count
+# what crosses.
 
 # %%
 predict("How many kB does the ring send between the two nodes, all ranks together?", None)
@@ -261,24 +259,25 @@ for name, kilobytes in total.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In a ring of four, each rank sends 900 kB. Two ranks send theirs to the other node, which makes 1,800 kB. If neighbours are on different nodes, all four
-# ranks send theirs to the other node: 3,600 kB. By doubling, all four ranks send 600 kB to the other node, in the second exchange. So a launcher that fills one node after the other places a
-# ring well.
+# In a ring of four, each rank sends 1.5 arrays, or 900 kB, and all of it goes to its right neighbour. Two ranks have that neighbour on the other node, so 1,800 kB cross.
+# When neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So a launcher that fills one node before it starts the next places a ring well.
+#
+# Doubling has its own pattern. In the first exchange both partners are on one node. In the second, all four ranks send their 600 kB to the other node, which makes 2,400 kB.
 #
 # </details>
 #
-# Can fewer bytes cross? A **hierarchical all-reduce** first sums inside each node. Then one **leader** per node sums with the other leaders. Last, each leader
-# sends the result to the ranks of its node.
+# Even the well-placed ring sends three arrays' worth of bytes between two nodes. Can fewer cross? A **hierarchical all-reduce** first sums inside each node. Then one **leader** per node
+# sums with the other leaders, and finally each leader sends the result to the ranks of its node. Only the leaders' messages cross.
 #
-# Inside a node, arrays travel along a **tree**. A **broadcast** (`Bcast`) copies an array from one rank to all. Every rank that has the array sends it on: after one
-# round two ranks have it, then four, then eight. Ten rounds reach 1,024 ranks. A **reduce** (`Reduce`) runs the same tree backwards, and leaves the sum on
-# one rank. The course's library has both, as `tree_broadcast` and `tree_reduce`. It also has our ring, as `ring_allreduce`.
+# For the steps inside a node we need two more collectives. A **broadcast** (`Bcast`) copies an array from one rank to all, and a good way to do that is a **tree**: every rank that has
+# the array sends it on. After one round two ranks have it, then four, then eight, so ten rounds reach 1,024 ranks. A **reduce** (`Reduce`) runs the same tree backwards and leaves the
+# sum on one rank. The course's library has these two as `tree_broadcast` and `tree_reduce`, and our ring as `ring_allreduce`, so the whole algorithm fits into a few lines:
 
 # %% tags=["source: course_lib.comm.collectives:hierarchical_allreduce"]
 # %%px
 
 # %% [markdown]
-# **Predict:** how many kB do both leaders together send between the two nodes?
+# Each of our two nodes has one leader. **Predict:** how many kB do the two leaders together send between the nodes?
 
 # %%
 # %%px
@@ -294,17 +293,19 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They send 1,200 kB: two leaders form a ring, and each of them sends 600 kB.
+# They send 1,200 kB instead of 1,800. Two leaders form a ring of two, in which each sends one array of 600 kB.
 #
-# On 64 nodes of 8 ranks, leaders hardly save any bytes: they send 126 arrays between the nodes, a ring of all ranks sends 128. But leaders save steps.
-# A ring of 512 ranks takes 1,022 steps, one after the other. If sends wait for their receiver (rendezvous, lesson 01), each step takes as long as a message between
-# nodes. The ring of 64 leaders takes only 126 steps, and the trees inside each node take six rounds.
+# You might now expect leaders to save a third of the bytes everywhere. They don't. On 64 nodes of 8 ranks, the leaders send 126 arrays between the nodes, and a ring of all
+# 512 ranks sends 128. What leaders save there is steps. The ring of all ranks takes 1,022 steps, one after the other, and if sends wait for their receiver (rendezvous, lesson 01), each step takes as
+# long as a message between nodes. The ring of 64 leaders takes only 126 steps, and the trees inside each node add six rounds. Steps are worth saving: NCCL's own table has up to 14 µs per network
+# hop, and with 14 µs instead of 2 at the same 25 GB/s, the core's tie on 64 ranks moves from 1.5 MB to 10 MB.
 #
-# But the trees move six whole arrays inside each node, one after the other, while the ring keeps all links busy at once. So for gigabytes, leaders lose to the
-# ring. Both ways use one network card per node. So libraries let every rank of a node send a part of the array.
+# Should you always choose leaders, then? Not for gigabytes. The trees move six whole arrays inside each node, one after the other, and meanwhile the network waits. The ring of all
+# ranks works in chunks and keeps all links busy at once, so for large arrays it beats leaders as written here. And both algorithms use only one network card per node. That is why
+# libraries let every rank of a node send a part of the array.
 #
-# MPI also has *halving and doubling*: 2·log₂ n messages, and the ring's bytes. In our model it beats the ring. But its partners are far apart and share cables. A ring only
-# talks to neighbours, and works for any n.
+# You may wonder whether one algorithm could have few messages *and* few bytes. MPI has one, *halving and doubling*: it needs 2·log₂ n messages and sends the ring's bytes, so
+# in our model it beats the ring. But its partners are far apart, and their messages share cables, which the model leaves out. A ring talks only to neighbours, and it works for any n.
 #
 # </details>
 
@@ -313,7 +314,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# A training script never calls a ring. It calls a framework. The framework calls a **communication runtime**, and the runtime uses the network:
+# A training script never calls a ring. It asks a framework for a sum, the framework passes the request to a **communication runtime**, and the runtime drives the network. These are the layers:
 #
 # ```
 # application      your training script
@@ -323,15 +324,15 @@ if comm.rank == 0:
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. A **CUDA-aware MPI** takes arrays in a GPU's memory. Any
-# other MPI needs a copy in main memory. NCCL's all-reduce has one argument more than MPI's: a **stream**, which is a queue of work for the GPU. The call returns
-# when the sum is *queued*, not when the sum is done.
+# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. On GPUs, the runtimes differ in two ways that matter to a program. The first is where an array may
+# be: a **CUDA-aware MPI** accepts arrays in a GPU's memory, and any other MPI needs a copy in main memory. The second is when a call returns. NCCL's all-reduce has one argument more than
+# MPI's, a **stream**, which is a queue of work for the GPU, and the call returns when the sum is *queued*, not when it is done.
 #
-# In PyTorch, the runtime of a group of ranks is called the group's **backend**. Gloo knows nothing of our MPI ranks, so the ranks have to find each other again. Rank 0
-# opens a **store**, which is a table. Every rank writes its own address into the table, and reads the addresses of the others. This is Gloo's **rendezvous** (not the one of
-# lesson 01).
+# We have no GPU here, so we use Gloo. In PyTorch, the runtime of a group of ranks is called the group's **backend**. Gloo knows nothing of our MPI ranks, so the ranks have to find
+# each other again. For this purpose rank 0 opens a **store**, a small table that all ranks can reach. Each rank writes its own address into the table and reads the addresses of the
+# others. This meeting is called Gloo's **rendezvous**, and it has nothing to do with the protocol of lesson 01.
 #
-# In the next cell, MPI broadcasts the store's port to all ranks. After that, Gloo does not need MPI.
+# But how do the ranks find the store? In the next cell, MPI broadcasts the store's port to all ranks. After that, Gloo does not need MPI.
 
 # %%
 # %%px
@@ -359,9 +360,9 @@ def meet(ranks):
 meet(comm)
 
 # %% [markdown]
-# The collectives have MPI's names. A guide (Kolly 2022, see References) prints the example below: a `reduce` to rank 0, on two ranks. The guide says that rank 1's tensor
-# "shouldn't be changed". Its output shows `[2, 110]` on rank 0 and `[2, 11]` on rank 1. We run the example on two ranks, then on all four. **Predict** what rank 1
-# holds after the run on four.
+# PyTorch's collectives have MPI's names. Do they also do the same? A guide (Kolly 2022, see References) runs a `reduce` to rank 0 on two ranks, and prints `[2, 110]` on
+# rank 0 and `[2, 11]` on rank 1. Rank 1 started with `[2, 11]`, and its tensor, the guide says, "shouldn't be changed". We repeat this on two ranks, and then on all four.
+# **Predict** what rank 1 holds after the run on four.
 
 # %%
 # %%px
@@ -381,9 +382,9 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On two ranks, rank 1 kept its two numbers. But a longer tensor may change even on two ranks (PyTorch issue 76527). On four ranks, ranks 1 and 2
-# hold partial products, because Gloo uses their tensors as work space. PyTorch's documentation guarantees
-# nothing for ranks other than `dst`. The guide's small run showed what one backend happened to do, and the guide took this for the rule.
+# On two ranks, rank 1 kept its two numbers, just as the guide says. On four ranks, ranks 1 and 2 hold partial products, because Gloo uses their tensors as work space on the way to
+# rank 0. Is that a bug? No: PyTorch's documentation guarantees nothing for ranks other than `dst`, and a longer tensor may change even on two ranks (PyTorch issue 76527). The guide saw what
+# one backend happened to do in one small run, and took it for the rule. After `reduce`, read the tensor only on `dst`.
 #
 # </details>
 
@@ -392,10 +393,15 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% tags=["exercise: 04.3"]
 
 # %% [markdown]
-# Which collectives work on which backend? The guide's table had no `reduce_scatter` and no `all_to_all` on Gloo, but such tables grow old. In an **all-to-all**,
-# every rank sends a part to every other rank. (**Scatter** distributes the root's parts. **Gather** collects parts on the root.)
+# #### Does every backend have every collective?
 #
-# We call each function ourselves, and check its result, on two backends: Gloo, and `torch_mpi4py`, which belongs to this course and calls MPI.
+# A script that runs on one backend may fail on the next, and you want to know before you submit it. The guide's table had no `reduce_scatter` and no `all_to_all` on Gloo, but such tables grow
+# old. So instead of trusting a table, we call each function and check what it leaves.
+#
+# Two of our three functions are new. In an **all-to-all**, every rank sends a different part to every other rank. (Its simpler relatives have one **root**: a **scatter** distributes
+# the root's parts, and a **gather** collects parts on the root.) A monitored barrier is a barrier that reports which ranks did not arrive in time.
+#
+# We try two backends: Gloo, and `torch_mpi4py`, which belongs to this course and calls MPI. **Predict:** which of these six calls fail, if any?
 
 # %%
 # %%px
@@ -421,7 +427,7 @@ def tried(call, expected):
 
 
 # %% [markdown]
-# First we call them on Gloo, then on `torch_mpi4py` (in the output: mpi4py):
+# The functions are ready. First we call them on Gloo, then on `torch_mpi4py` (called mpi4py in the output):
 
 # %%
 # %%px
@@ -438,13 +444,21 @@ for name in by_rank[0]["gloo"]:
     print(f"{name:18} gloo: {said[0]:12} mpi4py: {said[1]}")
 
 # %% [markdown]
-# `reduce_scatter` and `all_to_all` leave the right numbers on both backends. `monitored_barrier` exists only for Gloo: PyTorch refuses it on other backends.
+# <details><summary>Open after the run</summary>
+#
+# The old table no longer holds: `reduce_scatter` and `all_to_all` leave the right numbers on both backends. One call of the six fails, `monitored_barrier` on `torch_mpi4py`. It exists for
+# Gloo alone, and PyTorch refuses it on every other backend.
+#
+# </details>
 
 # %% [markdown]
-# **Which all-reduce is the fastest on your machine?** Now two ranks, with a core each, run our two ways, MPI's own `Allreduce` and Gloo, without delay. On two ranks, both
-# of our ways send one array: the ring in two messages, doubling in one. We also time a **ping-pong**, which is a message there and back: half of its
-# time for 4 bytes is about this machine's α. Each point is the median of five runs, and its bar goes from the fastest to the slowest run. **Predict** which of our
-# two ways wins at 64 MiB.
+# #### Which all-reduce is the fastest on your machine?
+#
+# In the core, a delay decided. Now two ranks with a core each run our two ways, MPI's own `Allreduce` and Gloo, all without delay. To see what a message costs here, we also time a
+# **ping-pong**, a message there and back: half of its time for 4 bytes is about this machine's α. In the figure, each point is the median of five runs, and its bar goes from the fastest
+# run to the slowest.
+#
+# On two ranks, both of our ways send one array: the ring in two messages, doubling in one. **Predict** which of these two wins at 64 MiB.
 
 # %%
 # %%px --timeout 100
@@ -483,17 +497,19 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The model says doubling, by one α. But the ring wins on most machines. The model forgets that each rank *adds*: half an array in the ring, a full array
-# by doubling. Without a network, copies and additions decide. Where the bars of two ways overlap, one run cannot say which is faster.
+# Doubling sends one message fewer and the same bytes, so the model lets it win by one α. But at 64 MiB the ring wins on most machines. The model knows messages and bytes, but
+# forgets that each rank also *adds*: half an array in the ring, a whole array by doubling. Here the messages cross no network, so copies and additions decide. Where the bars of two ways overlap, one run cannot
+# say which is faster.
 #
 # </details>
 #
-# Now look at the left end. How many ping-pongs does each all-reduce take?
+# Now look at the left end, where arrays have 4 bytes. How many ping-pongs does each all-reduce take, and how many should it take?
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages, one after the other. So the model predicts one ping-pong for the ring, and half a ping-pong for doubling. But our two ways also take time in Python, for
-# example to cut chunks. Gloo sends through the operating system's network, and wakes a thread for every message. So inside one machine, the software costs more than the model's messages.
+# A ping-pong is two messages, one after the other. The ring's two messages should therefore take one ping-pong, and doubling's single exchange half of one. The ring often takes longer, because
+# our two ways also spend time in Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and wakes a thread for every message. So for
+# small arrays inside one machine, the software costs more than the messages that the model counts.
 #
 # </details>
 

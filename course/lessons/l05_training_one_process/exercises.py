@@ -143,9 +143,8 @@ ACCUMULATE = Exercise(
             "gradients of an earlier step are still included",
         ),
     ),
-    why="while all pieces have the same size, the tutorial's line is right too. When does that go "
-    "wrong without "
-    "anybody noticing?",
+    why="while all pieces have the same size, the tutorial's line is right too. When does it go wrong "
+    "without anybody noticing?",
 )
 
 # -------------------------------------------------------------------- questions
@@ -153,25 +152,26 @@ ACCUMULATE = Exercise(
 WHOLE_BATCH_ONLY = Question(
     id="05.q4",
     question="The repaired `accumulate` cuts batches of 512 images into four pieces. With which of these "
-    "does the cutting change what is learned?",
+    "does the cutting change what the network learns?",
     options=(
         Option(
             "a loss that compares each image with all others of its batch",
-            reply="In a piece, each image meets 127 others, not 511. Such *contrastive* losses can only be "
-            "computed when the outputs of all pieces are there. A division does not repair that.",
+            reply="In a piece, each image meets only 127 others instead of 511, which makes it a different "
+            "loss, and no division repairs that. Such *contrastive* losses need the outputs of all pieces "
+            "before any loss can be computed.",
             right=True,
         ),
         Option(
             "gradient clipping, a limit on the norm of the batch's gradient",
-            reply="Before the step, the gradients of all pieces have been added. So clipping sees the whole "
-            "batch's gradient, as without cuts. (Clipping each *piece's* gradient would change the "
-            "training.)",
+            reply="Clipping comes after the last piece, when the gradients of all pieces have been added. So "
+            "it sees the whole batch's gradient, as it would without cuts. Only if you clipped each "
+            "*piece's* gradient would the training change.",
             belief="every-norm-looks-around",
         ),
         Option(
             "an optimizer that remembers the gradients of earlier steps",
-            reply="The optimizer takes one step per batch, with the gradient of the whole batch. So it "
-            "remembers the same gradients as without cuts.",
+            reply="The optimizer takes one step per batch, not one per piece, and it sees the gradient of "
+            "the whole batch. So it remembers the same gradients as it would without cuts.",
             belief="a-piece-is-a-step",
         ),
     ),
@@ -185,21 +185,22 @@ NOT_A_NUMBER = Question(
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
-            reply="8,192 images are a sample, so their gradient is not exact. And even an exact gradient "
-            "holds only at the present weights. There are 32 times fewer steps now: at the old rate, the "
-            "network gets less far, as in section 4.",
+            reply="8,192 images are still a sample, so their gradient is not exact, and even an exact "
+            "gradient holds only at the present weights. An epoch now has 32 times fewer steps. At the old "
+            "rate they get less far, as the old rate did in section 4.",
             belief="exact-gradient-better-training",
         ),
         Option(
             "a rate that grows from 0.1 to 3.2 in the first epochs, as the first steps carry the risk",
-            reply="A large rate is most dangerous in the first steps of a new network. If training fails "
-            "with the warm-up as well, try a smaller rate or a smaller batch.",
+            reply="The scaling rule holds while the weights move little, and a new network's weights move "
+            "most in the first steps. A warm-up keeps these steps short. If training fails with it as well, "
+            "try a smaller rate or a smaller batch.",
             right=True,
         ),
         Option(
             "a loss in float64, as nan comes from too few bits",
             reply="The numbers grew until they left the range of floats. float64 has a larger range, so they "
-            "would only leave it later. Section 4 computed in float64, and diverged.",
+            "would leave it a little later. Section 4 computed in float64, and its training still failed.",
             belief="divergence-is-rounding",
         ),
     ),
@@ -213,21 +214,23 @@ FALLING_LOSS = Question(
     options=(
         Option(
             "not at all, since wrong ones would not lower the loss",
-            reply="Wrong gradients often do lower the loss. A small step in any direction within 90 "
-            "degrees of the right one leads downhill. Half of every gradient would lower the loss, and so "
-            "would a network with one layer that does not learn at all.",
+            reply="Wrong gradients often do lower the loss, because a small step in any direction within 90 "
+            "degrees of the right one leads downhill. Gradients of half the right length lower it, and so "
+            "do gradients that leave out a whole layer.",
             belief="falling-loss-right-gradient",
         ),
         Option(
             "by central differences, computed in float64",
-            reply="Wrong gradients can lower the loss, too. In float64, right ones agree with central "
-            "differences to about eight digits, so even a small mistake shows.",
+            reply="The falling loss proves little, since wrong gradients can lower it, too. In float64, "
+            "right gradients agree with central differences to about eight digits, so even a small "
+            "mistake shows.",
             right=True,
         ),
         Option(
             "by central differences, computed in float32",
-            reply="The difference of two almost equal losses has two right digits at best in float32. So a "
-            "gradient that is wrong by half a percent could pass. In float64 about eight digits agree.",
+            reply="In float32, the difference of two almost equal losses has two right digits at best. So a "
+            "gradient that is wrong by half a percent could pass. In float64 about eight digits agree, and "
+            "the same mistake would stand out.",
             belief="float32-checks-gradients",
         ),
     ),

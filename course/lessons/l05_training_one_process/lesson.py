@@ -1,6 +1,6 @@
 # ---
 # title: Training in one process
-# goal: Find out what may be cut without changing what a network learns.
+# goal: Cut a batch so that the network does not notice.
 # able:
 #   - compute a batch's gradient from pieces of any size
 #   - choose a rate for a larger batch
@@ -25,10 +25,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# Suppose a **mini-batch** does not fit into your GPU. You run it in pieces, the **micro-batches**. `backward()` adds up their gradients,
-# and then you take one step. This is **gradient accumulation**.
+# Suppose your **mini-batch**, the images of one step, does not fit into your GPU. So you run it in pieces, the **micro-batches**:
+# `backward()` adds up their gradients, and then you take one step. This is **gradient accumulation**.
 #
-# Does the network still learn the same? We train on 1,500 pictures of digits, and test on 297 new ones:
+# Will the network notice? We train on 1,500 pictures of digits, and test on 297 new ones:
 
 # %%
 # %%px --save 05_train.py
@@ -53,8 +53,7 @@ new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# This is the network. We make its first weights three times as large as PyTorch does, so that a training can fail in
-# section 4. `Identity` does nothing.
+# Our network's first weights are three times as large as PyTorch's; section 4 shows why. `Identity` keeps a place for section 3.
 
 
 # %%
@@ -69,8 +68,7 @@ def network(norm=nn.Identity):
 
 
 # %% [markdown] tags=["subslide"]
-# An **epoch** passes over all images once. For each batch, `accumulate` (in the next cell) leaves a gradient in `.grad`, and the optimizer takes one
-# step. Section 4 uses `warm_up`.
+# An **epoch** passes over all images once. For each batch, `accumulate` (below) leaves a gradient in `.grad`, and the optimizer takes one step.
 
 
 # %%
@@ -97,9 +95,9 @@ CUTS = 128, 64, 100, 127
 
 
 # %% [markdown]
-# Many tutorials divide each piece's mean loss by the number of pieces. We do the same. Each rank trains its own network on batches of 128, from the same
-# weights, in the same order.
-# Rank 0 leaves them whole. Ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
+# Like many tutorials, we divide each piece's mean loss by the number of pieces. Each rank trains its own copy on the same batches of 128.
+# Rank 0 leaves them whole; ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
+#
 # **Vote:** which cuts end with rank 0's loss? (a) All three, (b) only 64 + 64, (c) none.
 
 
@@ -119,18 +117,17 @@ _ = train(128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). In 127 + 1, one image weighs as much as the other 127, and the network only guesses. But 100 + 28 is more dangerous. Every gradient was wrong, and
-# yet only one digit fewer is right. Would you notice?
+# (b). In 127 + 1, one image weighs as much as the other 127, so the network can only guess. But 100 + 28 is more dangerous: every gradient was wrong, yet only one digit fewer is right. Would you notice?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 2 · Repair the line
+# ## 2 · One line
 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# We train again, then run the program. **Predict:** which cuts now end with the uncut batch's loss?
+# We train again, here and then as a program. **Predict:** which cuts now end with the uncut batch's loss?
 
 
 # %%
@@ -145,7 +142,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All of them. You may cut a *sum* anywhere. A mean of means equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the
+# All of them. A *sum* may be cut anywhere, but a mean of means equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the
 # whole batch**: `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
 #
 # </details>
@@ -153,7 +150,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown] tags=["slide"]
 # ## 3 · One more layer
 #
-# In training, a **batch norm** layer shifts and scales each feature by its mean and spread over the images of one forward pass.
+# Is every network safe now? In training, a **batch norm** layer shifts and scales each feature by its mean and spread over the images of one forward pass.
 # **Predict:** which pieces, of 64, 16 or 2 images, end with the uncut batch's loss?
 
 # %%
@@ -163,18 +160,17 @@ _ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None. An image's output now depends on the other images in its piece. Different need not be worse: pieces of 64 and 16 did well.
+# None. Each piece has its own mean and spread, so an image's output depends on the other images in its piece.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# Any cut gives the same gradient, so one process can show what sixteen GPUs would learn. With 16 images per GPU, one GPU takes 93 steps per epoch, and
-# sixteen take 5. Should these steps be longer?
+# Without batch norm, one process learns what sixteen GPUs would. With 16 images each, one GPU takes 93 steps per epoch, but sixteen take only 5. Should these 5 be longer?
 #
-# The **linear scaling rule** for **stochastic gradient descent** (SGD) says: take k times the **learning rate** for k times the batch. While the weights
-# move little, sixteen small steps go about as far as one that is sixteen times as long. With a **warm-up**, the rate starts small and grows to its full value.
+# Yes, says the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, take k times the **learning rate**. While the weights
+# move little, one long step goes about as far as sixteen small ones. With a **warm-up**, the rate starts small and grows to its full value.
 
 # %%
 predict("How many of 297 are right at 16 times the rate, no warm-up?", None)
@@ -201,35 +197,30 @@ draw_right(right, of=297)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At the old rate, 40 steps are too few: the curve still rises. At 16 times the rate, the first steps throw the weights so far that the network only guesses. A warm-up (here half of
-# the training) rescues this rate.
+# At 16 times the rate, the first steps throw our large weights so far that the network never recovers. A warm-up (here half the training) rescues this rate.
+# At the old rate, 40 steps are too few: the curve still rises.
 #
-# But look at 8 times the rate, without any warm-up. The rule gives you a rate to try first. Then try its neighbours.
+# But 8 times the rate does well without warm-up. So try the rule's rate first, then its neighbours.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Pieces of text hold different numbers of **tokens** (parts of words).
-#
-# | library | for unequal pieces |
-# |---|---|
-# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | wrong: a mean of means |
-# | DDP (lesson 07) | wrong, unless you weight the losses |
+# Pieces of text hold different numbers of **tokens** (parts of words). Yet Keras, DeepSpeed (lesson 12) and, by default, Megatron-LM take the mean of means. So does DDP (lesson 07) across ranks, unless you weight the losses.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sum the losses, and divide by the size of the whole batch. Then any cut gives the same training, up to rounding.
-# - This fails if an image's loss depends on other images (batch norm) or on random numbers (dropout).
-# - For k times the batch, try k times the rate with SGD, and a warm-up; then try smaller rates. This works up to some batch size.
+# - Sum the losses, and divide by the size of the whole batch. Then any cut gives the same training, up to rounding,
+#   unless an image's loss depends on other images (batch norm) or on random numbers (dropout).
+# - For k times the batch, try k times the rate with SGD and a warm-up, then smaller rates. This works up to some batch size.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 64 GPUs your run is 2 points less accurate than on 4, with the same rate and images per GPU. What do you try?
-# (a) A larger rate with warm-up, (b) fewer images per GPU, (c) more epochs. Which result would prove you wrong?
+# On 64 GPUs your run ends 2 points less accurate than on 4, with the same rate and images per GPU. Do you try
+# (a) a larger rate with warm-up, (b) fewer images per GPU, (c) more epochs? Which result would prove you wrong?
 #
 # <details><summary>What to listen for</summary>(a) costs least. It is wrong if the *training* loss is already as low as on 4 GPUs.</details>
 
@@ -239,26 +230,31 @@ draw_right(right, of=297)
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### When do your cuts or your rate fail?
+# In section 3, smaller pieces made the network learn something different. Different was not always worse: with pieces of 64 or 16 images it even read 269 digits right, three more than with the
+# whole batch. Only pieces of 2 did badly, because two images say little about the mean and spread of all.
+#
+# Before you read on, use the core twice: what else notices a cut, and what do you do when the scaled rate fails?
 
 # %% tags=["exercise: 05.q4"]
 
 # %% tags=["exercise: 05.q5"]
 
 # %% [markdown]
-# ### Check a gradient
+# ### How do you know that a gradient is right?
 #
-# In section 2 we could compare with an uncut run. Suppose you wrote the backward pass yourself, and trust only the forward pass. How do you check a gradient then?
+# In section 2 we had something to compare with: the uncut batch. Often there is nothing. Suppose you wrote a backward pass by hand and trust only the forward pass. How can the forward pass
+# tell you whether the gradient is right?
 #
-# The gradient of a weight says how fast the loss grows when this weight grows. We change one weight by a small `STEP` (0.00001), once up and once
-# down. Then we divide the change of the loss by the change of the weight. This is a **central difference**:
+# It can, because of what a gradient means: for each weight, it says how fast the loss grows when that weight grows. So we try it out. We make one weight larger by a small `STEP` (0.00001) and compute the loss,
+# then we make it smaller by as much and compute the loss again. The difference of the two losses, divided by the difference of the two weights, is a **central difference**:
 
 # %% tags=["source: course_lib.training.gradient_check:central_difference"]
 # %%px
 
 # %% [markdown]
-# Each rank cuts the batch differently, and checks one weight. **Predict:** do `.grad` and the central difference agree to 8 digits in float64, and to 5 digits
-# in float32?
+# Now we compare one entry of `.grad` with its central difference. Each rank runs the repaired `accumulate` with its own cut, once in float64, where numbers have about 16 digits, and once in float32, where they have about 7.
+#
+# **Predict:** do the two agree to 8 digits in float64, and to 5 digits in float32?
 
 
 # %%
@@ -279,20 +275,24 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes in float64, no in float32. The losses `above` and `below` differ only in their last digits, and float32 has only seven. So a **gradient check** computes in float64.
+# In float64 they agree to 8 digits, but in float32 not even to 5. The reason is the subtraction `above - below`. The two losses are almost equal, because the step is tiny, so their leading digits cancel.
+# Only the last digits carry the answer. A float32 number has too few digits to spare for that, while a float64 number has enough. So a **gradient check** like this one computes in
+# float64, also for a network that will later train in float32.
 #
-# This check would have caught the bug of 100 + 28. The test, with 270 right images instead of 271, did not. Check a few weights of every layer.
+# It would have caught the bug of 100 + 28 before the first step. The test did not: 270 right digits instead of 271 alarm nobody. In your own code, check a few weights of every layer,
+# because a mistake may sit in one layer alone.
 #
 # </details>
 
 # %% tags=["exercise: 05.q3"]
 
 # %% [markdown]
-# ### Threads or ranks?
+# ### How far does one process get?
 #
-# One process can use all cores of a machine without any message. Its **threads** share the work inside each operation. So why train with ranks?
+# Back to one process. It can use all cores of its machine without sending a single message: PyTorch splits the work inside an operation among **threads**, which share the memory of their process. So why would
+# anybody train with ranks?
 #
-# We measure forward and backward of a small convolutional network (CNN) on 128 images. First one process runs them, with one thread and then with one thread per core (at most 4).
+# We time forward and backward of a small convolutional network (CNN) on 128 images. One process does all the work, first with one thread, then with one thread per core (at most 4).
 
 # %%
 predict("Speed-up of the CNN with one thread per core (at most 4)?", None)
@@ -320,8 +320,8 @@ ways = {f"{n} thread{'s' * (n > 1)}": lambda n=n: step(128, n) for n in (1, core
 speed = measure(MPI.COMM_SELF, ways) if comm.rank == 0 else []
 
 # %% [markdown]
-# Now we use ranks instead of threads: one rank per core, with one thread each. Each rank takes its share of the 128 images. Then the ranks add their gradients.
-# Lesson 06 explains how.
+# Now we use ranks instead of threads: one rank per core, with one thread each. Each rank takes its share of the 128 images, and then the ranks add up their gradients.
+# (Lesson 06 explains how.)
 
 # %%
 # %%px --timeout 100
@@ -336,13 +336,13 @@ outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threa
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# If one thread beats several in your figure, other programs probably use your cores. On two cores, threads and ranks may also end close together.
+# Which way won on your machine? If one thread beats several, other programs probably use your cores: the threads of an operation wait for the slowest of them, so one busy core holds up all of them.
+# On two cores, threads and ranks may also end so close together that the figure decides nothing.
 #
-# Jakovac and Pichler (see References) measured on eight cores. Their eight ranks clearly beat eight threads. Why is the
-# gap larger there?
+# A larger machine can decide. Jakovac and Pichler (see References) measured on eight cores, and there eight ranks clearly beat eight threads. Why is the gap larger on eight cores than on two?
 #
-# Suppose threads share *b* seconds of the work in an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
-# We compute *a* and *b* from two published times, for 1 and for 8 threads. The third time, for 4 threads, tests the formula.
+# We suspect that threads cannot share all of the work. Suppose they share *b* seconds of an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
+# The published times for 1 and for 8 threads give us *a* and *b*. The time for 4 threads, which we did not use, tests the formula.
 
 # %%
 from course_lib.rows import predicted, published
@@ -362,27 +362,30 @@ theirs += [predicted(a + b / n, workers=n, way="threads") for n in (1, 2, 4, 8, 
 show(theirs, x="workers", y="an epoch of the CNN", by="way")
 
 # %% [markdown]
-# For 4 threads the formula (Amdahl's law, lesson 02) predicts 35 s. The slides report 37 s, so the formula fits roughly. It says that threads do not share 25 of the
-# 65 s, probably small operations and the Python code between them. By the formula, no number of threads gets below 25 s.
+# The formula (Amdahl's law, lesson 02) predicts 35 s for 4 threads. The slides report 37 s, so the formula fits roughly. It says that threads do not share 25 of the 65 s: probably operations that are too small
+# to split, and the Python code between them. If the formula is right, no number of threads gets below 25 s.
 #
-# Eight ranks did get below: they took 17 and 19 s. Each rank runs every operation, but on an eighth of the images. So even operations that threads cannot share become shorter.
-# Ideal ranks would share all 65 s. On two cores, they would need 32.5 s and threads 45 s, a factor of 1.4. On eight cores, they would need 8.1 s and threads 30 s,
-# a factor of 3.7. So two cores may hide what eight show.
+# Yet eight ranks did, with 17 and 19 s. Threads divide an operation, if it is large enough. Ranks divide the *images*, so that every operation has only an eighth of them to work on,
+# also those that threads cannot split.
 #
-# One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. If each rank took 128, eight ranks took an eighth of
-# the steps, which is a different training. Lesson 07 tests both cases.
+# How much can that bring? Ideal ranks would share all 65 s. Two would need 32.5 s where two threads need 45 s, which is a factor of 1.4. Eight would need 8.1 s where eight threads need 30 s, and that is a factor of 3.7.
+# So two cores may hide what eight show. Real ranks stay above 8.1 s, probably because each of them still runs all of the Python code, and they must add up their gradients as well.
 #
-# In practice something else decides: threads cannot use a second machine, and ranks can.
+# One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. If each rank took 128, then eight ranks took only an eighth of
+# the steps per epoch, which is a different training. Lesson 07 tests both cases.
+#
+# In practice something simpler often decides: threads cannot use a second machine, and ranks can.
 
 # %% [markdown]
-# ### How large may one image be?
+# #### And how large an image?
 #
-# A batch has at least one image. How many pixels may this image have? Memory decides: backward needs the outputs of layers, the **activations**, so
-# forward keeps them.
+# Time is one limit of a process, and memory is the other. When a batch was too large, we cut it into pieces, but the smallest piece is one image. How many pixels may this image have?
 #
-# Our network reads an image of 3 colours. It has three convolutions with 16 output maps each, and a relu after each. All numbers are float32, so they take
-# 4 bytes. Each convolution keeps its input for backward, and each relu keeps its output. Where both are the same tensor, we count it once. PyTorch calls our function `keep`
-# for every tensor that forward keeps, and we add up the bytes.
+# To compute gradients, backward needs the outputs of layers, the **activations**, so forward has to keep them. We count their bytes for a network that you can also work out on paper.
+# It reads an image of 3 colours and has three convolutions, each with 16 output maps and followed by a relu. All numbers are float32, so they take 4 bytes. A convolution keeps its input, and a
+# relu keeps its output. Where both are the same tensor, it is kept only once.
+#
+# PyTorch can tell us what it keeps: it calls a function of ours, `keep`, for every tensor that forward sets aside for backward. All that `keep` does is note the tensor's bytes.
 
 # %%
 predict("Bytes per pixel that backward needs?", None)
@@ -417,7 +420,7 @@ grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)  # 
 outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2, word="counted")
 
 # %% [markdown]
-# We compare this count with the growth of the process's *peak* memory.
+# Did you count as PyTorch does? A process may need more than what we counted, so next to the count we draw how much the *peak* memory of each process grew during its step.
 
 # %% tags=["nbval-ignore-output"]
 memory = [
@@ -431,20 +434,20 @@ memory = [
 show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
-# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each: 204 bytes. Our few weights add almost nothing. By this count, an image with twice the
+# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each, so 204 bytes. (The few weights add almost nothing.) By this count, an image with twice the
 # edge needs four times the memory.
 #
-# But the *process* with the largest image grew by about twice the count. Three things are missing from the count:
+# But the *process* with the largest image grew by about twice the count. What did we leave out?
 #
-# - the gradients of activations: backward holds two or three at once;
-# - the workspace inside a convolution;
-# - memory that the allocator keeps for later.
+# - While backward runs, it also holds the gradients of activations, two or three of them at once.
+# - A convolution needs workspace of its own.
+# - The allocator keeps freed memory for later use instead of giving it back.
 #
-# So the count is a lower bound: measure before you buy.
+# So the count is a lower bound: measure before you buy a GPU.
 #
-# By the count, a GPU of 80 GB holds one image of at most 19,800 × 19,800 pixels, and about half of that if memory is twice the count. A scanned tissue
-# slide has 100,000 × 100,000 pixels, and would need 2 TB. For such images you recompute activations instead of keeping them (activation checkpointing), compute in bf16,
-# or cut the image itself (lesson 10).
+# By the count, a GPU of 80 GB holds one image of at most 19,800 × 19,800 pixels. If the memory is twice the count, it holds half as many pixels, about 14,000 × 14,000. A scanned tissue
+# slide has 100,000 × 100,000 pixels, and would need 2 TB by the count alone. Then you can recompute activations in backward instead of keeping them (activation checkpointing), compute in bf16,
+# or cut the image itself, as lesson 10 does.
 
 # %% [markdown]
 # ## References

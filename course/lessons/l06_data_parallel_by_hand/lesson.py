@@ -24,7 +24,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# In **data parallelism**, each rank has a copy of the network, its **replica**, and works on a part of each batch, its **shard**.
+# A training step uses 128 images. Four ranks could take 32 each, and be done sooner. Would they learn what one rank learns from all 128?
+#
+# In **data parallelism**, each rank has a copy of the network, its **replica**, and computes the gradient of its part of the batch, its
+# **shard**. Then all replicas take the same step, with the sum of the gradients:
 #
 # ```
 #              ┌ rank 0: 32 images → replica → gradient ┐
@@ -33,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# Cells with `--save` become a program, `code/06_by_hand.py`. It learns to read small pictures of digits.
+# The data are small pictures of digits. Cells with `--save` also become a program, `code/06_by_hand.py`.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -60,7 +63,7 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# Here is a training loop. Five numbered lines make it work on any number of ranks.
+# You know this loop, except for five numbered lines, which make it work on any `team` of ranks.
 
 
 # %%
@@ -86,7 +89,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 need three small functions. With `MPI.IN_PLACE`, the sum replaces what was added.
+# Lines 1 and 4 call MPI once per tensor. With `MPI.IN_PLACE`, the sum replaces the numbers that went into it.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -98,8 +101,8 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Line 3 is still open. Let us take PyTorch's default, the mean over the images at hand. First each rank trains alone, with
-# whole batches. Then the four share each batch.
+# Line 3 is open: which loss does a rank compute? We take PyTorch's default, the mean over the images it is given. First each
+# rank trains alone on whole batches. Then the four share each batch.
 #
 # **Vote:** of 297 new images, do the four get (a) fewer right than the one, (b) as many, (c) more?
 
@@ -118,12 +121,13 @@ train(comm, rate=0.1)
 #
 # (c). Would you ship it?
 #
-# Look at the *first* loss. Weights and images are the same, so it should be 2.33 as well. But each of the four ranks takes the *mean* over its shard, and
-# line 5 adds the four means. Line 4 adds their gradients, so SGD takes steps that are four times too large.
+# Look at the *first* loss. With the same weights and images, the four should find 2.33, too. They find four times
+# as much, because each takes the *mean* over its shard, and line 5 adds four means. Line 4 adds their gradients, so every step of SGD is
+# four times too long.
 #
 # </details>
 #
-# If that is true, *one* rank at a rate of 0.4 takes the same steps. Predict all six decimals of its last loss.
+# If so, *one* rank with a rate of 0.4 takes the same steps. Predict its last loss, with all six decimals.
 
 # %%
 # %%px
@@ -132,41 +136,30 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.603732 / 4 = 0.400933, and again 85.5 %. The four learned nothing that one rank cannot. The rate of 0.1 was too small, and
-# our mistake hid that.
+# 1.603732 / 4 = 0.400933, and again 85.5 %. The four were not better: our rate was too small, and our mistake made up for it.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# So we divide by the number of ranks.
+# Four means are added, so we divide each by the number of ranks. First all four ranks train, then ranks 0 to 2. (Rank 3 trains alone
+# and prints nothing.) **Predict:** which of the two ends at 0.400933?
 
 # %%
 # %%px
-team = comm
-
-
 def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets) / team.size
 
 
-train(team, rate=0.4)
-
-# %% [markdown] tags=["subslide"]
-# That is one rank's loss, to the last decimal. Now only ranks 0 to 2 share each batch, and rank 3 trains alone. **Predict:**
-# which decimal changes first, if any?
-
-# %%
-# %%px
-team = comm.Split(comm.rank == 3)
-train(team, rate=0.4)
+for team in comm, comm.Split(comm.rank == 3):
+    train(team, rate=0.4)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The third. The shards have 43, 43 and 42 images, and their means count the same. So an image of the small shard weighs more than
-# the others. Equal shards hide that.
+# Only the four. On three ranks, the shards have 43, 43 and 42 images, and each mean counts one third. So an image of the smallest shard counts more
+# than any other. While shards are equal, nobody notices.
 #
 # </details>
 
@@ -181,7 +174,7 @@ train(team, rate=0.4)
 train(comm, rate=0.4)
 
 # %% [markdown]
-# **Vote:** on three ranks, is it (a) 0.400933, (b) 0.401138, (c) neither?
+# The program is complete. **Vote:** on three ranks, it ends at (a) 0.400933, (b) 0.401138, (c) another loss?
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
@@ -191,16 +184,16 @@ train(comm, rate=0.4)
 #
 # (a). Any number of ranks now trains as one process does, up to rounding.
 #
-# Two common layers break this. **Batch norm** normalises over the images at hand, now a shard. (`SyncBatchNorm` takes
-# all shards.) **Dropout** draws at random, and each rank draws for itself.
+# Two common layers break this. **Batch norm** uses the mean over a batch, and a rank sees only its shard. (`SyncBatchNorm`
+# asks the other ranks.) **Dropout** draws random numbers, and each rank draws its own.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Can you tell which rank delays the others? Before an all-reduce, one rank sleeps 0, one 100, one 200, and one 400 ms. A secret draw decides which.
-# Each rank measures its time in `allreduce`.
+# In every step, the ranks meet in line 4. What if one of them is slow? Before this all-reduce, one rank sleeps
+# 0 ms, one 100, one 200 and one 400, and a secret draw decides which. We see only how long each rank spent in `allreduce`.
 
 # %%
 # %%px
@@ -234,26 +227,25 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # 400 ms late   ···················· sum
 # ```
 #
-# It was the rank with the *shortest* bar. All others wait for it. Such a rank is called a **straggler**.
+# It was the rank with the *shortest* bar. It came last, and had nobody to wait for. The long bars are time spent waiting for it. Such a rank
+# is called a **straggler**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
-# |---|---|
-# | lines 3, 4 | PyTorch's DDP (lesson 07) *averages* gradients. So return a shard's mean or, if shards differ, 64 times `share_of_loss`. |
-# | batch | With 32 images per GPU, it has 2,048. Try a larger rate, and reach it over the first steps. |
-# | waiting | A call returns before the GPU is done. Compare durations in all ranks' profiles: the straggler's all-reduce is the shortest. |
+# - PyTorch's DDP (lesson 07) *averages* gradients. So on 64 GPUs, return a shard's mean or, if shards differ, 64 times `share_of_loss`.
+# - With 32 images per GPU, the batch grows to 2,048. Try a larger rate, reached over the first steps.
+# - A call returns before the GPU is done. Use a profiler: the same all-reduce is shortest on the straggler.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks trains
-#   as one process does, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error. With plain SGD, it changes the rate; with Adam, it hardly shows.
-# - In a blocking all-reduce, the rank that comes last waits least.
+# - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks
+#   trains as one process does, up to rounding (without batch norm and dropout).
+# - A wrong divisor raises no error. With plain SGD it changes the rate.
+# - In an all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -261,7 +253,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # On eight ranks, your colleague's network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b), and what divides the loss: the <b>global batch</b> may have grown eightfold. Then (c).</details>
+# <details><summary>What to listen for</summary>(b): the <b>global batch</b> may have grown eightfold. What divides the loss? Then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -269,19 +261,18 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Who is late on eight GPUs?
-#
-# One GPU computes 10 % longer per step. If little else takes time, ten days of training become eleven, for all. How do you find it? You see only times:
+# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven, for all eight. Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
 # %% [markdown]
 # ### Can messages travel while a rank computes?
 #
-# Backward computes the gradient of the last layer first. Line 4 sends it only after backward. Could it leave earlier?
+# Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 waits until it has arrived there, although the first
+# gradients were complete long before. Could they leave earlier?
 #
-# Let us pretend first. Each of three layers sleeps for 100 ms. A sum takes 100 ms, too, *delayed on purpose*, and only one travels at a time.
-# If the three sums follow backward, a step takes 600 ms. How long does it take if each sum starts as soon as its gradient is complete?
+# We try it with a toy. Three layers sleep for 100 ms each, instead of computing. A sum takes 100 ms, too, because we delay messages *on purpose*, and they travel
+# one after the other. If all sums follow backward, a step takes 600 ms. How long does it take if each sum starts as soon as its gradient is complete?
 
 # %%
 predict("Milliseconds, if sums start during backward?", None)
@@ -313,21 +304,23 @@ outcome("Milliseconds, if sums start during backward?", round(max(cluster["milli
 #           0        100        200        300        400 ms
 # ```
 #
-# About 400. While one layer computes, the sum of the layer before it travels. This is called **overlap**. Nothing is left to hide the last sum.
+# About 400. While a layer computes, the sum that was started before it travels. This is called **overlap**. Only the last sum is not hidden, because no
+# layer is left to compute.
 #
 # </details>
 #
-# A real layer does not sleep, and its gradient is complete somewhere inside `backward`. PyTorch can call a function of ours at that moment, a **hook**. Our hook starts the sum.
-# `sum_when_ready` registers it for every parameter, and returns a function that waits for all sums.
+# In the toy we knew when a gradient was complete. In a real network, this happens somewhere inside `backward`. But PyTorch can call a function of ours at that moment, a
+# **hook**, and ours starts the sum. `sum_when_ready` registers such a hook for every parameter, and returns a function that waits for all sums.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# We take a deeper network and a slow link. A step sends 12 gradients: a weight and
-# a bias for each of 6 layers. Together they take about 2/3 of the time of forward and backward.
+# Does it help a real network? We take a deeper one and a slow link. A step sends 12 gradients, a weight and a bias for each of 6 layers, and together they take about 2/3 of the
+# time of forward and backward.
 #
-# `--targets 0:2` lets ranks 0 and 1 work alone, so that each has a core. `Create_group` makes their communicator; `Split` would wait for ranks 2 and 3. The ranks take the same images: only time counts.
+# Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
+# both ranks use the same images.
 
 # %%
 # %%px --targets 0:2
@@ -353,7 +346,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; *overlap*. If the first takes 1, the second takes about 1 + 2/3. **Predict:** how much of the 2/3 is left in the third? (Bars are medians; the thin lines run from the fastest to the slowest of the runs.)
+# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. If the first takes 1, the second takes about 1 + 2/3. **Predict:** how much of the 2/3 is left in the third? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
@@ -370,17 +363,17 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Some of it. Here only backward can hide messages, and those of the *first* layer come last, when no computation is left to hide them: 2 of 12.
-# The rest is probably lateness: plain MPI often moves bytes only inside its calls.
+# Less, but not nothing. Only backward can hide messages, since no gradient exists during forward. And the last 2 of the 12, those of the *first* layer, start when
+# no computation is left. What remains beside these two is probably lateness: MPI often moves bytes only while a program is inside one of its calls.
 #
 # </details>
 #
 # #### How many messages should a step send?
 #
-# `GradientBuckets` of `course_lib` collects gradients in **buckets** up to a number of bytes, the **fusion threshold** (a gradient above it gets a bucket of its own).
-# Buckets leave in a fixed order, each once its last gradient is complete.
+# Twelve small messages cost twelve times the latency. So libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
+# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. Its buckets leave in a fixed order, each as soon as its last gradient is complete.
 #
-# Let forward and backward take 1 again. The next link takes 1/10 per message, plus 1 for all bytes. Messages travel one after the other.
+# Let forward and backward take 1 again. This time the link takes 1/10 per message, and 1 for all bytes together. Again, messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
 
 # %%
@@ -411,14 +404,15 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it starts when backward is over: nothing hides it. Four pay four times, and three of them can start while backward computes. Which
-# of these two wins depends on the link and on the number of ranks, since more ranks raise the cost per message. Here they are close. Measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it can start only when backward is over, so nothing hides it. Four messages pay four times, but three of them can travel while backward computes.
+#
+# Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 #
 # #### A restart
 #
-# Rank 1 loses its state in the middle of a training and gets the weights from rank 0. **Predict:** are both replicas equal one step later?
+# Equal gradients keep replicas equal only if the optimizers agree as well. Suppose that rank 1 crashes in the middle of a training, restarts, and gets the weights from rank 0. **Predict:** are both replicas equal one step later?
 
 # %%
 # %%px --targets 0:2
@@ -449,7 +443,7 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Momentum is **optimizer state**. Without it, rank 1 takes a different step from rank 0, although weights and gradients are equal. No error message says so. So users of the library Horovod broadcast the optimizer's state, too.
+# No, not with the weights alone. SGD's momentum remembers earlier gradients; such memory is called **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too.
 #
 # </details>
 
@@ -460,7 +454,7 @@ if pair.rank == 0:
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# In Google's DistBelief of 2012, a **parameter server** (in truth many processes) kept the weights. The other ranks were its
+# All-reduce treats all ranks alike. Before it became usual, large networks were often trained with one special process, a **parameter server**, which kept the weights. (In Google's DistBelief of 2012, it was many processes.) The others were its
 # **workers**:
 #
 # ```
@@ -472,13 +466,13 @@ if pair.rank == 0:
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for one gradient from every worker, then updates once. With the same shares of the loss, it trains as an all-reduce does (up to rounding), but with n workers a single server
-# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) turns (lesson 04).
+# A *synchronous* server waits for a gradient from every worker, and then updates once. With the same shares of the loss it trains as an all-reduce does, up to rounding. But all bytes pass through one place: with n workers, a single server
+# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) steps (lesson 04).
 #
-# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. But gradients become **stale**: while a
-# worker computes, other workers' gradients change the weights. A gradient's **staleness** is the number of those updates.
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. The price is that gradients become **stale**: while one
+# worker computes, the others' gradients change the weights. A gradient's **staleness** is the number of updates since its worker fetched the weights.
 #
-# Three equal workers train: each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
+# Let us measure it. Three equal workers train, and each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
 # one update by each of the others, (b) 5 to 10, (c) 11 or more.
 
 # %%
@@ -522,15 +516,15 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). While worker 3 computes one gradient, the server updates many times with those of the other two. Among n equal workers, staleness is about n − 1, here 2. With a fast server, one that takes k times as long has about k · (n − 1),
-# and its gradient belongs to weights that are long gone. (Here k is below 10: both also compute and send.)
+# (c). While worker 3 works on one gradient, the server updates many times with the gradients of the other two, so this one belongs to weights that are long gone. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
+# has about k · (n − 1), as long as the server keeps up. (Here k is below 10, because workers also compute and send.)
 #
-# Runs need not repeat: the order of arrival decides the numbers. Large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
+# Two runs need not give the same numbers, because the order of arrival decides. That is one reason why large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
 # are too large for one machine.
 #
 # </details>
 #
-# Back to section 1:
+# Back to our own program, for a last question:
 
 # %% tags=["exercise: 06.q3"]
 

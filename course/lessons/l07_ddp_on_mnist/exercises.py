@@ -177,7 +177,7 @@ def train(model, dataset, batch_size, epochs):
 TRAIN = Exercise(
     id="07.1",
     title="A loop for all ranks",
-    task="This is the loop of one process. Change places 1 to 4 so that all ranks train one network.",
+    task="Change the four numbered places so that this loop trains one network on all ranks.",
     objectives=(1, 2),
     targets=("loader-knows-its-rank",),
     stub='''\
@@ -195,7 +195,7 @@ def train(model, dataset, batch_size, epochs):
             optimizer.step()
 ''',
     hints=(
-        "Sections 2 and 3 have a line for each place. For the third, `size` is the number of ranks.",
+        "Sections 2 and 3 show a line for places 1, 2 and 4. For place 3, `size` is the number of ranks.",
         "dataset ─ sampler ─> this rank's shard ─ loader ─> batches of batch_size ÷ ranks ─ replica ─> loss\n"
         "                 ^ a different order in every epoch                         averages gradients ┘",
         "replica = Distributed…(model)  sampler = Distributed…(dataset)   batch_size // …   sampler.set_…(…)",
@@ -273,8 +273,8 @@ def epochs_of(comm, samples, epochs):
 EPOCHS_OF = Exercise(
     id="07.2",
     title="Spot the bugs: what each rank sees",
-    task="A colleague lists the images that each rank trains on, epoch by epoch. The code raises no error "
-    "and has two mistakes.",
+    task="A colleague wants to see which images each rank trains on, epoch by epoch. The code raises no "
+    "error, but it has two mistakes. Repair both.",
     objectives=(2,),
     targets=("set-epoch-is-optional", "own-seed-own-share", "mistakes-raise-errors"),
     stub='''\
@@ -310,18 +310,19 @@ def epochs_of(comm, samples, epochs):
 
 NO_SAMPLER = Question(
     id="07.q1",
-    question="Four ranks wrap their model in DDP. Each has a DataLoader with batch_size=128, no sampler and "
-    "no shuffling. What does one step train on?",
+    question="Four ranks wrap their model in DDP. Each has a DataLoader with batch_size=128, without a "
+    "sampler and without shuffling. What does one step train on?",
     options=(
         Option(
             "128 images, because DDP gives 32 of them to each rank",
             reply="That would mean DDP touches the inputs. It doesn't: the model gets whatever its rank "
-            "passes to it, here 128 images. In section 3 it was the sampler that gave each rank its shard.",
+            "passes to it, here 128 images. In section 3, the sampler gave each rank its shard.",
             belief="ddp-splits-the-batch",
         ),
         Option(
             "128 images, because all ranks read the same ones",
-            reply="Four ranks do the same work and average four equal gradients. Nothing reports it: only a "
+            reply="Every loader begins with image 0, so four ranks do the same work and average four equal "
+            "gradients. You pay for four and learn as much as from one, and nothing reports it. Only a "
             "sampler gives each rank images of its own.",
             right=True,
         ),
@@ -337,9 +338,9 @@ NO_SAMPLER = Question(
 
 FASTER_NETWORK = Question(
     id="07.q2",
-    question="Two ranks take a step of 30 ms. Computing and communication do not overlap. Rank 0 spends "
-    "12 ms of the step in the all-reduce, rank 1 only 2 ms. How long is the step if the transfer takes "
-    "half as long?",
+    question="On two ranks, a step takes 30 ms, and computing and communication do not overlap. Rank 0 "
+    "spends 12 ms of the step in the all-reduce, rank 1 only 2 ms. You buy a network that transfers the "
+    "gradients in half the time. How long is a step then?",
     options=(
         Option(
             "24 ms, because 12 ms become 6",
@@ -349,14 +350,15 @@ FASTER_NETWORK = Question(
         ),
         Option(
             "29 ms, because 2 ms become 1",
-            reply="Rank 1 arrives last, so its 2 ms are pure transfer. Rank 0 still waits 10 ms, until "
-            "rank 1 has computed.",
+            reply="Rank 1 arrives last, so its 2 ms are pure transfer, and they become 1 ms. Rank 0 still "
+            "waits 10 ms for rank 1 to finish computing. The money is better spent on whatever makes rank 1 "
+            "late.",
             right=True,
         ),
         Option(
             "15 ms, because 30 ms become 15",
-            reply="That would mean a step is all communication. Rank 1 computes for 28 of its 30 ms, and "
-            "the network does not compute.",
+            reply="That would mean a step is all communication. Rank 1 computes for 28 of its 30 ms, and a "
+            "faster network does not shorten those.",
             belief="step-is-communication",
         ),
     ),
@@ -365,8 +367,9 @@ FASTER_NETWORK = Question(
 
 WHICH_CONTROL = Question(
     id="07.q6",
-    question="A network with batch norm reaches 76.9 % on one GPU with batches of 256. On 64 GPUs with 4 "
-    "images each, at the same rate, it reaches 74.1 %. Which run most likely reaches 76.9 % again?",
+    question="A network with batch norm gets 76.9 % right after training on one GPU with batches of 256. On "
+    "64 GPUs with 4 images each, at the same learning rate, it gets only 74.1 %. Which run most likely "
+    "reaches 76.9 % again?",
     options=(
         Option(
             "64 GPUs that average in float64",
@@ -376,14 +379,15 @@ WHICH_CONTROL = Question(
         ),
         Option(
             "64 GPUs at 64 times the rate",
-            reply="The rate depends on the global batch, which is 256 both times. And batch norm would "
-            "still use means over 4 images instead of 256.",
+            reply="What the rate should follow is the global batch, and that is 256 both times. Besides, "
+            "batch norm would still use means over 4 images instead of 256.",
             belief="ranks-want-a-larger-rate",
         ),
         Option(
             "64 GPUs with SyncBatchNorm",
             reply="The global batch is 256 both times, so it is innocent here. But batch norm saw 256 "
-            "images on one GPU, and sees only 4 on each of 64 GPUs. SyncBatchNorm sees all 256.",
+            "images on one GPU, and sees only 4 on each of 64 GPUs. With SyncBatchNorm, it sees all 256 "
+            "again. Convert the model before DDP wraps it: `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.",
             right=True,
         ),
     ),
@@ -393,12 +397,12 @@ WHICH_CONTROL = Question(
 TEST_SHARDS = Question(
     id="07.q4",
     question="Eight GPUs test a network on 1,003 images. Each GPU takes its shard from a "
-    "DistributedSampler and counts the images that it reads correctly. The counts are added and divided "
+    "DistributedSampler and counts the images that it gets right. The counts are added and divided "
     "by 1,003. What is the score?",
     options=(
         Option(
             "right, as each image is tested by one GPU",
-            reply="Eight doesn't divide 1,003, so by default a sampler gives each rank 126 images: 1,008 "
+            reply="Eight doesn't divide 1,003, so by default the sampler gives each rank 126 images, 1,008 "
             "in all. Five images are tested twice.",
             belief="samplers-cut-exactly",
         ),
@@ -409,9 +413,9 @@ TEST_SHARDS = Question(
         ),
         Option(
             "up to five images too high",
-            reply="By default, the sampler repeats five images. Those that are read correctly count "
-            "twice, but 1,003 counts each image once. Without a sampler, `images[rank::size]` tests each "
-            "image once.",
+            reply="By default, the sampler repeats five images so that all ranks have equally many. Those "
+            "that the network gets right count twice, but the divisor 1,003 counts each image once. To test "
+            "each image once, do without a sampler and give each rank `images[rank::size]`.",
             right=True,
         ),
     ),
@@ -420,8 +424,9 @@ TEST_SHARDS = Question(
 
 OTHER_MACHINE = Question(
     id="07.q5",
-    question="We measured steps of the CNN one by one on our machine. From them we calculate an epoch on "
-    "eight ranks, with our own loop over MPI: 5 s. The published study measured 19 s. What follows?",
+    question="Our machine has only two cores. So we timed single operations of the CNN on it, and calculated "
+    "from them how long an epoch takes on eight ranks with our own loop over MPI: 5 s. The published study "
+    "measured 19 s. What follows?",
     options=(
         Option(
             "our program is almost four times as fast",
@@ -431,9 +436,9 @@ OTHER_MACHINE = Question(
         ),
         Option(
             "nothing about which program is faster",
-            reply="One process takes 22 s here, and took 65 s there. And a calculation leaves out that "
-            "eight busy cores share one memory. Our calculated speed-up of 4.4 and the published one of "
-            "3.4 fit together.",
+            reply="One process takes 22 s here and took 65 s there, so seconds compare two machines. Compare "
+            "speed-ups instead: we calculated 4.4, and they measured 3.4. That fits, because our "
+            "calculation leaves out that eight busy cores share one memory.",
             right=True,
         ),
         Option(

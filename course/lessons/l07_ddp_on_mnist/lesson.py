@@ -14,24 +14,23 @@
 # ranks: 4
 # warm-up:
 #   - ask: In data parallelism, what do the ranks send in every step?
-#     answer: Their gradients. Weights are sent once; images never.
+#     answer: Their gradients. The weights are sent only once, before the first step, and images are never sent.
 #   - ask: Four ranks train on 64 images each per step. How large is the global batch?
 #     answer: >-
-#       256: what all ranks together train on in one step.
-#   - ask: Every rank draws its own first weights, and nobody broadcasts. What goes wrong?
+#       256. The global batch is what all ranks together train on in one step.
+#   - ask: Every rank draws its own first weights, and nobody broadcasts rank 0's. What goes wrong?
 #     answer: >-
-#       The weights start different, and every rank adds the same update, so they stay different. Nothing raises
-#       an error.
+#       The replicas start with different weights. Since every rank then adds the same update, they also stay
+#       different, and nothing raises an error.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# PyTorch's data parallelism is **DistributedDataParallel** (**DDP**). Its ranks first form a **process group**, PyTorch's communicator.
-# The group's **backend** moves the bytes; ours is Gloo.
+# In lesson 06, five lines made four ranks train one network. PyTorch's **DistributedDataParallel** (**DDP**) replaces some of them. Which does it leave to you?
 #
-# To form a group, a process needs its rank, the number of ranks, and an address where rank 0 listens. PyTorch's launcher `torchrun` puts these into the environment. Under
-# `mpiexec`, the second cell does. You need not read it closely.
+# First the ranks form a **process group**, PyTorch's communicator. Each process needs its rank, the number of ranks, and an address where rank 0 listens. PyTorch's launcher `torchrun`
+# provides all three. `mpiexec` does not, so the second cell does. (You need not read it.)
 
 # %%
 # %%px --save 07_ddp.py
@@ -77,7 +76,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
 #
-# Each rank draws a model with one weight and wraps it.
+# Each rank draws a model with one weight, then wraps it. What changes?
 
 # %%
 # %%px
@@ -88,7 +87,7 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# Now all ranks have the weight of rank 0. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight
+# All ranks now have the weight of rank 0. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight
 # times input, so a rank's own gradient is its input.
 
 # %%
@@ -104,12 +103,13 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# DDP all-reduces gradients inside `backward`, and it **averages** them. With equally many images per rank, this is the gradient of the global batch's mean loss.
+# DDP all-reduces the gradients inside `backward`, and it **averages** them. If all ranks have equally many images, this is the gradient of the global batch's mean loss.
+# Who divides the images?
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP never looks at the images. A **DistributedSampler** lists each rank's shard. **Vote:** four ranks share ten images. They get
+# Not DDP, which never looks at the images. A **DistributedSampler** gives each rank its shard. **Vote:** four ranks share ten images. They get
 # (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out.
 
 # %%
@@ -122,16 +122,16 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), by default. So all ranks take equally many steps. They must, since every all-reduce needs all ranks.
+# (b), by default, so that all ranks take equally many steps: every all-reduce needs all ranks.
 #
-# All ranks shuffle with one seed, and `set_epoch` adds the epoch to it. Without this call, the order never changes.
+# All ranks shuffle with one seed, and `set_epoch` adds the epoch to it. Without this call, every epoch has the same order.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# Digits and network come from lesson 06.
+# The digits and the network come from lesson 06.
 
 # %%
 # %%px --save 07_ddp.py
@@ -155,7 +155,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`: the replica's forward may wait for other ranks (section 5).
+# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`, not the replica (section 5 shows why).
 
 
 # %%
@@ -179,8 +179,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Is it the same network?
 #
-# **Batch norm** rescales each pixel by its mean and spread in *this rank's* batch, here 30 images. For tests, it keeps running means. These **buffers** get no gradient.
-# **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
+# The weights are equal. But **batch norm** rescales each pixel by its mean and spread in *this rank's* batch, here 30 images. For tests, it keeps running means in
+# **buffers**, which get no gradient. **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
 
 # %%
 # %%px
@@ -191,15 +191,15 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), but only since the last step. Before each forward, DDP copies rank 0's buffers to all ranks. Then each rank updates them from its own shard. So rank 0 saves means that never
-# saw the other shards. On GPUs, `nn.SyncBatchNorm.convert_sync_batchnorm(model)` uses all shards.
+# (b). A replica's forward begins with a broadcast of rank 0's buffers, so all ranks must join. Then each rank updates its copy from its own shard.
+# So rank 0 saves means that never saw the other shards.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Do ranks cost accuracy?
 #
-# Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight got 98.7 %.
+# Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight only 98.7 %.
 #
 # Our ranks together take 120 images per step. **Vote:** on more ranks, is our loss (a) higher, (b) lower, (c) the same?
 
@@ -211,11 +211,11 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Together they take the same 120 images, so the average gradient is the same. (With batch norm, it would not be. And 8 ranks cannot share 1,500 images equally.)
+# (c). On one, two, three or four ranks, a step takes the same 120 images, in equal shards, so the average gradient is the same. (With batch norm or dropout, it would not be.)
 #
 # </details>
 #
-# Perhaps each of *their* ranks took a full batch. Let each of ours take 120.
+# Then why did theirs get worse? Perhaps each rank took a full batch. Let each of ours take 120.
 
 # %%
 # %%px
@@ -231,23 +231,34 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With `RANKS = 1`, the loss is 1.714463 again, so the ranks are innocent. Five epochs are 65 steps of 120 images, but only 20 steps of 480: too few at this learning rate. A common first try is four times the rate, with a warm-up.
+# With `RANKS = 1`, the loss is 1.714463 again. The ranks are innocent, and the batch is guilty:
+#
+# ```
+# 1,500 images in batches of 120:  5 epochs × 13 steps = 65 steps
+# 1,500 images in batches of 480:  5 epochs ×  4 steps = 20 steps
+# ```
+#
+# At this learning rate, 20 steps are too few. Try four times the rate, with a warm-up.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
-# |---|---|
-# | start | `torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE`, on each machine |
-# | backend | `"nccl"`; first `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, all tensors on that GPU |
+# For 64 GPUs on 8 machines:
+#
+# ```
+# # on each machine; HOST is one of them
+# torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
+# ```
+#
+# Use the backend `"nccl"`, not Gloo. First call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, then move model and images to that GPU.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - DDP broadcasts weights when it wraps a model, and averages gradients in `backward`.
-# - Your job: shards, `set_epoch`, learning rate, batch norm, testing, saving.
+# - The rest is your job: shards, `set_epoch`, learning rate, batch norm, testing, saving.
 # - When you compare numbers of ranks, keep the global batch.
 
 # %% [markdown] tags=["slide"]
@@ -263,7 +274,8 @@ RANKS, IMAGES = 4, 480
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Which mistakes raise no error?
+# In the core, DDP averaged whatever the ranks gave it, and nothing ever raised an error. Before you read on, here are four cases from practice. Every one of these programs runs to its end,
+# so only you can tell whether its result is right.
 
 # %% tags=["exercise: 07.q6"]
 
@@ -276,12 +288,15 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # ### What does a step send?
 #
-# We cut a batch that is too large for memory into four micro-batches. Each rank adds up their gradients, then takes one step. Inside `with replica.no_sync()`, forward and backward add
-# to the rank's own gradients, and DDP sends nothing. **Vote:** which micro-batches belong inside `no_sync`: (a) all four, (b) all but the last, (c) all but the first?
+# If a batch is too large for memory, each rank cuts its shard into micro-batches, adds up their gradients, and then takes one step (lesson 05). But DDP all-reduces in *every*
+# `backward`. With four micro-batches it does so four times per step, although the optimizer needs the average only once. Can we save three of the four?
 #
-# **Predict:** the gradients of one micro-batch take 76,880 bytes. Without `no_sync`, how many bytes does each rank pass to all-reduces per step?
+# DDP has a switch for this. A micro-batch whose forward and backward run inside `with replica.no_sync():` only adds to the rank's own gradients, and DDP sends nothing.
+# **Vote:** which micro-batches belong inside `no_sync`: (a) all four, (b) all but the last, (c) all but the first?
 #
-# A **communication hook** counts these bytes. DDP calls the hook in place of its own all-reduce, once per **bucket** (gradients that are sent together).
+# A good choice sends less, and leaves all ranks with the gradient that they have without `no_sync` (`none`). So the cells print bytes, and the norm of one gradient as its fingerprint.
+# To count the bytes, we register a **communication hook**. DDP calls it in place of its own all-reduce, once per **bucket** (gradients that are sent together). Our hook writes down the size of the bucket, and then does what DDP would have done.
+# **Predict:** one bucket holds all gradients of our network, 76,880 bytes. Without `no_sync`, how many bytes per step does each rank hand to all-reduces?
 
 # %%
 # %%px
@@ -321,15 +336,19 @@ for name, silent in SILENT.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The line `none` is the run without `no_sync`. It passes on 4 × 76,880 = 307,520 bytes, because every `backward` all-reduces. (b) passes on a quarter of that. Its gradient is
-# the same, because the last `backward` all-reduces what all four have added up.
+# (b). The line `none` shows the run without `no_sync`: every `backward` all-reduces, so each rank hands over 4 × 76,880 = 307,520 bytes. With (b) it is a quarter of that, and yet the
+# gradient is the same. The first three micro-batches add up on each rank, and the last `backward` all-reduces the whole sum.
 #
-# In (a) nothing is averaged, and in (c) only the first micro-batch. So the ranks hold different gradients, and the replicas drift apart. Nothing raises an error.
+# (a) sends least, but it averages nothing, and (c) averages only the first micro-batch. You can see it in the norms: ranks 0 and 1 hold different gradients. Their optimizers
+# then take different steps, so the replicas drift apart, and nothing raises an error.
 #
 # </details>
 #
-# **And what does a step wait for?** Rank 1 sleeps 200 ms before its step. A **profiler** records when three things run: forward, the computing of backward, and the
-# all-reduces (`sum`). **Predict:** in which of rank 0's three lines do the 200 ms appear?
+# #### And what does a step wait for?
+#
+# Sending is one thing that takes time in a step, and waiting is another. How do you tell them apart? We make rank 1 late on purpose: it sleeps for 200 ms before its step. Meanwhile a
+# **profiler** records on each rank when three things begin and end: forward, the computations of backward, and the all-reduces (`sum`). The network is deeper than before,
+# so that DDP sends several buckets. **Predict:** in which of rank 0's three lines do the 200 ms appear?
 
 # %%
 # %%px
@@ -365,8 +384,8 @@ if rank == 0:
     print(report)
 
 # %% [markdown]
-# A colleague sees these lines, and orders faster links. Would they help? **Vote:** on rank 1, the sums take (a) longer than on rank 0, (b) as long,
-# (c) far less.
+# A colleague sees these lines of rank 0, and wants to order faster links. Would they help? Before you sign the order, look at rank 1. **Vote:** there, the sums take (a) longer than on rank 0,
+# (b) as long, (c) far less.
 
 # %% tags=["nbval-ignore-output"]
 print(cluster["report"][1])
@@ -374,12 +393,14 @@ print(cluster["report"][1])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). On rank 0 the sums take some 200 ms, because they cannot end before rank 1 joins. Rank 1 arrives last, and waits for nobody. The difference is **waiting**. Faster links
-# would not shorten it, but a punctual rank 1 would. The trace of rank 0 alone does not show that.
-# (The trace of rank 1 has its 0 after the sleep. So compare durations, not moments.)
+# (c). On rank 0 the 200 ms appear in the sums, because an all-reduce cannot end before rank 1 has joined it. Rank 1 arrives last and waits for nobody, so its sums take far less time. The difference is
+# **waiting**. Faster links would not shorten it, but a punctual rank 1 would.
 #
-# Look also at when the sums *begin*: before backward ends. DDP sends the first bucket while backward still computes the next gradients.
-# `profiler.export_chrome_trace("trace.json")` saves the trace, and [Perfetto](https://ui.perfetto.dev) draws it.
+# The trace of rank 0 cannot show this, because there waiting and sending look the same. So compare ranks: the straggler is the rank on which the same all-reduce is *shortest*.
+# (Compare durations, and not moments: each trace counts from its own first event, which on rank 1 comes after the sleep.)
+#
+# Look also at when the sums *begin*: before backward ends. DDP sends the first bucket while backward still computes the next gradients, which is the overlap of lesson 06.
+# To see it drawn, save a trace with `profiler.export_chrome_trace("trace.json")`, and open it in [Perfetto](https://ui.perfetto.dev).
 #
 # </details>
 
@@ -388,12 +409,14 @@ print(cluster["report"][1])
 # %% [markdown]
 # ### What did the study measure?
 #
-# Jakovac and Pichler compared three programs on a laptop with eight cores: one process, their own loop over MPI, and DDP over Gloo. We repeated the study on two cores, with
-# real MNIST, models as large as theirs, a global batch of 128, five epochs and three seeds.
+# In section 6 we suspected that the published accuracy fell because of a larger batch. But we tested that on small digits, with another network. Does the suspicion survive real MNIST?
 #
-# **Does accuracy fall with the ranks?** We trained the CNN by two rules, both at the same learning rate. The first rule keeps the global batch of 128, on up to four ranks. The second gives
-# each rank 128 images, on up to eight ranks. The figure shows *errors*: the mean of three seeds, with the best and the worst. **Predict:** which of our two lines is flat?
-# Do the published points follow the flat line?
+# Jakovac and Pichler compared three programs on a laptop with eight cores: one process, their own loop over MPI, and DDP over Gloo. We repeated their study on two cores, with
+# real MNIST, models as large as theirs, five epochs and three seeds.
+#
+# **Does accuracy fall with the ranks?** Their batch is 128 images, but they do not say whether all ranks share these or each takes as many. So we trained the CNN both ways, at the same
+# learning rate: with a global batch of 128 on up to four ranks, and with 128 images per rank on up to eight. The figure shows *errors*: the mean of three seeds, with the best and the worst.
+# **Predict:** which of our two lines is flat, and do the published points follow it?
 
 # %%
 from statistics import fmean
@@ -425,13 +448,16 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With the same global batch, four ranks make as many errors as one. With 128 images per rank, the errors rise. The published points rise, too: by 0.4 points at eight ranks. (Their DDP has the same error there as their ranks by hand.)
-# A larger global batch would explain the rise. The number of ranks alone does not: it leaves our first line flat.
+# The line with the same global batch is flat: four ranks make as many errors as one. With 128 images per rank, the errors rise, because five epochs then have fewer steps, as in section 6. The published
+# points rise, too, by 0.4 points from one rank to eight.
+#
+# So a larger global batch would explain the published rise, and the number of ranks alone does not. This is no proof, because we do not know their batch. But it is a good reason to write down the
+# global batch beside every accuracy that you report.
 #
 # </details>
 #
-# **Do ranks beat threads?** On the authors' eight cores they did. Eight threads had a speed-up of 2.2, eight ranks over MPI 3.4, and eight ranks of DDP over Gloo 3.9.
-# **Vote:** on our two cores, are two ranks (a) faster than two threads, (b) as fast, (c) slower?
+# **Do ranks beat threads?** The study also compared times. One process can use several cores with threads, too, so what do ranks gain? On the authors' eight cores, eight threads had a speed-up of 2.2,
+# eight ranks over MPI 3.4, and eight ranks of DDP over Gloo 3.9. **Vote:** on our two cores, are two ranks (a) faster than two threads, (b) as fast, (c) slower?
 
 # %% tags=["nbval-ignore-output"]
 WAYS = {"sequential": "threads", "mpi": "ranks, by hand", "ddp-gloo": "DDP over Gloo"}
@@ -445,20 +471,19 @@ show(gains, x="two threads or ranks", y="speed-up of the CNN")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): here two *threads* are faster. So ranks do not always beat threads. Threads split each operation: 128 images are enough work for two threads, but may be
-# too little for eight. Ranks split the batch, and must communicate.
+# (c). Here two *threads* are faster, so ranks do not always win. Threads share the work of each single operation. With 128 images, an operation has enough work for two threads,
+# but perhaps not for eight. Ranks split the batch instead, and pay for it with an all-reduce in every step. Which costs more depends on the model, the batch and the number of cores, so measure both on your machine:
+# `.venv/bin/course study --quick` does that in a small study.
 #
-# The site's page *The study* has all models and learning curves. `.venv/bin/course study --quick` measures a small study on *your* machine.
+# The site's page *The study* has the other models and the learning curves.
 #
 # </details>
 
 # %% tags=["exercise: 07.q5"]
 
 # %% [markdown]
-# ### Where to go from here
-#
-# `code/train_mnist_ddp.py` is the long form of your program, with real MNIST, checkpoints that survive a failure, GPUs and `spawn`. Lesson 14 starts it on several machines.
-# [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what is not in this lesson: other ways for processes to meet, messages and groups, and
+# Your program has a long form, `code/train_mnist_ddp.py`, which adds real MNIST, checkpoints that survive a failure, GPUs and `spawn`. Lesson 14 starts it on several machines.
+# [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what this lesson left out: other ways for processes to meet, messages and groups, and
 # other backends.
 #
 # ## References

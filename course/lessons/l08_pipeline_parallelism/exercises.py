@@ -53,8 +53,8 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** means one forward, one backward. A stage begins with `warmup` forwards: one for each "
-    "*later* stage, but at most m. Then one forward and one backward alternate. At the end, `warmup` "
+    task="**1F1B** means one forward, one backward. A stage begins with `warmup` forwards: one to feed each "
+    "*later* stage, but at most m. Then forwards and backwards alternate. At the end, `warmup` "
     "backwards remain. Two places are wrong.",
     objectives=(3,),
     stub='''\
@@ -65,7 +65,7 @@ def one_f_one_b(stage, stages, m):
     return [("F", i) for i in range(warmup)] + turns
 ''',
     hints=(
-        "How many stages come after this one? And which backwards have not had their turn?",
+        "How many stages come after this one? And how many of the m backwards are missing in `turns`?",
         "3 stages, m = 4   warm-up   in turn              left over\n"
         "stage 0           F0 F1     F2 B0  F3 B1         B2 B3\n"
         "stage 1           F0        F1 B0  F2 B1  F3 B2  B3\n"
@@ -99,19 +99,20 @@ OUT_OF_MEMORY = Question(
     options=(
         Option(
             "cutting the batch into 16 micro-batches",
-            reply="Each is then half as large, but before its first backward rank 0 keeps all 16. Together "
-            "they need as much memory as the 8 before.",
+            reply="Each micro-batch is then half as large. But GPipe's first backward comes after its last "
+            "forward, so rank 0 keeps all 16, and together they need as much memory as the 8 did.",
             belief="small-pieces-need-less",
         ),
         Option(
             "freeing rank 0's activations after each forward",
-            reply="Then rank 0 could not go backward: it computes the gradients of its weights from the "
-            "activations of its layers. It would have to go forward again.",
+            reply="Then rank 0 could not run backward, because it needs the activations of its layers to "
+            "compute the gradients of their weights. It would have to run each forward again.",
             belief="sent-is-not-needed",
         ),
         Option(
             "running the same micro-batches with 1F1B",
-            reply="Stage 0 of 4 then keeps at most 4 micro-batches, and 5 did fit.",
+            reply="Rank 0 then has three later stages to feed, so it runs four forwards before its first "
+            "backward and never keeps more than 4 micro-batches. Five did fit.",
             right=True,
         ),
     ),
@@ -126,19 +127,19 @@ THE_PACE = Question(
     options=(
         Option(
             "every 1.5 ms",
-            reply="That is the average of the stages. But the last stage needs 3 ms for every micro-batch: "
-            "after 10 of them it has been busy for 30 ms, not for 15.",
+            reply="That is the average of the four stages. But every micro-batch has to pass the last one, "
+            "which needs 3 ms for it: 10 micro-batches keep it busy for 30 ms, not for 15.",
             belief="average-sets-the-pace",
         ),
         Option(
             "every 3 ms",
-            reply="The slowest stage sets the pace. So cut the model so that the most expensive stage is as "
-            "cheap as possible.",
+            reply="The last stage is never idle once the pipeline is full, and it cannot go faster. The "
+            "others wait for it. So cut a model so that its most expensive stage is as cheap as possible.",
             right=True,
         ),
         Option(
             "every 6 ms",
-            reply="That is how long one micro-batch needs for all stages. While the last stage works on it, "
+            reply="One micro-batch does take 6 ms to pass all stages. But while the last stage works on it, "
             "the others already work on the next ones.",
             belief="one-after-the-other",
         ),

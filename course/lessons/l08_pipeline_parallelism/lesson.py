@@ -1,6 +1,6 @@
 # ---
 # title: Pipeline parallelism
-# goal: Cut a network into stages, and count how long ranks are idle.
+# goal: Cut a network into stages, and find out who waits.
 # able:
 #   - run a network across ranks
 #   - count idle slots
@@ -9,25 +9,34 @@
 #   - say what recomputing, interleaving and unequal stages cost
 # before: >-
 #   {01}, {03}, {05}
-# minutes: {core: 20, more: 11}
+# minutes: {core: 20, more: 14}
 # ranks: 4
 # warm-up:
 #   - ask: >-
 #       You cut a batch into micro-batches and call `backward` for each. Which loss must a micro-batch have, so that
 #       `.grad` becomes the gradient of the batch's mean loss?
-#     answer: The sum over its samples, divided by the size of the whole batch. Then the gradients add up.
+#     answer: >-
+#       The sum over its samples, divided by the size of the whole batch. Then the gradients of the micro-batches
+#       add up to that of the batch.
 #   - ask: Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
 #     answer: >-
-#       With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv.
-#       <code>Isend</code>, which starts to send and returns at once, avoids this.
+#       With most MPI libraries the program hangs, because each rank waits in Send and neither reaches its Recv.
+#       <code>Isend</code> avoids this: it starts to send and returns at once.
 #   - ask: In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
-#     answer: Gradients, which they sum or average.
+#     answer: Their gradients, which they sum or average.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · A stage per rank
 #
-# Some networks do not fit on one GPU. In **pipeline parallelism** each rank keeps a few consecutive layers, its **pipeline stage**.
+# Some networks do not fit on one GPU. In **pipeline parallelism**, each rank keeps a few consecutive layers, its **pipeline stage**. How long
+# do ranks wait for each other?
+#
+# ```
+#             rank 0           rank 1           rank 2           rank 3
+# images →  layers 1, 2  →   layers 3, 4  →   layers 5, 6  →   layers 7, 8  → loss     forward
+#                        ←                ←                ←                ←          backward
+# ```
 
 # %%
 # %%px --save 08_pipeline.py
@@ -62,8 +71,14 @@ def cut(team):
 
 
 # %% [markdown] tags=["subslide"]
-# We cut each batch into **micro-batches**. A **schedule** lists what a rank does: `("F", 2)` takes micro-batch 2 forward, `("B", 2)` takes it back.
-# Forward keeps what the layers compute, their **activations**, for backward. It sends the stage's output to the next rank.
+# We cut each batch into **micro-batches**. A **schedule** lists what a rank does, in order:
+#
+# ```
+# ("F", 2)   micro-batch 2 forward:    receive the stage's input, run its layers, send the output to the next rank
+# ("B", 2)   micro-batch 2 backward:   receive the output's gradient, run backward, send the input's gradient back
+# ```
+#
+# A forward also keeps what the layers computed, their **activations**, for backward.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -72,9 +87,9 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# `requires_grad_()` asks autograd for the gradient of the input. Backward sends it to the previous rank.
+# With `requires_grad_()`, backward also computes the gradient of the input. The previous rank is waiting for it.
 #
-# The simplest schedule is **GPipe**: first all micro-batches go forward, then all go backward.
+# The simplest schedule is **GPipe**: all micro-batches go forward, then all go backward.
 
 
 # %%
@@ -110,15 +125,14 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None: four ranks do the same arithmetic, in the same order.
+# None: each layer does the same arithmetic in the same order, only elsewhere.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Who is idle?
 #
-# First rank 0 trains all layers alone. Then ranks 0 and 1 train half each. We time steps of 1, 2, 4, 8 and 16
-# micro-batches.
+# Is it faster? We time rank 0 with all layers, then ranks 0 and 1 with half of them each, for 1 to 16 micro-batches.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -139,11 +153,11 @@ outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["sp
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You pay for two ranks and get about the speed of one! While one rank computes, the other waits.
+# You pay for two ranks and get about the speed of one. Rank 1 waits for rank 0's output, then rank 0 for rank 1's gradient.
 #
 # </details>
 #
-# Do more micro-batches help? We draw four equal stages. A forward takes 1 slot, a backward 2, a message none.
+# Do more micro-batches help? We draw four equal stages. A forward takes 1 slot of time, a backward 2, a message none.
 
 # %%
 from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
@@ -152,7 +166,7 @@ draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
 # The white slots are the **bubble**: each rank is idle for 9 of 21 slots.
-# **Vote:** with 16 micro-batches, each rank is idle for (a) fewer, (b) 9, (c) more.
+# **Vote:** with 16 micro-batches, each rank is idle for (a) fewer slots, (b) 9, (c) more.
 
 # %%
 draw_schedules(16, cluster[0]["gpipe"])
@@ -160,8 +174,14 @@ draw_schedules(16, cluster[0]["gpipe"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Rank 0 waits while the last micro-batch passes through the three other stages and back. That still takes 9 slots, but of 57.
-# With p ranks and m micro-batches, each rank is idle for **(p − 1) / (m + p − 1)** of a step.
+# (b). Rank 0 waits while the last micro-batch visits the three other stages and returns, however many came before. Only the
+# *share* of the step shrinks:
+#
+# ```
+#                             idle           busy           idle share of a step
+# 4 ranks, 16 micro-batches   3 · 3 = 9      16 · 3 = 48    9 / 57
+# p ranks,  m micro-batches   (p − 1) · 3    m · 3          (p − 1) / (m + p − 1)
+# ```
 #
 # </details>
 #
@@ -173,14 +193,14 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The dashed curve is the formula. You measure less: messages take time, and so do other programs on your cores.
+# If yours is below the formula (dashed), messages and other programs took time, and our stages are not quite equal.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# With two ranks, each forward keeps about 2 MiB of activations. We let a rank allocate 64 MiB.
+# So why not take many micro-batches? With two ranks, each forward keeps about 2 MiB of activations. We let a rank allocate 64 MiB in all.
 # **Vote:** with 32 micro-batches, the ranks (a) train, (b) run out of memory.
 
 # %%
@@ -191,7 +211,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). GPipe keeps the activations of all 32 before its first backward.
+# (b). Before its first backward, GPipe keeps the activations of all 32, about 64 MiB. Weights need room, too.
 #
 # </details>
 #
@@ -203,7 +223,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # Eight minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Does 1F1B train within 64 MiB? On four ranks, 8 micro-batches take 33 slots with GPipe. **Predict:** how many with 1F1B?
+# Does 1F1B train within 64 MiB, and is it faster? On four ranks, 8 micro-batches take 33 slots with GPipe. **Predict:** how many with 1F1B?
 
 # %%
 print("1F1B trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 32, 1)"))
@@ -214,18 +234,15 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1F1B trains. It also takes 33 slots, so it saves memory, not time. Each backward frees a micro-batch's activations before the next forward.
-# So a rank keeps at most p.
+# 1F1B trains, but in 33 slots again: the pipeline fills and drains as before. What shrinks is memory. Each backward frees a micro-batch's
+# activations before the next forward, so a rank keeps at most p micro-batches.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
-# |---|---|
-# | m | is limited: all pipelines share one global batch |
-# | messages | are few, so a pipeline often spans machines |
+# With 64 GPUs, several pipelines share one global batch, which limits m. Stages send little (outputs and their gradients), so a pipeline often spans machines.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -239,7 +256,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # Your GPipe has 8 stages and 8 micro-batches. Which gives more images per second: (a) 1F1B, (b) 32
 # micro-batches of the same size?
 #
-# <details><summary>What to listen for</summary>(b), if training tolerates a batch four times as large. Ranks are idle for 7/39 of a step, not 7/15.</details>
+# <details><summary>What to listen for</summary>(b), if training tolerates a batch four times as large: ranks are then idle for 7/39 of a step, not 7/15. 1F1B makes room for it.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -248,14 +265,20 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # ## More
 #
 # ### What can memory buy?
+#
+# A pipeline has two budgets, time and memory, and a schedule can often pay for one with the other. How far can you take this trade? We begin with a rank that has
+# nothing left to pay with.
 
 # %% tags=["exercise: 08.q4"]
 
 # %% [markdown]
-# GPipe's authors had a different answer to the memory limit. Their ranks **recompute**: a rank keeps only the input of its stage. When the gradient arrives, the rank goes forward again, and then backward.
-# In PyTorch, `torch.utils.checkpoint` does that. Here we use `Recomputed` of `course_lib`, and `SavedBytes` counts the bytes that autograd keeps.
+# GPipe's authors had an answer of their own to the memory limit: save memory, and pay with time. Their ranks **recompute**. In a forward, a rank keeps only the input of its stage and drops
+# the activations. When the gradient arrives, the rank runs the same forward again, which brings the activations back, and then runs backward.
 #
-# Four ranks run 8 micro-batches in three ways: with GPipe, with 1F1B, and with GPipe that recomputes. **Predict:** which way keeps least on rank 0? And which keeps least on rank 3?
+# PyTorch calls this activation checkpointing (`torch.utils.checkpoint`), although no file is written. We use `Recomputed` of `course_lib`, and `SavedBytes` counts the bytes that autograd keeps.
+#
+# Four ranks run 8 micro-batches in three ways: with GPipe, with 1F1B, and with GPipe that recomputes. On rank 0, the activations of one micro-batch take 0.75 MiB, and its input takes 0.25 MiB.
+# On rank 3 they take 1.04 and 0.5 MiB. **Predict:** which way keeps least on rank 0? And which keeps least on rank 3?
 
 # %%
 # %%px
@@ -282,16 +305,20 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On rank 0, GPipe that recomputes keeps least. On rank 3, 1F1B does. With 1F1B, rank 0 keeps four micro-batches, and rank 3 keeps one.
-# A rank that recomputes keeps eight inputs of its stage, and all activations of the one micro-batch that goes backward.
+# On rank 0, GPipe that recomputes keeps least, and on rank 3, 1F1B does. A recomputing rank keeps eight inputs, and all activations of the one micro-batch that is going backward: on rank 0, that makes
+# 8 · 0.25 + 0.75 = 2.75 MiB. With 1F1B, it depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
 #
-# Recomputing costs a second forward: 4 slots per micro-batch instead of 3. It saves more in deep stages, which have many activations for one input. Ours have only two linear layers.
+# What does recomputing cost? Each micro-batch needs a second forward, so it takes 4 slots instead of 3. In return, it saves far more in deep stages than in ours: we have two linear layers per stage, while a deep stage
+# has many activations for one input. You can also combine the two. Then a rank keeps at most p inputs, and the activations of one micro-batch.
 #
 # </details>
 #
-# **Can the bubble shrink without more micro-batches?** Cut the network into eight equal stages, and give two of them to each rank: rank r gets stages r and r + 4. These two are called its **chunks**, and the schedule is called **interleaved**.
-# A chunk is half as long as a stage was. So the first micro-batch reaches the last rank sooner, and the bubble shrinks.
-# But what about memory? **Predict:** does rank 0 keep more activations than with 1F1B, or fewer?
+# #### Can the bubble shrink without more micro-batches?
+#
+# Now we trade in the other direction, and try to gain time. Cut the network into eight equal stages instead of four, and give two of them to each rank: rank r gets stages r and r + 4. These two are its **chunks**,
+# and the schedule is called **interleaved**. A rank needs only half as long for a chunk as for a whole stage, so the first micro-batch reaches the last rank in half the time, and the bubble shrinks.
+#
+# What does this cost in memory? A micro-batch now visits rank 0 twice before its first gradient can come back. **Predict:** does rank 0 keep more activations than with 1F1B, or fewer?
 
 # %%
 from course_lib.theory.schedules import (
@@ -311,15 +338,16 @@ for m in (4, 8, 32):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# More, from m = 8 on. Rank 0 runs 11 forwards before its first backward, each through one chunk. A chunk is half of a rank's layers, so the 11 take as much memory as 5.5 micro-batches. With 1F1B, rank 0 keeps 4.
+# More, from m = 8 on. The first gradient comes back to rank 0 only after its micro-batch has gone round all ranks twice. To keep the other ranks supplied until then, rank 0 runs 11 forwards, each through one chunk.
+# A chunk is half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. With 1F1B, rank 0 keeps 4. (With m = 4 there are only 8 forwards to run, which is why both keep 4.)
 #
-# In return, the bubble is half as long: 4.5 slots instead of 9. With v chunks per rank, the bubble is 1/v as long, if m is a multiple of p and messages take no time.
+# The memory has bought time: the bubble lasts 4.5 slots instead of 9. In general, with v chunks per rank it lasts 1/v as long, if m is a multiple of p and messages take no time.
 #
-# But activations now cross seven boundaries between ranks instead of three. On slow links, that can cost more time than the smaller bubble saves.
+# That last condition matters. Activations now cross seven boundaries between ranks instead of three, and on slow links this can cost more time than the smaller bubble saves.
 #
 # </details>
 #
-# The figure shows both schedules with m = 8. Each rank's second chunk, chunk 1, is brown.
+# Where did the idle slots go? The figure shows both schedules with m = 8. Each rank's second chunk, chunk 1, is brown.
 
 # %%
 from course.lessons.shared.figures.schedules import schedule_grids
@@ -331,19 +359,29 @@ both = {
 schedule_grids(both)
 
 # %% [markdown]
-# **And without any bubble?** PipeDream, which introduced 1F1B, never lets the pipeline run empty: a stage updates its weights after each backward. So the weights change while a micro-batch is between its forward and
-# its backward. PipeDream keeps the old weights for that backward, which takes memory. The resulting gradient is **stale**: it belongs to the old weights but changes the new ones. One process would train differently.
+# #### And without any bubble?
 #
-# Our 1F1B has a **flush**: the pipeline runs empty before the weights change. So memory can buy time, but only the schedules with a flush train as one process does.
+# Some idle slots are left. Why do we accept them at all? Because our 1F1B has a **flush**: in every step, the pipeline runs empty before the weights change, and the next step has to fill it again.
+#
+# PipeDream, which introduced 1F1B, does without the flush. A stage updates its weights after each backward and goes on, so the pipeline never runs empty. But now the weights change while a micro-batch is between its
+# forward and its backward. PipeDream keeps the old weights until that backward, which takes memory. And still the gradient is **stale**: it was computed with the old weights, but it changes the new ones.
+# One process would train differently.
+#
+# So memory can buy time, up to a point. To remove the last of the bubble, PipeDream also pays with the result: only a schedule with a flush trains as one process does. (The zero-bubble schedules in the References keep
+# a flush in one form, and fill idle slots with the gradients of the weights, which no other rank waits for.)
 #
 # ### Which stage sets the pace?
+#
+# Until now, all stages were equally expensive. Real networks are not so polite: a language model's last stage, for example, also has to compute a score for every word that it knows. What does one expensive stage do to
+# all the others?
 
 # %% tags=["exercise: 08.q3"]
 
 # %% [markdown]
-# Four stages that compute need four cores. Ours *sleep* instead, for as long as they would compute, because sleeping needs no core. The messages are real. We call such times **emulated**.
+# We would like to watch such a pipeline, but four stages that compute at the same time need four cores, and you may have fewer. So our stages *sleep* for as long as they would compute, because sleeping needs no core.
+# The messages between them are real. We call such times **emulated**.
 #
-# A forward and a backward together take 3 ms on each of the first three stages, and 9 ms on the last. **Predict:** how many milliseconds do 16 micro-batches take?
+# A forward and a backward together take 3 ms on each of the first three stages (1 + 2), and 9 ms on the last (3 + 6). **Predict:** how many milliseconds do 16 micro-batches take?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -363,14 +401,18 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The last stage works for 16 · 9 = 144 ms. Filling and draining the pipeline add 9 ms. The rest comes from messages, other programs, and sleeps that last too long.
+# Begin with the last stage. It works for 16 · 9 = 144 ms, whatever the others do. Before it can start, the first micro-batch passes through three other stages (3 · 1 ms), and after it has ended, the last gradient
+# passes back through them (3 · 2 ms). That makes 153 ms. You measure more, because messages take time, other programs run, and sleeps last a little too long.
+#
+# With four equal stages of 4.5 ms, the same work would take (16 + 3) · 4.5 = 85.5 ms on paper.
 #
 # </details>
 #
-# So cut by *time*, not by the number of layers or weights. `layer_flops` of `course_lib` counts each layer's operations, a first guess at its time. `split_layers` cuts between layers so that the most expensive stage is
-# as cheap as possible.
+# So the stages should take equal *time*. But when you cut, you do not know the times yet, and have to guess them from something that you can count. Are weights good enough, or should you count operations? `layer_flops` of `course_lib`
+# counts each layer's operations, and `split_layers` cuts between layers so that the most expensive stage is as cheap as possible.
 #
-# We cut a CNN into two stages: once evenly by weights, once evenly by operations. **Predict:** what share of the operations does the first stage have when the cut goes by weights?
+# We let it cut a CNN into two stages: once evenly by weights, once evenly by operations. The CNN has five convolutions with 16 channels, followed by a linear layer from 784 to 512 numbers and a small one. **Predict:** what
+# share of the operations does the first stage have when the cut goes by weights?
 
 # %%
 # %%px --targets 0
@@ -390,8 +432,10 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 95 %. One linear layer has nearly all weights and fills the second stage, so the first stage gets all convolutions. But a convolution uses its few weights at every pixel, and this linear layer uses each weight once per image.
-# Cut by operations, the first stage has 48 %.
+# 95 %. The first linear layer has nearly all weights, so the second stage is full with it, and the first stage gets all convolutions. But a convolution uses its few weights again at every pixel, while a linear layer
+# uses each weight once per image. After the cut by weights, the second rank would be idle nearly all the time. Cut by operations, the first stage has 48 %.
+#
+# Operations are only a first guess, since two layers with equally many operations can differ in time. When your pipeline runs, time its stages on your GPUs, and move a layer where one of them is late.
 #
 # </details>
 

@@ -19,8 +19,8 @@ TERMS = (
     Term("GPipe", "The pipeline schedule in which all micro-batches go forward first, then all go backward."),
     Term(
         "1F1B",
-        "The pipeline schedule that alternates one forward and one backward pass, so that few micro-"
-        "batches are kept.",
+        "The pipeline schedule in which each stage alternates one forward and one backward pass, so that it "
+        "keeps the activations of few micro-batches.",
     ),
     Term(
         "bubble",

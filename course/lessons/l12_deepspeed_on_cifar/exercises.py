@@ -47,7 +47,7 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Repair the function: the micro-batches of all ranks make up the global batch. Each is as large as "
+    task="Repair the function: the micro-batches of all ranks make up the global batch, each as large as "
     "`room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
@@ -60,7 +60,7 @@ def batch_keys(global_batch, ranks, room):
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 ''',
     hints=(
-        "All ranks compute at the same time. How many images of an update are left for each?",
+        "All ranks compute at the same time, each a part of the update. How many images does one rank get?",
         "global batch 64, 4 ranks, room for 10\n"
         "share of one rank: 16 = 8 × 2     8 is the largest divisor of 16 that is at most 10",
         "share = global_batch // …",
@@ -89,24 +89,24 @@ def batch_keys(global_batch, ranks, room):
 SEVEN_BILLION = Question(
     id="12.q4",
     question="A model of 7 billion parameters trains in stage 3 with DeepSpeed's defaults, one micro-batch "
-    "per update. How many numbers per parameter does a GPU send?",
+    "per update. How many numbers per parameter does each GPU send?",
     options=(
         Option(
             "2, as here: weights are gathered once",
-            reply="Our network has 4.7 million parameters, so all its weights could stay from forward to "
-            "backward. How many of 7 billion can?",
+            reply="That holds while all weights can stay from forward to backward. The network that we "
+            "counted has 4.7 million of them. How many of 7 billion may stay?",
             belief="stage-3-is-free",
         ),
         Option(
             "almost 3: most weights are gathered twice",
-            reply="At most a billion stay gathered. The other six billion are freed after forward and "
-            "gathered again for backward.",
+            reply="By default, at most a billion weights stay gathered. The other six billion are freed "
+            "after forward and gathered again for backward, so stage 3 is almost back at lesson 11's 3.",
             right=True,
         ),
         Option(
             "almost 1: weights never leave their rank",
-            reply="Every rank computes with all weights on its own data, so they must be sent: at "
-            "least once per update.",
+            reply="Then a rank could not run a layer whose weights another rank keeps. Each rank computes "
+            "all layers on its own data, so the weights must be sent at least once per update.",
             belief="higher-stage-is-faster",
         ),
     ),
@@ -120,18 +120,20 @@ AN_UPDATE = Question(
     options=(
         Option(
             "only the time: an update is computed from the same images",
-            reply="Then each rank would compute fewer images. But the file gives each rank 8 × 4, as before.",
+            reply="Then each rank would compute a quarter of its former images. But the file still gives "
+            "each rank 8 × 4 per update, and there are four times as many ranks.",
             belief="micro-batch-is-global-batch",
         ),
         Option(
             "the training: an update is computed from four times as many images",
-            reply="An update has 512 images instead of 128. If the file also has `train_batch_size`, "
-            "DeepSpeed stops when the keys do not agree.",
+            reply="An update has 8 × 4 × 16 = 512 images instead of 128, and the learning rate was tuned "
+            "for 128. Set `train_batch_size` as well: then DeepSpeed stops when the keys do not agree.",
             right=True,
         ),
         Option(
             "the memory: a rank computes four times as many images at a time",
-            reply="A rank computes a micro-batch at a time, and that is 8 on any number of ranks.",
+            reply="That would need larger micro-batches. The file sets them to 8 images, on any number of "
+            "ranks.",
             belief="micro-batch-is-global-batch",
         ),
     ),
@@ -145,20 +147,20 @@ WHO_SAVES = Question(
     options=(
         Option(
             "nothing, because rank 0 writes it all",
-            reply="Then the folder would hold two files. It holds one more for every other rank: each writes "
-            "the shard of the optimizer state that only it has.",
+            reply="Then the folder would hold two files. It holds one more for every other rank, because "
+            "nobody else has that rank's shard of the optimizer state.",
             belief="only-rank-0-saves",
         ),
         Option(
             "three quarters of the network's weights",
-            reply="That is so in stage 3. In stage 2 every rank holds all weights, and rank 0 has written "
-            "them. The optimizer state is what is sharded.",
+            reply="That would be so in stage 3, which shards the weights. In stage 2 every rank holds all "
+            "of them, and rank 0 has written them. Which model states does stage 2 shard?",
             belief="every-stage-an-nth",
         ),
         Option(
             "three quarters of the optimizer state",
-            reply="The weights are complete, because stage 2 does not shard them. But nobody can resume: "
-            "the averages of ranks 1 to 3 are in no copied file.",
+            reply="The weights are complete, because stage 2 does not shard them, so the model can be used. "
+            "But nobody can resume its training: the averages of ranks 1 to 3 are in no copied file.",
             right=True,
         ),
     ),

@@ -1,6 +1,6 @@
 # ---
 # title: DeepSpeed on CIFAR
-# goal: Hand lesson 11 to a library, and find out which stage to take.
+# goal: Hand lesson 11 to a library, and find out which stage you need.
 # able:
 #   - train with DeepSpeed's engine and JSON file
 #   - compute micro-batches
@@ -9,24 +9,24 @@
 #   - save from all ranks, and repair a training loop
 # before: >-
 #   {11}, the core · {07}
-# minutes: {core: 20, more: 13}
+# minutes: {core: 20, more: 15}
 # ranks: 4
 # warm-up:
 #   - ask: ZeRO has three stages. What does each shard?
 #     answer: Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also the weights.
 #   - ask: A batch of 64 images is computed in micro-batches of 16. What happens to their gradients?
-#     answer: They are added up. The update comes after the last of them.
+#     answer: They are added up. The weights are updated once, after the last micro-batch.
 #   - ask: Which two collectives make up an all-reduce? How much does a rank send in each?
 #     answer: >-
-#       A reduce-scatter and an all-gather. In each, a rank sends (N − 1)/N numbers per parameter. In the
-#       all-reduce it sends twice that.
+#       A reduce-scatter and an all-gather. On a ring of N ranks, each rank sends (N − 1)/N numbers per parameter
+#       in either of them, so twice that in the all-reduce.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# The library **DeepSpeed** has all stages of ZeRO. You select one in a JSON file. `torch_adam` takes PyTorch's AdamW, which needs no compiler. So many gradients as
-# `reduce_bucket_size` says travel together. (The default, 500 million, takes 2 GB in stages 1 to 3.)
+# The library **DeepSpeed** does all of lesson 11, and one digit in a JSON file selects the stage. Which digit do you need? We begin with 0.
+# (More explains the other keys.)
 
 # %%
 from pathlib import Path
@@ -36,7 +36,7 @@ _ = Path("code/ds_config.json").write_text("""\
  "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# We train on images of drawn shapes, as large as CIFAR-10's:
+# Our images are drawn shapes, in CIFAR-10's size:
 
 # %%
 # %%px --save 12_train.py
@@ -96,15 +96,16 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. A rank computes **micro-batches** of at most 24 images, and adds up their gradients. In DeepSpeed's keys, "gpu" means rank.
+# An update uses 48 images, the **global batch**, shared equally by the ranks. A rank has room for 24 at a time, so it may need several
+# **micro-batches**, whose gradients it adds up. In DeepSpeed's keys, "gpu" means rank.
 
 # %% tags=["exercise: 12.1"]
 
 # %% [markdown] tags=["notes"]
-# Four minutes up to here, five for the exercise. A wrong answer trains with another global batch: the next cell shows it.
+# Four minutes up to here, five for the exercise. A wrong answer trains with a different global batch, and the next cell prints it. If somebody's losses differ from one process's, compare the images per update.
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed's **engine** holds model and optimizer. It averages the gradients over the micro-batches of all ranks:
+# DeepSpeed's **engine** holds model and optimizer. It averages the gradients of all micro-batches on all ranks, so each loss is a plain mean:
 
 
 # %%
@@ -140,14 +141,15 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three. If yours differ, compare the images per update.
+# All three. Four ranks take 12 images each, one takes 24 twice, and each update averages the same 48.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# A weight, its gradient and Adam's two averages take 4 bytes each. For all parameters, that makes 504 MiB. We allow each of *two* ranks 600 MiB on top of what Python and its libraries hold. **Vote:** does stage 0 train?
+# Why not stay with 0? A weight, its gradient and Adam's two averages take 4 bytes each, in total 504 MiB. Activations hardly matter. Each of
+# *two* ranks gets 600 MiB, besides Python and its libraries. **Vote:** does stage 0 train?
 
 # %%
 from course_lib.effects import runs_within
@@ -163,7 +165,7 @@ def trains(mib, ranks=2, **zero):
 trains(600)
 
 # %% [markdown]
-# One character selects stage 1. **Vote:** does it train?
+# One character selects stage 1, which halves the averages per rank. **Vote:** does it train?
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
@@ -172,19 +174,21 @@ trains(600)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 0 copies all gradients before it sends them. With this copy, it needs 20 bytes per parameter, or 630 MiB. In stage 1, each rank keeps only half of the averages.
+# Stage 0 fails: it copies all gradients to send them, so it briefly needs 20 bytes per parameter, or 630 MiB.
+# Without half of the averages, stage 1 fits.
 #
 # </details>
 #
-# From stage 1 on, each rank updates its part of the weights in a copy of its own. On N ranks, these are the bytes per parameter:
+# Can we predict that? From stage 1 on, each rank also keeps a copy of the weights that it updates. On N ranks, the bytes per parameter are:
 #
-# | | weights | gradients | averages | copy |
-# |---|---|---|---|---|
-# | stage 1 | 4 | 4 | 8/N | 4/N |
-# | stage 2 | 4 | 4/N | 8/N | 4/N |
-# | stage 3 | 4/N | 4/N | 8/N | 4/N |
+# ```
+#           weights   gradients   averages and copy   short-lived buffers
+# stage 1     4     +    4      +       12/N        +       about 4
+# stage 2     4     +    4/N    +       12/N        +       about 4
+# stage 3     4/N   +    4/N    +       12/N        +       about 4
+# ```
 #
-# Add a row, and about 4 bytes for buffers that live shortly. Does the sum stay below 19 bytes (600 MiB) or 13 (420 MiB)? **Predict** the next four answers:
+# 600 MiB have room for 19 bytes, 420 MiB for 13. **Predict** the next four answers:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
@@ -193,15 +197,16 @@ for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 3 fails, although its sum is the smallest. It gathers weights before it needs them, and by default it may keep a billion (`stage3_max_live_parameters`). Our model has 33 million, so every
-# rank holds all of them again.
+# Stage 3 has the smallest sum, and fails. It gathers weights early, and by default may keep a billion, so each rank soon holds all 33 million
+# again, and buffers to receive them. Forbid that with `trains(600, stage=3, stage3_max_live_parameters=0)`, and stage 3 trains.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is sent?
 #
-# In lesson 11, stages 0 to 2 sent 2 numbers per parameter, and stage 3 sent 3. (We leave out the factor (N − 1)/N.) Does DeepSpeed send as many by default? `slow_collectives` counts what a rank sends:
+# What does saved memory cost? In lesson 11, stages 0 to 2 sent 2 numbers per parameter and stage 3 sent 3 (without the factor (N − 1)/N). Does
+# DeepSpeed, by default? `slow_collectives` counts:
 
 # %%
 continue_with("12.1")
@@ -235,30 +240,29 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stages 1 and 2 send 3. By default, they all-reduce the gradients (2), although a rank needs only its quarter. Then they gather the new weights (1). Stage 3 gathers only once, because the weights stay gathered until
-# backward. This holds for one micro-batch per update: stages 2 and 3 send more with each further one.
+# A rank needs only its quarter of the summed gradients. But by default, stages 1 and 2 all-reduce all of them (2), then gather the new
+# weights (1). Stage 3 gathers once, not twice, because weights stay gathered until backward. With several micro-batches, stages 2 and 3 send more.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - If each of 64 GPUs keeps its micro-batch, the global batch grows. Tune the learning rate again, or accumulate less.
-# - Add `"torch_autocast": {"enabled": true, "dtype": "bfloat16"}`, and start with `deepspeed --hostfile hosts code/12_train.py`.
+# If you add GPUs and keep the micro-batch, the global batch grows. Tune the learning rate again, or use fewer accumulation steps.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - With equal shares, every stage trains like one process, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits. But the stage alone decides neither what fits nor what is sent: measure both.
+# - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
+# - Take the lowest stage that fits. Other keys also decide what fits and what is sent, so measure both.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# With longer texts, stage 0 runs out of memory. Do you first try (a) stage 2, (b) smaller micro-batches?
+# Your texts get longer, and stage 0 runs out of memory. Do you first try (a) stage 2, (b) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(b), if a micro-batch has several texts. The activations grow, and no stage shards them.</details>
+# <details><summary>What to listen for</summary>(b), if a micro-batch has several texts. Activations grow with length, and no stage shards them.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -268,7 +272,11 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 #
 # ### Must stages 1 and 2 send 3?
 #
-# Stages 1 and 2 sent 3 numbers per parameter, because they all-reduce all gradients. **Vote:** what makes stage 1 send less: (a) smaller buckets (`reduce_bucket_size`), (b) `use_multi_rank_bucket_allreduce` off?
+# In stage 1, DeepSpeed sent one number per parameter more than our own code in lesson 11, because it all-reduces all gradients. Can a key of the JSON file change that?
+#
+# Two keys decide how gradients travel. `reduce_bucket_size` says how many are sent together, in one **bucket**. The default, 500 million, takes a buffer of 2 GB in float32, which is why our file
+# sets 2 million. `use_multi_rank_bucket_allreduce` is on by default, and allows a bucket to mix gradients that belong to different owners. **Vote:** which of them makes
+# stage 1 send less, (a) a smaller `reduce_bucket_size`, or (b) `use_multi_rank_bucket_allreduce` turned off?
 
 # %%
 # %%px --timeout 200
@@ -278,23 +286,33 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each summed gradient goes only to its owner: 1 number instead of 2, but in more messages. With many ranks, these can cost more than they save. (With k micro-batches per update, stage 2 sums k times, and stage 3 gathers k times.)
+# (b). Smaller buckets carry the same numbers in more messages, so stage 1 still sends 3. With the key turned off, DeepSpeed sums the gradients of each owner separately. Only that owner needs the sum, so `reduce`
+# takes the place of `all_reduce`, and the gradients cost 1 number instead of 2. Together with the gathered weights that makes 2, as in lesson 11.
+#
+# Then why is this not the default? It needs a `reduce` for every owner. With many ranks and a small model, these are many small messages, and they can cost more time than they save.
 #
 # </details>
 #
-# ### Is stage 3 as cheap for a large model?
+# All these counts are for one micro-batch per update. With k micro-batches, stage 1 still sums the gradients once, after the last. Stage 2 sums them k times, because
+# no rank keeps all gradients from one micro-batch to the next. Stage 3 also sums k times, and gathers the weights k times as well.
+#
+# One surprise is left. DeepSpeed's stage 3 sent 2, although ours in lesson 11 sent 3. Before you read on: would a large model be as lucky?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
 # ### Whose files are these?
 #
-# First the JSON file. What happens when a colleague reuses it?
+# A project rarely begins with an empty folder. You inherit a JSON file, a checkpoint and a script, and none of the three says what it was made for. What can go wrong with each?
+#
+# The JSON file comes first. Some keys depend on the machine: our `torch_adam` selects PyTorch's AdamW, because DeepSpeed's own needs a compiler. To compute in 16 bits on GPUs, you
+# would add `"torch_autocast": {"enabled": true, "dtype": "bfloat16"}`. Other keys depend on the number of ranks, and these are easy to overlook:
 
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# Next, a checkpoint. From stage 1 on, no rank has all of the optimizer state. Which files hold it? All ranks call `save_checkpoint`:
+# Next, the checkpoint. In lesson 07, rank 0 saved for everybody, since all ranks had the same weights. From stage 1 on, no rank has the whole optimizer state. So *all* ranks
+# must call `save_checkpoint`. Which files do they write?
 
 # %%
 # %%px --timeout 200
@@ -315,20 +333,26 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the ranks' shards into the full weights, in 32 bits. To resume on a different number of ranks,
-# run `ds_to_universal`. It rewrites the files as a **universal checkpoint**, with one folder per parameter, for a config with `"checkpoint": {"load_universal": true}`. A checkpoint's files are pickles. A pickle can run any code when it is loaded, so load only your own.
+# What if you only want the weights, for example to give the model to somebody who has no DeepSpeed? Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the shards of all ranks
+# into the full weights, in 32 bits.
 #
-# ### As others write it
+# What if you resume on a different number of ranks? Then there are too many shards, or too few. The command `ds_to_universal` rewrites them as a **universal checkpoint**, with one folder per parameter.
+# A config with `"checkpoint": {"load_universal": true}` loads it on any number of ranks.
 #
-# A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. The next training loop has three bugs. Two of them are in the report:
+# And what if a stranger sends you a checkpoint? Its files are pickles, and a pickle can run any code when it is loaded. Load only your own.
+#
+# Last, the script. A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. The next training loop has three bugs, and two of them are in that script. Find them
+# before they cost you a night of computing:
 
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# A longer program, `code/train_cifar_deepspeed.py`, trains on CIFAR-10 itself, with a sampler, a scheduler and checkpoints. `code/run_ds.sh` starts it with
-# DeepSpeed's launcher. The launcher reads the machines of a job from a **hostfile**. [On a GPU machine](../docs/on_a_gpu_machine.md) says what was run where.
+# A complete script is in `code/train_cifar_deepspeed.py`. It trains on CIFAR-10 itself, with a sampler, a scheduler and checkpoints, and `code/run_ds.sh` starts it with
+# DeepSpeed's launcher. For several machines, the launcher reads a **hostfile**, a list of the machines and of the ranks that each may run: `deepspeed --hostfile hosts code/12_train.py`.
+# [On a GPU machine](../docs/on_a_gpu_machine.md) says what we ran where, and what we could not run.
 #
-# Does no stage fit? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there. **ZeRO-Infinity** moves weights, too, even to disks.
+# One question is left: what if not even stage 3 fits? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there. **ZeRO-Infinity** moves the weights
+# as well, and can use disks.
 
 # %% [markdown]
 # ## References

@@ -36,8 +36,8 @@ def _check_weights(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
     pieces = sum(map(len, counts[: comm.size]))
     lookalikes = {
         "weighs all micro-batches alike: a token of a short one counts for more.": [1 / pieces] * len(mine),
-        "divides by this rank's tokens. The weights of one rank add up to 1, and those of all ranks to their "
-        "number.": [count / sum(mine) for count in mine],
+        "divides by this rank's tokens. Then the weights of each rank add up to 1, and those of all ranks to "
+        "the number of ranks.": [count / sum(mine) for count in mine],
         "divides by the number of ranks as well. What do the weights of all ranks add up to?": [
             count / everyone / comm.size for count in mine
         ],
@@ -72,8 +72,8 @@ WEIGHTS = Exercise(
     targets=("token-counts-do-not-matter", "backward-adds-means"),
     stub=_STUB,
     hints=(
-        "A mean loss times its number of tokens is a sum. What is the sum of all of them divided by, in one "
-        "process that has the whole batch?",
+        "A mean loss times its number of tokens is a sum of losses. By what does one process that has the "
+        "whole batch divide the sum of all of them?",
         "rank 0   30 tokens, mean 1 ─→ 30/40 · 1 ─┐\n"
         "rank 1   10 tokens, mean 3 ─→ 10/40 · 3 ─┴─ 1.5, the mean of 40",
         "everyone = comm.allreduce(…)   and then   count / everyone   for each count",
@@ -105,33 +105,33 @@ WEIGHTS = Exercise(
             "Each needs one",
         ),
     ),
-    why="the ranks exchange how many tokens they have, and no losses. Why does backward not need the others' "
-    "losses?",
+    why="the ranks exchange their numbers of tokens, but no losses. Why does backward not need the losses of "
+    "the other ranks?",
 )
 
 # -------------------------------------------------------------------- questions
 
 NEW_LOADER = Question(
     id="13.q4",
-    question="A translation model trains with a new data loader. Its loss is 0.2 instead of 1.9, also on "
-    "held-out sentences from this loader. What do you do first?",
+    question="A translation model trains with a new data loader. Its loss ends at 0.2 instead of 1.9, also "
+    "on held-out sentences from this loader. What do you do first?",
     options=(
         Option(
             "stop earlier, as it has learned the data by heart",
-            reply="Then the loss on held-out sentences would be higher. It is as low as the training loss: "
-            "what the model has learned helps with any sentence of this loader.",
+            reply="Learning by heart would leave the held-out loss high. It is as low as the training loss, "
+            "so what the model has learned helps with every sentence of this loader.",
             belief="low-loss-can-write",
         ),
         Option(
             "let it translate three sentences, and read them",
-            reply="If the loader shows the model what it must predict, both losses fall, and the "
-            "translations are nonsense. Three sentences tell.",
+            reply="A loader that shows the model what it must predict makes both losses fall, while the "
+            "translations are nonsense. Three sentences suffice to see that.",
             right=True,
         ),
         Option(
             "train on, since the held-out loss fell as well",
-            reply="Both losses say only that the model predicts the labels of this loader. Two losses can be "
-            "compared only if the models read and predict the same tokens.",
+            reply="Both losses say only that the model predicts the labels of this loader. And 0.2 can be "
+            "compared with 1.9 only if both models read and predict the same tokens.",
             belief="low-loss-can-write",
         ),
     ),
@@ -146,20 +146,20 @@ ROUGE_AND_FACTS = Question(
     options=(
         Option(
             "those of B",
-            reply="ROUGE counts words. Only 1 % of B's names and numbers are false. With four per summary, "
-            "that is one summary in 25.",
+            reply="Only 1 % of B's names and numbers are false: with four per summary, that is about one "
+            "summary in 25. The lower ROUGE says that B shares fewer words, not that it is wrong more often.",
             belief="rouge-up-facts-right",
         ),
         Option(
             "those of neither",
-            reply="A high ROUGE allows false names: they may be the words that are not shared. With four "
-            "names or numbers per summary, 20 % false ones are nearly one per summary of A.",
+            reply="A ROUGE of 62 % leaves room for false names: they may be among the words that are not "
+            "shared. With four names and numbers per summary, 20 % false ones are nearly one per summary.",
             belief="rouge-is-accuracy",
         ),
         Option(
             "those of A",
             reply="With four names and numbers per summary, 20 % false ones are 0.8 per summary. ROUGE does "
-            "not show them.",
+            "not show them, because a false name costs it only a word or two.",
             right=True,
         ),
     ),

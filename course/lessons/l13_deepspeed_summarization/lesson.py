@@ -1,6 +1,6 @@
 # ---
 # title: DeepSpeed summarization
-# goal: Train a language model to summarize news, and find out what its scores say.
+# goal: Teach a model to summarize news, and find out what its scores hide.
 # able:
 #   - weight micro-batches so that every token counts alike
 #   - say what a loss and a ROUGE score do not show
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# A tiny language model summarizes news about invented people. (`course fetch smollm2` gets a real one, **SmolLM2**.)
+# Would you trust a summarizer because its loss fell? We train a tiny one on news. (`course fetch smollm2` gets a real one, **SmolLM2**.)
 # Each article has a good summary, its **reference**.
 
 # %%
@@ -102,7 +102,7 @@ def write(model, article):
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes a test article. Does the summary name the right people?
+# Each rank summarizes an unseen article. Does the summary name the right people?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -110,7 +110,7 @@ article = unseen[comm.rank]
 print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", write(load(), article))
 
 # %% [markdown]
-# No. The tiny model repeats its training news.
+# No. So far the tiny model has read only generated news, and keeps writing that. Let us train it.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -118,12 +118,16 @@ print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", 
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# We train it. Each article is a micro-batch, and its loss is the *mean* over the tokens of its reference.
+# Each article is a micro-batch. Its loss is the *mean* over the tokens of its reference. Suppose:
 #
-# **Vote:** rank 0 has 10 tokens with a mean loss of 5. Three other ranks have 100 tokens each, with a mean of 2. Is the mean over *all* tokens
-# (a) 2.75, (b) close to 2, (c) close to 5?
+# ```
+# rank 0             10 tokens         mean loss 5
+# ranks 1, 2 and 3   100 tokens each   mean loss 2
+# ```
 #
-# A first try:
+# **Vote:** is the mean over *all* tokens (a) 2.75, (b) close to 2, (c) close to 5?
+#
+# A first try averages the four means:
 
 # %%
 # %%px
@@ -131,12 +135,12 @@ count, mean = (10, 5.0) if comm.rank == 0 else (100, 2.0)
 print(f"{comm.allreduce(mean / comm.size):.3f}")
 
 # %% [markdown] tags=["subslide"]
-# Hugging Face's Trainer had this bug until 2024. Find it:
+# Hugging Face's Trainer averaged like this until 2024. Find the bug:
 
 # %% tags=["exercise: 13.4"]
 
 # %% [markdown]
-# Your function decides:
+# Now your function weighs the means:
 
 # %%
 # %%px
@@ -145,7 +149,12 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The mean of means, 2.75, lets one token of rank 0 weigh as much as ten tokens of another rank.
+# (b). In the mean of means, one token of rank 0 weighs as much as ten of another rank:
+#
+# ```
+# all ranks count alike     (5 + 2 + 2 + 2) / 4         =  2.75
+# all tokens count alike    (10 · 5  +  300 · 2) / 310  =  2.097
+# ```
 #
 # </details>
 
@@ -155,7 +164,14 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps
 #
-# The model reads article and reference. At each token it guesses the next. The **labels** hold the right guesses: the reference's tokens, and −100 ("do not score this one") for the whole prompt.
+# The model guesses each next token. The **labels** say which guesses are right. For the prompt they are −100, "do not score this":
+#
+# ```
+# input       (the prompt)     The     ferry     Marigold     has
+# labels      −100 … −100      The     ferry     Marigold     has
+# ```
+#
+# `transformers` compares each guess with the label one place further right.
 
 
 # %%
@@ -167,7 +183,15 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# For 12 articles on 4 ranks, DeepSpeed works out 3 micro-batches per rank. `backward` divides by 3, and the sum over the ranks is divided by 4. So we first multiply by 12, our `batch`.
+# Our factors already average over all tokens, but DeepSpeed divides, too:
+#
+# ```
+# 12 articles on 4 ranks        make 3 micro-batches per rank
+# backward                      divides by 3
+# the sum over the ranks        is divided by 4
+# ```
+#
+# So we multiply by 12, our `batch`:
 
 # %%
 # %%px --save 13_summarize.py
@@ -193,7 +217,7 @@ def train(model, encode=encode):
 
 
 # %% [markdown] tags=["subslide"]
-# Now we train:
+# Four steps, then the golf course again:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
@@ -202,20 +226,18 @@ if comm.rank == 0:
     print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # a golf course
 
 # %% [markdown]
-# The loss falls, but the summary is still about a harbour. Blind guessing among the tiny model's 600 tokens is better: ln 600 = 6.40.
-#
-# Does one process print the same losses?
+# The loss falls, but the summary is still about a harbour. Does one process print the same losses?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes. That checks how losses are added up, not your weights.
+# Yes: four ranks train like one. But the mean of means would pass, too.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
 #
-# A colleague has read that a Transformer's outputs are "shifted right". So she moves the labels one place right. **Vote:** does her loss fall (a) more than ours, (b) less, (c) not at all?
+# A colleague has read that a Transformer's outputs are "shifted right", so she moves our labels one place right. **Vote:** does her loss fall (a) more than ours, (b) less, (c) not at all?
 
 
 # %%
@@ -229,7 +251,11 @@ if comm.rank == 0:
     print(*(f"{loss:.2f}" for loss in hers))
 
 # %% [markdown]
-# Only hers beats blind guessing. Would you take her model?
+# Whose model would you take? For scale:
+#
+# ```
+# guessing blindly among the tiny model's 600 tokens     ln 600 = 6.40
+# ```
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 2 --timeout 200
@@ -238,16 +264,22 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). `transformers` already compares each guess with the *next* label. After her shift, the right guess is the token just read: an easier question, even before training.
+# (a). Her shift comes on top of the one in `transformers`:
 #
-# The model's first token is a guess. Then it repeats the token just read.
+# ```
+# the model has just read    The      ferry       Marigold
+# our labels ask for         ferry    Marigold    has          the next token
+# her labels ask for         The      ferry       Marigold     the token just read
+# ```
+#
+# Repeating is easier than summarizing. So her loss falls more, and her model repeats. A low loss can mean an easy question.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# **ROUGE-1** counts the words that a summary shares with its reference. We replace the person in the references of section 1:
+# So let us score the text. **ROUGE-1** counts the words that a summary shares with its reference. In each reference of section 1, we replace the person:
 
 # %%
 predict("Rank 0: how many of the 22 words are still the reference's?", None)
@@ -262,27 +294,34 @@ print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
 outcome("Rank 0: how many of the 22 words are still the reference's?", sum(cluster["same"][0]))
 
 # %% [markdown]
-# Nine in ten words are right. Yet each summary names the wrong person.
+# Nine in ten words are right, yet each summary names the wrong person. ROUGE-1 hardly notices.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - Without ZeRO, SmolLM2's training state has 135 million × 16 bytes = 2.2 GB per rank.
-# - On 64 GPUs, `batch` must be a multiple of 64 micro-batches.
+# Do you need ZeRO?
+#
+# ```
+# training state per rank without ZeRO
+# SmolLM2                    135 million × 16 bytes = 2.2 GB    fits easily
+# 7 billion parameters         7 billion × 16 bytes = 112 GB    too much for a GPU of 80 GB
+# ```
+#
+# On 64 GPUs, `batch` must be a multiple of 64: every GPU computes equally many articles.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A mean over tokens divides by the tokens of *all* data-parallel ranks and micro-batches.
 # - A falling loss shows only that the model predicts its labels better.
-# - ROUGE-1 counts words. Check the facts.
+# - ROUGE-1 counts words, not facts.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries unread?
 #
-# <details><summary>What to listen for</summary>No. With four per summary, about one in 25 has a mistake, if mistakes are spread out. And a right name can stand in the wrong place.</details>
+# <details><summary>What to listen for</summary>No. With four per summary and mistakes spread out, about one summary in 25 is wrong. And a right name can stand in the wrong place.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -290,24 +329,25 @@ outcome("Rank 0: how many of the 22 words are still the reference's?", sum(clust
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question about section 4.
+# Before you read on: would you notice a mistake like the one of section 4?
 
 # %% tags=["exercise: 13.q4"]
 
 # %% [markdown]
-# Two numbers score the facts of a summary. **Precision** is the share of its names and numbers that are in the article. **Recall** is the share of the important facts that the summary states.
+# Facts need scores of their own. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states.
 
 # %% tags=["exercise: 13.q5"]
 
 # %% [markdown]
 # ### Which mean does the Trainer take today?
 #
-# Section 2 has two means: 2.75 is the mean of means, and 2.097 is the mean over all tokens. Until October 2024, Hugging Face's **Trainer** took a mean of means over the micro-batches of a step. It accepts our DeepSpeed settings.
-# (On CPUs, its library Accelerate does not notice that DeepSpeed runs our ranks. The line with `PartialState` tells it.)
+# Section 2 took two means of the same losses: 2.75, in which all micro-batches count alike, and 2.097, in which all tokens do. Until October 2024, Hugging Face's **Trainer** took the first over the micro-batches of a step. Which does
+# it take today? We can compare, because it accepts our DeepSpeed settings and logs its losses.
 #
-# The Trainer prints a warning: Accelerate counts 1 micro-batch per rank and step, and DeepSpeed counts 3. The Trainer uses the 3, which is right for 12 articles on 4 ranks.
+# (On CPUs, its library Accelerate does not notice that DeepSpeed runs our ranks, so the line with `PartialState` says it. The Trainer will warn that Accelerate counts 1 micro-batch per rank and step, and DeepSpeed 3. It uses
+# the 3, which is right.)
 #
-# **Vote:** does today's Trainer have our four losses?
+# **Vote:** does today's Trainer get the same four losses as we did?
 
 # %%
 # %%px --timeout 900
@@ -332,7 +372,7 @@ if comm.rank == 0:
     print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, theirs)):.2f}")
 
 # %% [markdown]
-# Could this test fail? We train with the mean of means, too:
+# A test must be able to fail. So we train with the mean of means, too:
 
 
 # %%
@@ -348,14 +388,19 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It does, and the mean of means does not. Before a step, today's Trainer counts the tokens of all micro-batches and all ranks, as `weights` does. Until October 2024, it divided by the tokens of each micro-batch (pull request 34191 of transformers repaired that). Counting over the ranks became its default later.
+# Today's Trainer has our losses, so it takes the mean over all tokens. The mean of means misses them by 0.04, so the test would have noticed it. That is little, because our references are of similar length.
+#
+# Before each step, the Trainer counts the tokens of all micro-batches on all ranks and divides by their number, as `weights` does. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers
+# repaired that, and counting over the ranks became the default later.
 #
 # </details>
 #
 # ### Is a model better than a pair of scissors?
 #
-# Reporters put the news first. So you can cut out a summary without any model: the first sentence, or the first three (**lead-3**). The **oracle extract** is the best that
-# scissors can do. Somebody who knows the reference chooses up to three sentences. We load the model anew, without our training. **Predict:** by ROUGE-1, is it better or worse than each of these three?
+# Reporters put the news first. So scissors cut a decent summary without any model: the first sentence, or the first three (**lead-3**). How good can they get? For the **oracle extract**, somebody who knows the reference cuts out the best
+# choice of up to three sentences.
+#
+# Against these three, we send the model as it was before our training. **Predict:** does it beat any by ROUGE-1?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 600
@@ -368,12 +413,12 @@ texts = [write(model, each) for each in unseen[comm.rank :: comm.size]]
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
 # %% [markdown]
-# The other function compares names and numbers. It is crude: it does not notice a name in the wrong *place* of a sentence.
+# The second compares names and numbers with the article's. It is crude: a right name in the wrong *place* of a sentence escapes it.
 
 # %% tags=["source: course_lib.training.facts:fact_scores"]
 
 # %% [markdown]
-# We score the model and the scissors. We also score each reference with another article's person in it:
+# One more system takes part: a forger, who replaces the person in each reference, as we did in section 5. A reference has three to seven names and numbers, and a person is two of them: first name and surname.
 
 # %%
 import json
@@ -401,8 +446,8 @@ swapped = [each["summary"].replace(each["facts"][0], other["facts"][0]) for each
 predict("Precision of references with one wrong name, in percent?", None)
 
 # %% [markdown]
-# Twelve articles are few. How sure is a difference from lead-3? A **paired bootstrap** draws twelve of the articles with replacement, again and again. For each draw, it computes the mean difference. The interval
-# holds the middle 95 % of these means. If 0 is in the interval, the difference may be chance. (With so few articles, such intervals are a little too narrow.)
+# Twelve articles are few, so a system may be ahead of lead-3 by luck. A **paired bootstrap** draws twelve of the articles with replacement and computes their mean difference, again and again. The interval holds the middle 95 % of these
+# means. If it contains 0, the difference may be chance. (With so few articles, such intervals are a little too narrow.)
 
 # %% tags=["nbval-ignore-output"]
 import numpy as np
@@ -440,14 +485,14 @@ outcome(
 )
 
 # %% [markdown]
-# By ROUGE-1, the first sentence and the oracle extract are better than lead-3: their intervals do not contain 0. The tiny model is last, because it knows only its own news. The references with a wrong name are first by ROUGE-1, although all of them are false.
-# Their precision shows it. A summary has three to seven names and numbers, and the wrong person is two of them.
+# The tiny model beats nobody, because it knows only its own news. The first sentence and the oracle extract are better than lead-3: their intervals do not contain 0. And the forger wins, although every forged summary is false. Only the
+# precision shows it.
 #
-# Look at the column of words, too. The references have about 21 words, lead-3 has 45, and the first sentence has 15. Of these two extracts, the shorter has the higher ROUGE-1. ROUGE
-# depends on length, so compare systems at equal length.
+# Why does one sentence beat three? Look at the column of words. The references have about 21 words, lead-3 has 45, and the first sentence has 15. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems
+# at equal length.
 #
-# On real news, lead-3 is hard to beat. For this course, a small Transformer was trained with ZeRO on two ranks. It *chooses* sentences of an article from CNN/DailyMail, so it is
-# **extractive**. A model that writes its own sentences is **abstractive**. The small Transformer was tested once on 500 articles, with three seeds:
+# And on real news? For this course, a small Transformer was trained with ZeRO on two ranks. It *chooses* sentences of an article from CNN/DailyMail, so it is **extractive**. (A model that writes its own sentences is
+# **abstractive**.) The Transformer was tested once on 500 articles, with three seeds:
 
 # %%
 from course.lessons.shared.reference import reference
@@ -458,11 +503,13 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# The trained model is 0.7 points above lead-3, and the interval barely excludes 0. The greedy oracle knows the reference. It adds sentences one by one, each time the one that helps most. No honest system can be expected to reach it.
-# (This ROUGE compares words without their endings. Do not compare it with the table above, nor with papers on other articles.)
+# The trained model is 0.7 points above lead-3, and the interval barely excludes 0. The greedy oracle knows the reference and adds sentences one by one, each time the one that helps most, so no honest system can be expected to reach it.
+# (This ROUGE compares words without their endings, so do not compare it with the table above.)
 #
-# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. A step had four articles, and the model read the first 320 tokens of each. It always writes the most probable next token, but no three tokens in a row twice.
-# It summarized 200 test articles before training (**zero-shot**) and again after training. Keep only the first 35 words of each summary. **Vote:** is the fine-tuned SmolLM2 then (a) better than lead-3, (b) worse, (c) too close to tell from 200 articles?
+# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. Each step had four articles, of which the model read the first 320 tokens. It summarized 200 test articles before training (**zero-shot**) and
+# again after it. It wrote the most probable next token, but never the same three tokens in a row twice.
+#
+# To compare at equal length, we keep only the first 35 words of each summary. **Vote:** is the fine-tuned SmolLM2 then (a) better than lead-3, (b) worse, (c) too close to tell from 200 articles?
 
 # %%
 from course.lessons.shared.reference import log_of
@@ -484,11 +531,13 @@ for system, words in run["words"].items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): the interval from −3.3 to +0.2 contains 0. At full length, the fine-tuned model is below lead-3. Is it better than before training? The recorded interval of this difference is −1.6 to +1.3 at full length, so ROUGE-1 cannot tell, although the loss fell by a seventh.
-# But the precision of the first 35 words rose from 91 % to 94 %. 80 steps are few. More may help, but we have not measured it.
+# (c): the interval from −3.3 to +0.2 contains 0. At full length, the fine-tuned model is below lead-3.
 #
-# A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens. It counts the article's sequences, too. So the model cannot copy three tokens in a row, and *Gurupi River* became
-# *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. Our rule counts only what the model itself has written.
+# Is it at least better than before training? Its loss fell by a seventh, but ROUGE-1 cannot tell: the recorded interval of this difference is −1.6 to +1.3 at full length. The precision of the first 35 words rose from 91 % to 94 %.
+# But 80 steps are few.
+#
+# A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and
+# *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. Our rule counts only what the model itself has written.
 #
 # </details>
 

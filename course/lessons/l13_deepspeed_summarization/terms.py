@@ -12,8 +12,8 @@ TERMS = (
     Term("token", "What a language model reads and writes: a word, or a piece of one.", forms=""),
     Term(
         "oracle extract",
-        "Sentences of an article, chosen by whoever knows the reference summary: they are added one by one "
-        "while their ROUGE grows.",
+        "The sentences of an article that come nearest to its reference summary by ROUGE, chosen by somebody "
+        "who knows it: all choices are tried, or sentences are added one by one while their ROUGE grows.",
     ),
     Term(
         "extractive",
@@ -27,7 +27,7 @@ TERMS = (
     ),
     Term(
         "paired bootstrap",
-        "A way to say how sure a difference of two systems on the same test samples is: draw samples with "
-        "replacement many times, and look how far the mean difference varies.",
+        "A way to find out how certain a difference of two systems on the same test samples is: draw samples "
+        "with replacement many times, and see how much the mean difference varies.",
     ),
 )

@@ -95,8 +95,8 @@ _STUB = changed(
 FORECASTS = Exercise(
     id="14.3",
     title="Spot the bug: four formulas",
-    task="A friend's formulas are right on 2 ranks. On more, two are wrong. Correct them by the "
-    "drawing. Messages that travel at the same time count once.",
+    task="A friend's formulas are right on 2 ranks, but two are wrong on more. Correct them from the "
+    "drawing. Simultaneous messages count once.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),
     stub=_STUB,
@@ -145,25 +145,26 @@ FORECASTS = Exercise(
 
 CLIPPING = Question(
     id="14.q3",
-    question="To clip gradients by their norm, each step also sums *one number*, in one ring of all ranks. "
-    "On 8 ranks that takes 0.3 ms. How long does it take on 1,024?",
+    question="To clip gradients by their norm, the ranks also sum *one number* per step, in one ring of all "
+    "ranks. On 8 ranks, this takes 0.3 ms. How long does it take on 1,024?",
     options=(
         Option(
             "about as long, because 8 bytes travel in 0.001 ms",
-            reply="That counts bytes, which are next to nothing here. Each of the ring's messages pays α, "
-            "and there are 2,046 of them instead of 14.",
+            reply="That counts the bytes, which are next to nothing here. But each of the ring's messages "
+            "costs α, and 2,046 of them follow one another instead of 14.",
             belief="bandwidth-explains-small-messages",
         ),
         Option(
             "about 1 ms, because log₂ n grows from 3 to 10",
-            reply="That holds for a tree or doubling. In a ring each rank sends to its neighbour only: "
-            "2(n−1) messages, one after the other.",
+            reply="That would hold for a tree or doubling. In a ring, each rank sends only to its neighbour, "
+            "so the sum needs 2(n−1) messages, one after another.",
             belief="two-to-four-predicts-2048",
         ),
         Option(
             "about 44 ms, because 14 messages become 2,046",
-            reply="0.3 ms · 2,046 / 14 = 44 ms. For one number, libraries use a tree or doubling. Then the "
-            "time grows only with log₂ n.",
+            reply="Nearly all of the 0.3 ms is latency, so the time grows like the messages: 0.3 ms · 2,046 "
+            "/ 14 = 44 ms. That is why libraries sum one number by doubling or in a tree, where it grows "
+            "only with log₂ n.",
             right=True,
         ),
     ),
@@ -177,20 +178,20 @@ GATHERED = Question(
     options=(
         Option(
             "from no number of ranks",
-            reply="That would hold if it only sent: its own picks stay 0.2 % of the bytes. But it *receives* "
-            "the picks of all n − 1 others.",
+            reply="That would hold if a rank only sent: its own picks stay 0.2 % of the bytes. But it also "
+            "*receives* the picks of all n − 1 others.",
             belief="a-remedy-keeps-its-factor",
         ),
         Option(
             "from about 1,000 ranks",
-            reply="Top-k receives (n−1) · 0.002 arrays, the ring 2(n−1)/n. Both are almost two arrays at n "
-            "= 1,000.",
+            reply="With top-k, a rank receives (n−1) · 0.002 arrays, half of that indices. In the ring, it "
+            "receives 2(n−1)/n. At n = 1,000, both are almost two arrays.",
             right=True,
         ),
         Option(
             "from about 500 ranks",
-            reply="From 500 ranks, top-k receives one array. But the ring receives almost two: one until the "
-            "sums are complete, and one while they go round.",
+            reply="On 500 ranks, top-k receives one array. But in the ring, a rank receives almost two: one "
+            "until the sums are complete, and one while they go round.",
             belief="what-gathers-never-pays",
         ),
     ),
@@ -204,14 +205,14 @@ THREE_LAUNCHERS = Question(
     options=(
         Option(
             "the lines that read rank and size, as each launcher names them differently",
-            reply="That holds for scripts that read variables such as SLURM_PROCID or RANK. Ours asks MPI, "
+            reply="That holds for scripts that read variables such as SLURM_PROCID or RANK. Yours asks MPI, "
             "and mpiexec starts the ranks in all three cases.",
             belief="one-script-per-launcher",
         ),
         Option(
             "nothing, because MPI tells every process its rank and the number of ranks",
-            reply="Rank, size and the other ranks come from `comm`. The launchers differ in who provides the "
-            "nodes.",
+            reply="Rank and size come from `comm`, whoever starts the job. What differs is who provides the "
+            "nodes: your hostfile, Slurm, or Kubernetes.",
             right=True,
         ),
         Option(

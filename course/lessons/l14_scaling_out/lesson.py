@@ -16,17 +16,17 @@
 #   - ask: In the alpha-beta model, how long does a message of k bytes take?
 #     answer: α + βk seconds. α is the latency, 1/β the bandwidth.
 #   - ask: Four ranks sum 100 MB in a ring. How many bytes does each send?
-#     answer: 2(n−1)/n = 1.5 arrays, so 150 MB. They travel in 2(n−1) = 6 messages, one after another.
-#   - ask: What does a data-parallel step send?
-#     answer: All gradients, in an all-reduce (lesson 06).
+#     answer: Each sends 2(n−1)/n = 1.5 arrays, so 150 MB. They travel in 2(n−1) = 6 messages, one after another.
+#   - ask: What do ranks send in a data-parallel step?
+#     answer: Their gradients, which an all-reduce sums (lesson 06).
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# You get 2,048 machines with one rank each. In each step, a rank computes for one second. *Then* the ranks sum 1 MiB of gradients.
+# Volunteers lend you 2,048 machines, one rank each. In each step, a rank computes for one second, *then* lesson 04's ring sums 1 MiB of gradients. A message takes 10 ms, plus 84 ms per MiB.
 #
-# A message takes 10 ms, plus 84 ms per MiB. On four machines, lesson 04's ring needs 0.186 s.
+# On four machines, the ring takes 0.186 s. On more, a rank's bytes hardly grow: from 1.5 arrays to almost 2. Would you start?
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -40,21 +40,21 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# A rank sends 4,094 messages, one after another. On four machines: 6.
+# The bytes take only 0.17 s of that. The rest is latency: a rank sends 4,094 messages one after another, instead of 6. Each holds 512 bytes, yet costs 10 ms. Would fewer do?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In **halving**, two partners split the array. Each sums one half and gives the other half away. Then each splits its half with a new partner, and so on. On the way back, the partners exchange their sums.
+# In **halving**, two partners split the work: one sums the first halves, the other the second. Each then splits its half with a new partner, and so on. On the way back, partners exchange complete sums.
 #
-# In a **tree** of eight ranks, one rank in each of four pairs sends its whole array to the other. Then two pairs do so, then one. The sum comes down the same way.
+# In a **tree**, one rank of each pair sends its whole array to the other, and so on until rank 0 has the sum. It comes down the same way.
 #
-# In a **hierarchy**, we rent 256 machines instead, with eight ranks and one network card each. Each machine sums inside, almost for free. The machines' first ranks form a ring and pass the sum on inside.
+# In a **hierarchy**, we rent 256 machines of eight ranks instead. Messages inside a machine cost almost nothing.
 #
 # ```
-# halving on 8 ranks: what rank 0 gives away, and to whom
+# halving (recursive halving and doubling): what rank 0 of 8 sends, and to whom
 #
 #   there   ████ to 1              ██ to 2        █ to 4
 #   back    █ to 4                 ██ to 2        ████ to 1
@@ -63,9 +63,13 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 #
 #   up      1→0  3→2  5→4  7→6     2→0  6→4       4→0
 #   down    0→4                    0→2  4→6       0→1  2→3  4→5  6→7
-# ```
 #
-# We need two imports:
+# hierarchy on 24 ranks: in each machine of eight, only the first uses the network
+#
+#   inside  1 … 7→0                9 … 15→8       17 … 23→16
+#   ring    0→8                    8→16           16→0
+#   inside  0→1 … 7                8→9 … 15       16→17 … 23
+# ```
 
 # %%
 # %%px --save 14_slow_link.py
@@ -77,7 +81,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown]
-# **Vote:** on 2,048 ranks, how many of the three take less than a second? (a) All, (b) two, (c) one.
+# **Vote:** on 2,048 ranks, how many of the three need less than a second? (a) All, (b) two, (c) one.
 
 # %% tags=["exercise: 14.3"]
 
@@ -93,20 +97,20 @@ show(rows, x="ranks", y="an all-reduce takes", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): only halving does. The tree needs as few messages, 22, but *each* holds the whole array. The hierarchy's ring needs 510. On 16 ranks it needs two, and wins. On 64 it ties.
+# (c): only halving. The tree also sends 22 messages, but *each* holds the whole array. The hierarchy's ring needs 510. On 16 ranks it needs two and wins, so a test there would have sold you the wrong algorithm.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# A few ranks can test halving. Our function calls itself for the half that it sums:
+# Nothing has run so far, but a few ranks can test our counting. Our function calls itself for the half that it sums:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# Next we measure α with a short message, β with a long one:
+# A forecast also needs the link: a short message shows α, the extra time of a long one β:
 
 
 # %%
@@ -129,7 +133,7 @@ def link(team):
 
 
 # %% [markdown]
-# Now we delay each message by section 1's α + βk seconds. So the test checks our counting, not a network:
+# Then we delay each message by section 1's α + βk seconds, to test our counting, not a network:
 
 # %%
 # %%px
@@ -161,7 +165,7 @@ if __name__ == "__main__":
         main(team)
 
 # %% [markdown]
-# The forecast for 4 ranks is close. Is their forecast for 16, too?
+# The forecast for 4 ranks is close, and they made one for 16. Do 16 ranks agree?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -169,9 +173,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 4 · A remedy
 #
-# **Top-k** sends fewer bytes. Each rank sends the largest 1 % of its gradients with their indices, and adds the rest to its next gradient.
+# The count holds. Could we send fewer bytes? In **top-k**, each rank sends only the largest 1 % of its gradients, with their indices. On two ranks, that is nine times as fast as halving.
 #
-# Ranks pick different entries. So in the simplest form, every rank *gathers* all picks, in log₂ n messages. On two ranks over 100 Mbit/s, that is nine times as fast as halving.
+# But ranks pick different entries, which cannot be added like arrays. In the simplest form, every rank *gathers* all picks, in log₂ n messages.
 
 # %%
 predict("How many times as fast is top-k on 2,048 ranks?", None)
@@ -187,36 +191,37 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine times as *slow*, because each rank receives the picks of 2,047 others. From 143 ranks on, top-k is slower, even without the time for choosing entries.
+# It is nine times as *slow*. A sum of 2,048 arrays is as long as one, but picks pile up: each rank receives 41 arrays' worth.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# At 5 µs and 50 GB/s, your formulas say, in ms (ring / halving):
+# Does a fast link save the ring? On 2,048 GPUs with one rank each, 5 µs and 50 GB/s, your formulas say:
 #
-# | | 25 MB (DDP's bucket) | 1 GB |
+# | | ring | halving |
 # |---|---|---|
-# | 64 GPUs | 1.6 / 1.0 | 40 / 39 |
-# | 2,048 GPUs | 21 / 1.1 | 60 / 40 |
+# | 1 GB | 60 ms | 40 ms |
+# | 25 MB, DDP's bucket | 21 ms | 1.1 ms |
 #
-# - MPI libraries have halving. NCCL has mainly rings, and trees that send the array in pieces.
-# - Our formulas know no busy links, no late ranks and no overlap with backward.
+# - It does for 1 GB. But a bucket's chunk has only 12 kB, and is mostly latency.
+# - NCCL has mainly rings, and trees that send arrays in pieces.
+# - The formulas leave out busy links, late ranks and overlap with backward.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - On four ranks the ring beats the tree two to one. On 2,048 it loses one to twenty: its latency grows with n, the tree's with log₂ n.
-# - Measure α and β, then forecast.
+# - The ring beats the tree on four ranks, and loses on 2,048: its latency grows with n, the tree's with log₂ n.
+# - Measure α and β on a few ranks, and test your formula there.
 # - Ask which cost of a remedy grows with n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your all-reduce on 2,048 GPUs takes 1.2 s, not 60 ms as forecast. What do you look at first? (a) Which algorithm ran, (b) when each rank *entered*, (c) the network cards.
+# Your all-reduce on 2,048 GPUs takes 1.2 s, not 60 ms as forecast. Where do you look first? (a) Which algorithm ran, (b) when each rank *entered*, (c) the network cards.
 #
-# <details><summary>What to listen for</summary>(b). A late rank makes all wait. Compare each rank's own call time. If the *shortest* is 1.2 s too, nobody was late, and (c) is a fair guess.</details>
+# <details><summary>What to listen for</summary>(b). A late rank makes all wait. The last to enter waits for nobody, so look at the *shortest* call. If it takes 1.2 s, too, (c) is a fair guess.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -224,36 +229,47 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First a question about section 1's ring.
+# Before you read on, back to section 1's ring. What happens when there is almost nothing to send?
 
 # %% tags=["exercise: 14.q3"]
 
 # %% [markdown]
 # ### Which remedies keep their speed-up?
 #
-# A [recorded comparison](../docs/several-machines/measured.md#what-helps-on-a-slow-link) has more remedies. With each, two machines trained to equal accuracy over 100 Mbit/s:
+# Top-k shone on two ranks and failed on 2,048. From 143 ranks on, it is slower than halving, even without the time for choosing entries. Must every remedy fail?
+#
+# In a [recorded comparison](../docs/several-machines/measured.md#what-helps-on-a-slow-link), two machines trained the same network
+# over 100 Mbit/s, once with each remedy, until all were equally accurate:
 #
 # | | what each rank sends | seconds |
 # |---|---|---|
-# | plain DDP over Open MPI | all gradients, every step | 78 |
+# | plain DDP over Open MPI | all gradients, in every step | 78 |
 # | bfloat16 | all gradients, in half the bytes | 40 |
-# | local SGD | all weights, every eighth step | 18 |
-# | top-k | 1 % of the gradients with indices, every step | 7 |
+# | local SGD | all weights, in every eighth step | 18 |
+# | top-k | 1 % of the gradients with indices, in every step | 7 |
 #
-# Bfloat16 and local SGD do not gather. They sum, so what a rank receives hardly grows with n. Bfloat16 halves the bytes on any number of ranks, but it
-# saves no message, and a sum over many ranks is less exact. With section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. Local SGD saves bytes and messages. How seldom ranks may sum their weights
-# depends on the accuracy that you need.
+# This top-k adds what it does not send to its next gradient, so nothing is lost. It only comes later.
+#
+# The seconds do not tell you who survives on 2,048 ranks. Ask instead whether ranks can *sum* what they send. A sum is as long as one of its terms, so with a remedy that sums, what a rank receives hardly
+# grows with n. Bfloat16 and local SGD sum. Top-k gathers.
+#
+# Bfloat16 halves the bytes on any number of ranks. But it saves no message: with section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. A sum over many ranks is also less exact in
+# bfloat16. Local SGD saves bytes *and* messages, because ranks talk only in every eighth step. How seldom they may sum their weights depends on the accuracy that you need.
+#
+# Is there a way to send as little as top-k, and still sum? *PowerSGD* approximates each matrix of gradients by the product of two thin matrices, and these are summed. In the recorded comparison, it took
+# 4 s.
 
 # %% tags=["exercise: 14.q4"]
 
 # %% [markdown]
 # ### Is one process enough for a device?
 #
-# NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to four processes per GPU, and reports up to 62 % more images per second. Yet
-# these processes must sum their gradients through MPI (NCCL refuses two ranks on one GPU), and each keeps a copy of the weights. How can four be faster than one?
+# Before you ask for 2,048 devices: does your program fill the one that you have? NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to
+# four processes per GPU, and reports up to 62 % more images per second. That is odd, because the four processes do more work than one. They must sum their gradients through MPI (NCCL refuses two ranks on one
+# GPU), and each keeps a copy of the weights. How can four be faster than one?
 #
-# We try it with two. The device is this whole machine. First, one process trains alone. It uses one thread or one thread per core, whichever is faster. Then two processes train together. Each takes half of the
-# batch and half of the cores, and they sum their gradients. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would.)
+# We try it with two, and our device is this whole machine. First, one process trains alone, with one thread or with one thread per core, whichever is faster. Then two processes train together. Each takes
+# half of the batch and half of the cores, and they sum their gradients. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would.)
 
 
 # %%
@@ -272,7 +288,7 @@ pair = comm.Create_group(comm.group.Incl([0, 1]))
 cases = [(batch, side) for side in (16, 64) for batch in (16, 128)]
 
 # %% [markdown]
-# The batches have 16 or 128 images, and an image has 16 × 16 or 64 × 64 pixels. That makes four cases:
+# How much a process leaves idle should depend on how much it has to do. So we try four cases: batches of 16 or 128 images, and images of 16 × 16 or 64 × 64 pixels.
 
 
 # %%
@@ -298,7 +314,7 @@ def rate(team, threads, batch, side):
 
 
 # %% [markdown]
-# Guess for the case with the smallest images and the smallest batch:
+# Now guess for the least work, 16 images of 16 × 16 pixels. A number above 1 says that two processes win.
 
 # %%
 predict("Two processes: how many times the images per second of one?", None)
@@ -312,7 +328,7 @@ one = [max(rate(MPI.COMM_SELF, threads, *case) for threads in (1, cores)) for ca
 two = [rate(pair, max(1, cores // 2), *case) for case in cases]
 
 # %% [markdown]
-# Now compare all four cases:
+# Does it depend on the work? Compare all four cases:
 
 # %% tags=["nbval-ignore-output"]
 one, two, cases = cluster[0]["one"], cluster[0]["two"], cluster[0]["cases"]
@@ -322,34 +338,37 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# A ratio above 1 says that one process left cores idle. Below 1, splitting and summing cost more than the idle cores gave. A few per cent around 1 say nothing. Idle cores explain a ratio up to the number of cores, which was
-# two in the run shown. Where the ratio is larger, something else helps as well: perhaps half a batch fits better into a cache.
+# A ratio above 1 says that one process left cores idle, and that a second one could use them. Below 1, splitting the batch and summing the gradients cost more than the idle cores gave. A few per cent around 1
+# say nothing. Idle cores can explain a ratio up to the number of cores, which was two in the run shown. If yours is larger, something else helps as well: perhaps half a batch fits better into a cache.
 #
-# How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound. It divides the operations per second that the *model* needs by those that the device could do at most. For one
-# image, ResNet-50 needs 4.1 billion multiply-adds forward, and twice as many backward. A multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in float32. One V100
-# alone trained 334 images per second. On the cluster Summit, 1,536 of them together trained 420,000 images per second:
+# How much could a single process leave idle at most? The **model FLOP utilization (MFU)** gives a bound. It is the number of operations per second that the *model* needs, divided by the most that the device
+# could do. Take ResNet-50. For one image, it needs 4.1 billion multiply-adds forward and twice as many backward, and a multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in
+# float32. One V100 alone trained 334 images per second. On the cluster Summit, 1,536 of them together trained 420,000:
 
 # %%
 for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000 / 1536}.items():
     print(f"{name}: MFU {images_per_s * 3 * 2 * 4.1e9 / 15.7e12:.0%}")
 
 # %% [markdown]
-# The rest up to 100 % is not all idle. Memory may be the limit, and then a second process waits for the same memory. But the MFU bounds the speed-up, because processes together cannot pass 100 %.
-# So 1.62 times the images per second need a first process with an MFU of at most 1/1.62. By chance, this is 62 %, too. On a GPU, first try a larger batch if your training allows one. It often fills the device without a second copy of the weights.
+# The rest up to 100 % is not all idle time. Where memory is the limit, a second process would wait for the same memory. But processes together cannot pass 100 %, so the MFU bounds their speed-up. AccDP's
+# 1.62 times the images, for example, need a first process with an MFU of at most 1/1.62 = 62 %. Before you try MPS on a GPU, try a larger batch if your training allows one. It often fills the device without a
+# second copy of the weights.
 #
-# ### What did runs on thousands report?
+# #### Did the network take the difference?
 #
-# A talk of the Ohio State University reports on ResNet-50 with the MPI library MVAPICH2. On Summit, 1,536 GPUs (six per node) trained 420,000 images per second. On Frontera,
-# 2,048 CPU nodes trained 260,000. MVAPICH2 chooses its algorithm from tables. For long arrays it sums inside each node, and then between the nodes by section 2's halving.
+# Alone, a V100 reached an MFU of 52 %, but among 1,536 each reached only 43 %. Did the all-reduce take the difference? You have the formulas to find out.
 #
-# We forecast both with your formulas, and assume:
+# A talk of the Ohio State University reports runs of ResNet-50 with the MPI library MVAPICH2. On Summit, 1,536 GPUs (six per node) trained 420,000 images per second. On Frontera, 2,048 CPU nodes
+# trained 260,000. MVAPICH2 chooses its algorithm from tables. For long arrays it sums inside each node, and then between the nodes by section 2's halving. We assume:
 #
 # - The gradients have 102 MB. No part of their sum overlaps with computing.
 # - α is 5 µs. A port sends 12.5 GB/s, and Summit's nodes have two ports.
 # - The sum inside a node costs nothing.
 #
-# For Frontera, we know no published rate of one node alone. So the cell first computes a step's seconds from the published rate, for 128 images per node (our assumption). Then it prints how much of each step remains for computing. For Summit the rate of one GPU is known:
-# it computes 64 images in 0.192 s. **Predict:** does your formula say more than Summit's 420,000 images per second, or less?
+# For Frontera, we know no published rate of one node alone, so the cell works backwards. It computes the seconds per step from the published rate, for 128 images per node (our assumption), and prints how much
+# of each step remains for computing.
+#
+# For Summit, we know the rate of one GPU: it computes 64 images in 0.192 s. To that, the cell adds the seconds of halving. **Predict:** does this forecast more than Summit's 420,000 images per second, or less?
 
 # %%
 halving = forecasts(256, 102.2e6, alpha=5e-6, beta=1 / 25e9)["halving"]
@@ -365,19 +384,22 @@ for way in "ring", "halving", "tree":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# More: the formula says 492,000. In the published run, a step of 64 images per GPU took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost. The network explains
-# 8 of these 42 ms. The model leaves out the rest: reading images, and ranks that come late. The two rates also come from two programs: one GPU's 334 images per second were measured with PyTorch, but Summit ran TensorFlow.
+# More: the formula says 492,000. In the published run, a step of 64 images per GPU took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost, and halving explains only 8 of them. If
+# the all-reduce ran as we assume, most of the loss lies elsewhere: the formula leaves out reading images, and ranks that come late. The two rates also come from two programs: one GPU's 334 images per second were measured with PyTorch, but
+# Summit ran TensorFlow.
 #
-# On Frontera even a ring of all nodes costs only 4 % of a step, because α is 5 µs and a step takes a second. In shorter steps its share would be larger. The tree costs 18 %, because
-# each of its messages holds all gradients. NCCL's trees are faster than this formula: they send *pieces* of the array, so that all levels work at once.
+# On Frontera, even a ring of all nodes costs only 4 % of a step, because α is 5 µs here and a step takes a second. In shorter steps its share would be larger. The tree costs 18 %, because each of its messages
+# holds all gradients. NCCL's trees are faster than this formula: they send *pieces* of the array, so that all levels work at once.
 #
 # </details>
 #
-# ### Your own cluster
+# #### And your own network?
 #
-# `14_slow_link.py` measures α and β of a slow link. (On RDMA, use osu_latency and nccl-tests.) First we run it on a network with real packets. Four **nodes** on this machine each get their own network,
-# host name and shared memory. The links between them are limited to 100 Mbit/s. (This needs Linux and the right to make network namespaces;
-# see [Several machines](../docs/several-machines/lab.md).)
+# All this rests on α and β, and yours will differ. `14_slow_link.py` measures them on a slow link. (With RDMA, it would count Python's own time per call as latency. There, use osu_latency
+# and nccl-tests.)
+#
+# Here is a network with real packets, on this machine: four **nodes**, each with its own network, host name and shared memory. The links between them are limited to 100 Mbit/s. (This needs Linux and the right to
+# make network namespaces; see [Several machines](../docs/several-machines/lab.md).)
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.network import network
@@ -393,10 +415,11 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# α is smaller here, because nothing delays the messages on purpose. β should be a little above 80 ns: of each packet's 1,514 bytes, 1,448 are ours. (It can be lower, because the limiter
-# lets a first burst pass.) If halving takes longer than its forecast, ranks may have waited for a core.
+# α is smaller than in section 1, because nothing delays the messages on purpose. β should be a little above 80 ns, since only 1,448 of each packet's 1,514 bytes are ours. (It can be lower: the limiter lets a
+# first burst pass.) If halving took longer than its forecast, ranks may have waited for a core.
 #
-# mpiexec read the names of the nodes from a hostfile. Then it started a helper on each node, through a stand-in for ssh. On a cluster, you start the same file in one of three ways:
+# How did the ranks get onto four nodes? mpiexec read the nodes' names from a hostfile. Then it started a helper on each node, here through a stand-in for ssh. On a cluster, you start the same file in one of
+# three ways:
 #
 # ```sh
 # mpiexec --hostfile hosts -n 8 python -m mpi4py 14_slow_link.py       # over ssh; with -m mpi4py, an error ends all ranks
@@ -404,8 +427,8 @@ except NetworkError as error:
 # kubectl apply -f job.yaml        # Kubernetes: an MPIJob, whose launcher runs the first line
 # ```
 #
-# **Slurm** gives nodes to jobs that wait in a queue. Longer jobs have a **batch script**, which holds the options in `#SBATCH` lines. **Kubernetes** runs containers. An add-on, the
-# MPI Operator, reads an **MPIJob** and starts its ranks. [Several machines](../docs/several-machines/README.md) has complete files, and says which of these we ran.
+# **Slurm** gives nodes to jobs that wait in a queue. For longer jobs, you write a **batch script**, which holds the options in `#SBATCH` lines. **Kubernetes** runs containers, and knows nothing of ranks. So an
+# add-on, the MPI Operator, reads an **MPIJob** and starts them. [Several machines](../docs/several-machines/README.md) has complete files, and says which of these we ran.
 
 # %% tags=["exercise: 14.q2"]
 

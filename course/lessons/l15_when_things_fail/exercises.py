@@ -204,8 +204,7 @@ _REPLACE = "    os.replace(aside, path)\n"
 SAVE = Exercise(
     id="15.1",
     title="A saver",
-    task="Fill in the two lines that are missing at `...`, so that neither a kill nor a power cut can leave "
-    "a damaged file at `path`.",
+    task="Fill in both `...`, so that neither a kill nor a power cut can damage the checkpoint.",
     objectives=(2,),
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
     stub=changed(
@@ -255,8 +254,8 @@ SAVE = Exercise(
             "A kill after the rename",
         ),
     ),
-    why="the last three lines wait for the new name. Without them, which checkpoint may a power cut leave, "
-    "and is that bad?",
+    why="the last three lines wait until the new name, too, is on the disk. Without them, "
+    "which checkpoint may a power cut leave, and is that bad?",
 )
 
 # -------------------------------------------------------------------- 15.3 what a restart needs
@@ -392,8 +391,8 @@ WHO_CAME_LATE = Question(
     options=(
         Option(
             "the node of rank 17",
-            reply="Rank 17 began the sum and waited there, as 62 other ranks did. Its timeout only came "
-            "first.",
+            reply="That would mean rank 17 kept the others waiting. But it was in the sum, as 62 other "
+            "ranks were, and its timeout only came first: it is a victim.",
             belief="timed-out-rank-is-guilty",
         ),
         Option(
@@ -404,8 +403,8 @@ WHO_CAME_LATE = Question(
         ),
         Option(
             "the save of rank 0",
-            reply="Rank 0 alone has not begun the sum. Its save hangs, or takes longer than the others' "
-            "timeout. If it is only slow, make the save shorter or the timeout longer.",
+            reply="Rank 0 alone has not begun the sum, so the other 63 wait for it. Its save hangs, or takes "
+            "longer than their timeout. If it is only slow, make the save shorter or the timeout longer.",
             right=True,
         ),
     ),
@@ -446,15 +445,15 @@ MORE_NODES = Question(
     options=(
         Option(
             "to a sixteenth of what it was",
-            reply="That would keep the work that failures cost per day as it was, but you would save 16 "
-            "times as often. The sum of both costs is smallest when the interval shrinks with the square "
-            "root.",
+            reply="That would keep the work that failures destroy per day as it was, but the saves would "
+            "cost 16 times as much. The sum of both costs is smallest when the interval shrinks only with "
+            "the square root.",
             belief="interval-follows-failures",
         ),
         Option(
             "to a quarter of what it was",
-            reply="16 times the nodes fail 16 times as often, and the best interval goes with the square "
-            "root of the mean time between failures.",
+            reply="16 times as many nodes fail 16 times as often. By Young's formula, the best interval goes "
+            "with the square root of the time between failures, and the root of 16 is 4.",
             right=True,
         ),
         Option(

@@ -15,21 +15,21 @@
 # warm-up:
 #   - ask: Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
 #     answer: >-
-#       The three wait in <code>Allreduce</code> for ever: the call needs all ranks.
+#       They wait in <code>Allreduce</code> for ever, because the call needs all four ranks.
 #   - ask: >-
 #       Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per
-#       step, so that it stays the same training?
+#       step so that the training stays the same?
 #     answer: >-
 #       64: the global batch stays 128.
 #   - ask: Which weights does each rank have after a step of data parallelism?
-#     answer: All of them, and all ranks have the same.
+#     answer: All of them, and the same on all ranks. So any one rank can save them.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · A job hangs
 #
-# Four ranks each read a batch, then sum their gradients. One rank's disk is broken. The sum has a **timeout**: `signal.alarm(4)` ends a rank
-# that is still there after four seconds.
+# Which rank is to blame? Four ranks each read a batch, then sum their gradients. One rank's disk is broken, so its batch never comes. A rank that waits four seconds in the sum gives up: that is its
+# **timeout**, `signal.alarm(4)`.
 
 # %%
 program = """
@@ -51,7 +51,7 @@ signal.alarm(4)  # the timeout
 sum_gradients()"""
 
 # %% [markdown] tags=["subslide"]
-# We run the job. `mpiexec` ends with:
+# These are the job's last words:
 
 # %% tags=["nbval-ignore-output"]
 from random import randrange
@@ -66,7 +66,8 @@ print(*log[-4:], sep="\n")
 #
 # `mpiexec` accuses one rank. Would you replace its node?
 #
-# After two seconds, each rank wrote its **stack** to the log: the functions that it was in, innermost first. Guess the rank, then look:
+# Before anybody gave up, each rank wrote its **stack** to the log: the functions it was in, innermost first.
+# Guess the rank, then look:
 
 # %%
 predict("Whose disk is broken?", None)
@@ -78,7 +79,7 @@ outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One rank never came to the sum, so its timeout never began. The others waited for it, and the first whose time was up got the blame: `mpiexec` names a **victim**.
+# One rank sits in `read_batch`. It never reached the sum, so its timeout never began. The others waited for it, and the first to give up got the blame: a **victim**.
 #
 # </details>
 
@@ -88,12 +89,12 @@ outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# A dead job leaves its **checkpoint**, a file with the training's state. This function writes a new checkpoint over the old one:
+# All that a dead job leaves is its **checkpoint**, a file with the training's state. This function writes a new one over the old one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# We run it three times, and kill it just before it opens, writes or closes the file. Then we look what is in the file. **Vote:** how many of the three kills lose both the old bytes and the new ones? (a) None. (b) One. (c) Two.
+# What if the job dies in here? We kill it just before it opens, writes or closes the file. **Vote:** how many of the three kills lose both the old and the new bytes? (a) None. (b) One. (c) Two.
 
 # %%
 from course_lib.training.saving import kill_before_each_line
@@ -107,10 +108,10 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 #
 # </details>
 #
-# An **atomic save** writes a second file. Then `os.replace` gives this file the old name in one instant. A power
-# cut also loses what is still in memory, so `os.fsync` waits until the bytes are on the disk.
+# So an **atomic save** leaves the old file alone and writes a second one. Then `os.replace` gives it the old name in one instant. A power cut also destroys what is only in memory, so
+# `os.fsync` first waits for the disk.
 #
-# Now we build our program, one piece per cell. Skip its `sbatch` lines until you have a cluster.
+# Now we build our program. (Its `sbatch` lines are for clusters.)
 
 # %%
 # %%px --save 15_resume.py
@@ -145,7 +146,7 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A batch system ends a job at its time limit. If you ask, it sends a signal shortly before, say **SIGUSR1**. It may come in the middle of a step, so our program only notes it:
+# Some kills announce themselves: if you ask, a batch system sends a signal, here **SIGUSR1**, shortly before a job's time limit. It may come in mid-step, so our program only notes it:
 
 # %%
 # %%px --save 15_resume.py
@@ -154,7 +155,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# `train` is lesson 06's loop. It begins with the checkpoint, if there is one. The step's number seeds the batch, so every run draws the same batches. `yield` hands the loss to the caller. Then the ranks agree whether to stop. Rank 0 saves every 20 steps, and when they stop.
+# `train` is lesson 06's loop, but starts from the checkpoint, if any. The step's number seeds the batch, so every run draws the same batches. After each step, the ranks agree whether to stop. Rank 0 saves every 20 steps, and before a stop.
 
 
 # %%
@@ -194,7 +195,7 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# After step 50, rank 1 alone gets SIGKILL, which ends it at once, or SIGUSR1. Then *two* ranks go on. **Vote** for each signal: which is their first step? (a) 1. (b) 41. (c) 51.
+# After step 50, rank 1 alone gets a signal: in one job SIGKILL, which ends it at once, in another SIGUSR1. Then *two* ranks go on. **Vote** for each signal: which is their first step? (a) 1. (b) 41. (c) 51.
 
 # %%
 from subprocess import check_output
@@ -218,8 +219,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Only rank 1 was asked, but all ranks stopped, and rank 0 saved. The loss is that
-# of the undisturbed run: each step has the same 128 samples.
+# SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Only rank 1 was asked, but all agreed to stop, and rank 0 saved. The losses agree in all printed digits, since each step has the same 128 samples.
 #
 # </details>
 
@@ -228,15 +228,15 @@ for name in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU. So compare each rank's last collective: PyTorch's **flight recorder** keeps them (check that it is on). |
+# | stacks | Python runs ahead of the GPU, so stacks can mislead. Compare the ranks' last collectives, which PyTorch's **flight recorder** keeps if it is on. |
 # | resuming | Batch norm averages over one rank's samples. With it, keep the number of ranks. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The rank that times out is usually a victim. Compare all ranks' stacks.
+# - The rank that times out is usually a victim. Compare all stacks.
 # - Write a second file, `fsync` it, rename it.
-# - Only note a signal. Let the ranks agree between two steps.
+# - Only note a signal, and let the ranks agree between two steps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -244,7 +244,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # Every second night, a different rank of 64 times out. What do you do first? (a) Double the timeout. (b) Record all
 # stacks. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). (c) usually replaces a victim's node. (a) only helps late ranks.</details>
+# <details><summary>What to listen for</summary>(b). (c) usually replaces a victim's node, and (a) only helps against late ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -252,7 +252,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First two questions and an exercise about the core.
+# Before the stories, try the core on new cases: two questions, and a restart that almost works.
 
 # %% tags=["exercise: 15.q7"]
 
@@ -263,15 +263,20 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after you have solved 15.3</summary>
 #
-# Each rank has random states of its own, so each rank saves its own. On a GPU, it also saves `torch.cuda.get_rng_state()`. These states fit only the same number of ranks. Save the data loader's position, too.
+# A step reads more than the weights: the optimizer has its momentum, and dropout draws its masks from the random-number state. With several ranks, each rank draws from its own state,
+# so each rank has to save its own, and on a GPU also `torch.cuda.get_rng_state()`. These states fit only the number of ranks that saved them. And save the position of the data loader. Otherwise, the
+# resumed epoch begins again with samples that it has already seen.
 #
 # </details>
 
 # %% [markdown]
 # ### Who is to blame when the stacks look alike?
 #
-# Four ranks pass arrays round a ring, as a ring all-reduce does. Each sends to the next one, rank 3 to rank 0: first its own array, then each array that it receives. One rank's network card is
-# broken, so it neither sends nor receives. Soon all ranks wait in the ring, and their stacks accuse nobody. We run three such jobs, and count what ranks 0 to 3 receive:
+# In the core, one stack differed from the others. Often none does. Suppose that one rank's network card breaks, so that the rank neither sends nor receives. Soon all ranks wait in the same
+# call for their neighbours, and four equal stacks accuse nobody. Is there any other trace?
+#
+# We break a card on purpose. Four ranks pass arrays round a ring, as a ring all-reduce does: each rank sends to the next one, and rank 3 sends to rank 0. A rank first sends its own array, then
+# each array that it receives. We run three such jobs, each with a different broken card. Afterwards we count how many arrays ranks 0 to 3 have received:
 
 # %%
 ring = """
@@ -296,7 +301,7 @@ for broken in cases:
     print([log.count(f"[{rank}]<stdout>: received") for rank in range(4)])
 
 # %% [markdown]
-# Name each line's broken card first.
+# Each line is one job, from rank 0 on the left to rank 3 on the right. Before you run on, name the broken card of each line. A rank with a zero is a suspect, but there are always two zeros.
 
 # %%
 predict("Whose card is broken in the first line?", None)
@@ -307,13 +312,17 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two neighbours received nothing. The rank before them received an array, so its card works. It sent to the first of the two, and nothing arrived: the first one's card is broken. The second only
-# waits for the first. (Large messages stop their senders, too. Then look in the nodes' logs for *link down* and for GPU errors, *Xid*.)
+# In each job, two neighbours on the ring received nothing. Which of them is broken? Look at the rank before the pair. It did receive an array, so its card works, and it sent that rank's array on. Its
+# neighbour, the first of the pair, did not get anything, so the first card is broken. The second of the pair is healthy: it waits for the first.
+#
+# On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. Large messages also stop their senders, and then the counts say less.
 #
 # </details>
 #
-# Other ranks are not broken, but late. In lesson 06, the same rank was late in every step. Now each rank is late in one step out of ten, by chance. A step ends when the last rank
-# has come.
+# #### And if a rank is only late?
+#
+# Nothing is broken now, and the job is slow all the same. In lesson 06, the same rank was late in every step. More often the bad luck goes round: each rank is late in one step out of ten, by
+# chance. A step ends only when the last rank has come. On one rank, 10 % of the steps are slow. On 64 ranks?
 
 # %%
 predict("64 ranks: in how many of 1,000 steps is at least one late?", None)
@@ -331,8 +340,10 @@ outcome(
 )
 
 # %% [markdown]
-# At least one of 64 ranks is late in 1 − 0.9⁶⁴ = 99.9 % of the steps. If all delays are equal, the job is almost as slow as with one rank that is *always* late.
-# How can we tell the two cases apart? Our four ranks are late by chance, and measure how long they wait.
+# A step is on time only if *all* ranks are, and 64 ranks are all on time in 0.9⁶⁴ = 0.1 % of the steps. In the other 99.9 %, somebody is late and everybody waits. If all delays are equally long,
+# the job is almost as slow as with one rank that is *always* late, although no rank is worse than any other.
+#
+# That makes two diseases with one symptom. How can we tell which one we have? We let our four ranks be late by chance, and each measures how long it waits for the others:
 
 # %%
 # %%px
@@ -355,12 +366,17 @@ print("waited in all, ms:", *(1000 * waited.sum(axis=1)).round().astype(int))
 print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], minlength=4))
 
 # %% [markdown]
-# All four waited about equally long in all, so the totals accuse nobody. Keep the waiting times of *each step*: the rank that waited least came last. Does the
-# same rank always come last? Then move it to another node, and see whether the rank is still slow, or the node. If the last rank changes, look for a cause that hits all ranks, such as
-# samples of different lengths.
+# In all, each rank waited about as long as any other, so the totals accuse nobody. That is why the waiting times of *each step* should be kept. The rank that waited least came last. Is it
+# the same rank in most steps? Then move it to a different node, which shows whether the rank or its node is slow. If the last rank keeps changing, as here, a new node cures nothing. Look for a cause that can hit every
+# rank, such as samples of different lengths.
 #
-# And a rank that never comes? When a *process* dies, its operating system closes its connections, and over TCP the other side notices at once. A *node*
-# without power closes nothing. We cannot cut the power, but SIGSTOP comes close: it freezes a process, which then closes nothing and sends nothing.
+# #### And if a rank never comes?
+#
+# Late ranks arrive in the end. Dead ones do not, and the question is who notices. When a *process* dies, its operating system closes its connections, and over TCP the other side
+# notices at once. When a *node* loses its power, nobody is left to close anything. We cannot cut the power here, but SIGSTOP comes close: it freezes a process, which then closes nothing and sends nothing.
+#
+# As a sign of life, each rank touches a file ten times per second. This is its **heartbeat**. In one job, rank 1 gets SIGKILL, in the next one SIGSTOP. **Predict** for each signal: does
+# `mpiexec` end the job within five seconds? Does the heartbeat stop?
 #
 # Each rank touches a file ten times a second: its **heartbeat**. Rank 1 gets SIGKILL in one job, and SIGSTOP in the next. **Predict** for each signal: does
 # `mpiexec` end the job within five seconds? Does the heartbeat stop?
@@ -403,26 +419,32 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# `mpiexec` sees that a process has died. For a frozen process it waits as long as you let it. A dead node sends nothing either, so somebody must
-# watch its heartbeat and decide how long to wait. By default, Slurm waits for 300 seconds (`SlurmdTimeout`). A shorter wait also declares slow nodes dead.
+# After SIGKILL, the operating system reports that the process has ended, and `mpiexec` ends the job. After SIGSTOP, the process still exists, so there is nothing to report, and `mpiexec` waits for as long as you let it. Only the heartbeat
+# shows that something is wrong. It is the same with a dead node: somebody has to watch its heartbeat, and to decide how long a silence may last. Slurm waits for 300 seconds by default (`SlurmdTimeout`). Whoever
+# waits for a shorter time finds dead nodes sooner, and also declares slow ones dead.
 #
 # </details>
 #
-# The `@60` in section 3's `sbatch` lines is such a choice, too. These 60 seconds must cover one save, and the steps until the ranks agree. (On GPUs, let them agree every tenth step, as the CPU waits for the GPU each time.) If they do not, the job is killed and never requeued. Why SIGUSR1? Open MPI's `mpiexec` passes it on to the ranks. At SIGTERM it ends them. (The shell waits twice, because the signal ends its first `wait`.)
+# You have already made such a choice: the `@60` in the `sbatch` lines of section 3 asks for the signal 60 seconds before the time limit. In this time the ranks have to agree, which takes up to a step, and
+# rank 0 has to save. If 60 seconds are too few, the job is killed before it can be requeued. (On GPUs, let the ranks agree only every tenth step, since the CPU waits for the GPU each time. Then allow for ten steps.)
+#
+# Why SIGUSR1, and not SIGTERM? Open MPI's `mpiexec` passes SIGUSR1 on to the ranks, but when it gets SIGTERM itself, it ends them. (The shell in these lines waits twice, because the signal ends its first `wait`.)
 
 # %% [markdown] tags=["slide"]
 # ### What does a failure cost?
 #
-# Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**): one every 3.1 hours. This
-# is the **mean time between failures**, MTBF. We assume that a save stops the training for one minute, and that a restart takes ten. Rare saves lose
-# much work per failure. Frequent saves stop the training often. When is the least time lost?
+# Every save costs time, and so does every failure. How often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
+# 3.1 hours, the machine's **mean time between failures** (MTBF).
+#
+# We do not know how long Meta's saves and restarts took, so we assume that a save stops the training for one minute, and that a restart takes ten. If you save rarely, each failure destroys much work. If you save
+# often, the saves themselves eat the time. Somewhere between, the loss is smallest:
 
 # %%
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# After every τ seconds of work, a save takes δ seconds. A failure comes every M seconds on average. It loses half an interval of work, and the
-# seconds of the restart. **Young's formula** says where the least is lost: near τ = √(2δM). It holds while δ is much smaller than τ, and τ much smaller than M.
+# To check your guess, we need a model. After every τ seconds of work, a save takes δ seconds. Every M seconds, on average, a failure comes. It may come early or late in an interval, so it destroys half an interval of work
+# on average, and the restart takes its time on top. **Young's formula** says which interval loses least: about τ = √(2δM). It holds if δ is much smaller than τ, and τ much smaller than M.
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -440,8 +462,8 @@ for minutes in (5, best / 60, 60):
     print(f"a save every {minutes:4.1f} min: {lost(60 * minutes):.1%} of the time is lost")
 
 # %% [markdown]
-# Meta reports that less than 10 % of the time was lost. Our model says 15 %. We guessed one minute
-# per save and ten per restart. If the model is right, at least one guess is too long. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth.
+# Saving every five minutes costs about as much as saving every hour, and the best choice lies between. But even at its best, our model loses 15 % of the time, and Meta reports less than 10 %. If the model is right, at least one of our two guesses, a minute
+# per save and ten per restart, is too long. You may improve one of them. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth. (b) Saves that take a tenth.
 
 # %%
 for save, restart in ((60, 600), (60, 60), (6, 600)):
@@ -450,14 +472,18 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), with these numbers. Short saves can also come more often, and then a failure loses less work.
+# (b), with these numbers. Short restarts help once per failure: nine minutes out of 3.1 hours are about 5 %. Short saves help twice. Each takes less time, and because they are cheap, you can save more often, so that a failure destroys less
+# work. Both losses shrink to about a third, the root of a tenth.
 #
 # </details>
 #
-# How can a save be short? An **asynchronous** save only copies the state to the CPU's memory. It writes the copy while the training
-# goes on. PyTorch's `torch.distributed.checkpoint` can do that (on GPUs, if the group also has a backend for CPUs: `cpu:gloo,cuda:nccl`). It can also load on a different number of ranks, which is called **resharding**.
+# #### How can a save be short?
 #
-# In the next cells, four ranks save 12 numbers, three per rank. They set their numbers to zero without waiting for the files. Then two ranks
+# The slow part of a save is the disk, and the training need not wait for it. An **asynchronous** save only waits for a copy of the state in the CPU's memory. The copy is written to the disk while the training goes on.
+# PyTorch's `torch.distributed.checkpoint` can do that. (On GPUs, the process group then also needs a backend for CPUs: `cpu:gloo,cuda:nccl`.) It can also load a checkpoint on a different number of ranks than
+# saved it, which is called **resharding**.
+#
+# That sounds risky: what if the training changes a weight before it is on the disk? We try it. Four ranks save 12 numbers, three per rank, and set them to zero at once, without waiting for the files. Then two ranks
 # load the files. **Vote:** what do they find? (a) The numbers. (b) Zeros. (c) Some of both.
 
 # %%
@@ -495,11 +521,12 @@ print(*sorted(said.splitlines()), sep="\n")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): by default, `async_save` returns only when it has its copy. Do not start a save before the previous one is written.
+# (a). By default, `async_save` returns only when it has its copy, so what the training does next cannot reach the files. The two ranks found six numbers each, where four ranks had saved three. One duty is yours: do not
+# start a save before the previous one is written.
 #
 # </details>
 #
-# The course's own `save_training` (`course_lib/parallel/checkpoint.py`) compares like this:
+# The course has a saver for sharded states, too: `save_training` in `course_lib/parallel/checkpoint.py`. Which of the two would you trust with a long run? They differ in speed and in what they survive:
 #
 # | | `torch.distributed.checkpoint` | ours |
 # |---|---|---|
@@ -508,9 +535,10 @@ print(*sorted(said.splitlines()), sep="\n")
 # | killed while saving | keeps the old checkpoint if each save has its own folder; in one folder for all saves, the old files are lost first | keeps the old checkpoint |
 # | a changed byte | not noticed | noticed by its SHA-256 |
 #
-# And how can a restart be short? Keep spare nodes in the job, and test each node before the start. Restart the ranks, not the job: then nobody waits in the queue.
-# torchrun does that with `--max-restarts`. When a process fails, it ends the others, and starts them all again. In this program, rank 1 dies in step 3 of
-# the first attempt:
+# #### How can a restart be short?
+#
+# Most of a restart is often waiting: for a place in the queue, and for a node that replaces the broken one. So keep some spare nodes in the job, test each node before the start, and restart the ranks instead of the job. `torchrun` does the
+# last of these with `--max-restarts`. When one process fails, it ends the others and starts all of them again. In the next program, rank 1 dies in step 3 of the first attempt. With which step does the second attempt begin?
 
 # %%
 elastic = """
@@ -541,25 +569,29 @@ launch = [*torchrun, "2", "--max-restarts", "1", folder / "elastic.py", folder /
 print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 
 # %% [markdown]
-# Steps 0 and 1 were saved, so the second attempt begins with step 2.
+# With step 2: the state was saved after step 1, so step 2 runs twice. The job kept its nodes and never went back to the queue.
 #
-# With `--nnodes=2:4`, torchrun restarts all ranks when a node joins or is lost, on two to four nodes. A
-# training that goes on with a different number of ranks is **elastic**. If each rank takes a fixed number of samples, the global batch changes with the ranks.
+# With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node is lost or joins. A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
+# rank takes a fixed number of samples, the global batch changes with the number of ranks, and with it the training.
+#
+# Before you read on, one decision: your training moves to a larger machine.
 
 # %% tags=["exercise: 15.q3"]
 
 # %% [markdown]
-# ### A call to another rank
+# #### What if a call gets no answer?
 #
-# Supervisors, parameter servers and data loaders work by question and answer. A **remote procedure call** (RPC) runs a function on another rank and
-# returns its result. It takes two messages: the first has the function's name and its arguments, the second has the result.
+# A training pays so much for each failure because every step needs every rank. The programs around it are less strict. Supervisors, parameter servers and data loaders ask each other and answer, and when one of them dies, the
+# others can go on. What does a failure cost there?
+#
+# Their tool is the **remote procedure call** (RPC): it runs a function on another rank and returns the result. An RPC takes two messages. The first has the name of the function and its arguments, the second has the result. Here
+# is the side that answers:
 
 # %% tags=["source: course.lessons.l15_when_things_fail.rpc:serve"]
 # %%px
 
 # %% [markdown]
-# Rank 1 serves, and rank 0 calls. If the function raises an error on rank 1, the server goes on, and `call` raises the error on
-# rank 0:
+# Rank 1 serves and rank 0 calls. The second call divides by zero. Such an error must not end the server: it goes on, and `call` raises the error on rank 0, where somebody can handle it:
 
 # %%
 # %%px
@@ -576,14 +608,15 @@ elif comm.rank == 0:
     stop(comm, 1)
 
 # %% [markdown]
-# And if no answer comes? `call` has a timeout, too. MPI loses no message, but mostly ends the job when a rank dies. In other systems, messages are lost, and servers die and are started again.
+# An error is an answer, too. What if nothing comes back at all? `call` has a timeout for this case. MPI itself loses no message, but it usually ends the whole job when a rank dies. In systems that survive a death, messages do
+# get lost, and servers die and are started again. There the caller has to decide what silence means:
 
 # %% tags=["exercise: 15.q6"]
 
 # %% [markdown]
-# So a function that you call again after a timeout should do no harm when it runs twice.
+# So a caller that hears nothing cannot know what happened. The way out is a function that does no harm when it runs twice.
 #
-# PyTorch has `torch.distributed.rpc`, which its documentation calls stable and in maintenance mode.
+# For real use, PyTorch has `torch.distributed.rpc`, which its documentation calls stable and in maintenance mode.
 #
 # ## References
 #

@@ -4,16 +4,26 @@ from course.lessons.shared.glossary import Term
 
 TERMS = (
     Term("timeout", "How long a rank waits in a call before it gives up, which ends its job.", forms=""),
-    Term("victim", "A rank that came in time, and reports a timeout because another one did not.", forms=""),
+    Term(
+        "victim",
+        "A rank that came in time and reports a timeout, because it waited for one that did not come.",
+        forms="",
+    ),
     Term("stack", "The functions that a process is in, the innermost first.", forms=""),
     Term(
         "flight recorder",
         "A log per rank of the collectives that it has begun. After a hang it shows which rank is missing.",
     ),
     Term("checkpoint", "A file from which a training can go on.", forms=""),
-    Term("SIGUSR1", "A signal that means what a program makes of it: here, save and end.", forms=""),
-    Term("heartbeat", "What a rank does again and again to show that it lives.", forms=""),
-    Term("resharding", "Reading a checkpoint on another number of ranks than saved it.", forms="resharding"),
+    Term(
+        "SIGUSR1",
+        "A signal whose meaning each program chooses. In the course it means: save, then end.",
+        forms="",
+    ),
+    Term("heartbeat", "A sign of life that a process gives at regular intervals.", forms=""),
+    Term(
+        "resharding", "Loading a checkpoint on a different number of ranks than saved it.", forms="resharding"
+    ),
     Term(
         "asynchronous",
         "Of a save: it returns with a copy in memory, which is written while the training goes on.",

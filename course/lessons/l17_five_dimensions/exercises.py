@@ -82,7 +82,7 @@ def sum_replicas(comm, ours, opposite):
     opposite += for_opposite
 ''',
     hints=(
-        "You are rank 0 of 4. `ours` is of stage 0. Your partner is rank 3: of which stage are *its* `ours`?",
+        "Play rank 0 of 4: `ours` is of stage 0, and your partner is rank 3. Of which stage is *its* `ours`?",
         "rank 0   ours: stage 0   opposite: stage 3\nrank 3   ours: stage 3   opposite: stage 0",
         "comm.Sendrecv(ours, partner, recvbuf=for_…, source=partner), where … is the other array",
     ),
@@ -124,24 +124,26 @@ def sum_replicas(comm, ours, opposite):
 HOW_WELL = Question(
     id="17.q1",
     question="On 4 GPUs, Basic took 7.25 hours and MASTER 4.21. On 128 GPUs, MASTER with data parallelism "
-    "took 27 minutes. What is its scaling efficiency from 4 to 128? (1 means 32 times as fast.)",
+    "took 27 minutes. What is its scaling efficiency from 4 to 128?",
     options=(
         Option(
-            "0.50: it is 16.1 times as fast as Basic",
-            reply="That compares two methods: Basic takes 7.25 hours on 4 GPUs. A factor of 1.72 in the 16.1 "
-            "comes from MASTER, without one more GPU.",
+            "0.50: 16.1 times as fast as Basic",
+            reply="16.1 is measured from Basic, which is a different method: its 7.25 hours on 4 GPUs became "
+            "4.21 with MASTER, so a factor of 1.72 came without one more GPU. Start from MASTER's time.",
             belief="any-baseline-will-do",
         ),
         Option(
-            "0.29: it is 9.4 times as fast as MASTER",
-            reply="Both sides are MASTER, so only the data parallelism on more GPUs differs, as far as is "
-            "published. The reported 16.1 is a product: 1.72 from MASTER times 9.4 from GPUs.",
+            "0.29: 9.4 times as fast as MASTER",
+            reply="4.21 hours are 253 minutes, and 253 / 27 = 9.4, of 32. Both times are MASTER's, so as far "
+            "as is published only the data parallelism differs. The reported 16.1 is a product: 1.72 from "
+            "MASTER times 9.4 from more GPUs. Why 1.72 and not our 1.33, their talk does not say.",
             right=True,
         ),
         Option(
-            "0.95: it is 30 times as fast as MASTER",
-            reply="That would mean 4.21 hours became 8 minutes. They became 27. If the batch per update "
-            "stays the same, each GPU has less to do between two all-reduces.",
+            "0.95: 30 times as fast as MASTER",
+            reply="That would mean 4.21 hours became 8 minutes, but they became 27. Data parallelism need "
+            "not scale that well: if the batch per update stays the same, each GPU computes less between two "
+            "all-reduces.",
             belief="data-ranks-scale-ideally",
         ),
     ),

@@ -12,9 +12,9 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
-#     answer: One. The others wait for activations, then for gradients.
+#     answer: One. The others wait for activations, and on the way back for gradients.
 #   - ask: Why does a stage keep activations after it has sent its output?
-#     answer: Backward needs them for the gradients of the stage's own weights.
+#     answer: Its backward needs them to compute the gradients of the stage's own weights.
 #   - ask: "`comm.Split(color, key)`: which of the ranks with one color becomes rank 0?"
 #     answer: The one with the smallest key.
 # ---
@@ -22,8 +22,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# One large image can fill a rank's memory. Then a second cannot enter before the first one's backward has freed it. So there is no pipeline, and only one of four stages
-# works at a time. This is **layer parallelism**, or *Basic*. Here four small images stand for a large one.
+# Suppose the activations of one image fill a GPU. Then the next image cannot enter the pipeline before a backward has freed the memory, so one stage works while three wait. This is
+# **layer parallelism**, or *Basic*. Can we use what lies idle? First we count what each rank holds, with four small images for a large one.
 
 
 # %%
@@ -53,7 +53,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# `run_stage` is from lesson 08. `SavedBytes` counts activations.
+# `train` takes each batch through the stages and back; `SavedBytes` counts the activations. Ignore `mirror` and `opposite` until section 2.
 
 
 # %%
@@ -83,13 +83,22 @@ _ = train("Basic", replicas=1)
 show(sum(cluster["rows"], []), x="rank", y="most activations held")
 
 # %% [markdown]
-# Rank 0 holds the most, because its stage sees the most pixels.
+# Only rank 0's stage sees all pixels, so the others' memory is nearly empty. Who could use it, and their time?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
 #
-# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction. Its *first* stage is on rank 3
-# (`mirror`, `opposite`). Even batches go to one replica, odd ones to the other. With two batches per update, GEMS is called *MAST*; with more, *MASTER*.
+# **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction:
+#
+# ```
+#                            rank 0      rank 1      rank 2      rank 3
+# replica 0, even batches    stage 0  →  stage 1  →  stage 2  →  stage 3     `stage`
+# replica 1, odd batches     stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`, on `mirror`
+#
+# two batches per update: MAST                more: MASTER
+# ```
+#
+# Rank 0 now also runs stage 3, which held half a MiB on rank 3.
 
 # %%
 predict("MASTER: how many MiB of activations does rank 0 hold?", None)
@@ -106,14 +115,14 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Not one byte more than Basic. On rank 0, a replica's forward begins after the other's backward has freed the memory.
+# 4.75, not one byte more: each backward frees rank 0's activations before the next forward gets there. Rank 3's empty memory is now used.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the batches. Our loss is a sum, so their gradients must be added.
+# Each replica saw half of the batches. Our loss is a sum, so a stage's two gradients must be added, but they lie on different ranks.
 
 # %% tags=["exercise: 17.1", "subslide"]
 
@@ -143,8 +152,7 @@ print("equal:", np.allclose(here, flat(whole[comm.rank])), np.allclose(there, fl
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks may share cores, so we **replay** the schedule. Messages are free, all stages take equally long, and a backward takes two
-# forwards' time.
+# Our ranks may share cores, so instead of timing them we **replay** the schedule. On every stage a forward takes one slot, a backward two; messages are free.
 
 
 # %%
@@ -162,7 +170,7 @@ def replay(count, both):
 
 
 # %% [markdown]
-# **Vote:** with four batches, MASTER is (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast.
+# **Vote:** Basic needs 12 slots per batch. With four batches, is MASTER (a) twice as fast, (b) about a quarter faster, or (c) as fast?
 
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_replays
@@ -172,9 +180,8 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): 39 slots instead of 48. Three of a batch's four forwards hide behind the backward before it. So MASTER never gains more than 12/9 = 1.33.
-#
-# Yet the authors measured 1.72, below. What else differed? Their talk does not say.
+# (b): 39 slots, not 48. The next batch starts on the rank that a backward leaves first, and follows it. Three of its four forwards run beside that backward, so it adds 9 slots, and MASTER gains at most
+# 12/9 = 1.33 here. The authors measured more.
 #
 # </details>
 
@@ -183,12 +190,18 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# **Hy-Fi** combines five [ways to cut](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
+# Rank 0 is still full. Tiles make room for a second image, and so for micro-batches. **Hy-Fi** combines five [ways to cut](../docs/ways-to-split.md): tiles, stages, micro-batches, two
+# directions and data parallelism.
 #
-# Tiles make room for a second image, so micro-batches are possible again. Two groups of four ranks take different data. In each, two ranks share stage 0 as tiles, and two have a stage
-# each; a mirror runs from the other end.
+# ```
+#              rank 0      rank 1      rank 2      rank 3      ranks 4 to 7
+# replica 0    tile 0      tile 1   →  stage 1  →  stage 2     the same,
+# replica 1    stage 2  ←  stage 1  ←  tile 1      tile 0      with other images
 #
-# A program trains MASTER on four ranks and Hy-Fi on eight, without and with a mistake. It compares weights with one process's.
+# stage 0 is cut into the two tiles
+# ```
+#
+# A program trains MASTER and Hy-Fi, without and with a mistake in a sum of gradients, and compares the weights with one process's.
 #
 # **Vote:** how many of the two mistakes stop with an error?
 
@@ -199,7 +212,7 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None. A comparison with one process finds both.
+# None, because every message arrives and every shape fits. Only comparing with one process finds them.
 #
 # </details>
 
@@ -208,22 +221,22 @@ draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
 #
 # | | with 64 GPUs |
 # |---|---|
-# | links | Keep tiles inside a machine: most layers exchange halos. |
-# | memory | Cut where the memory is, not where the layers are. If one layer fills a GPU, only tiles help. |
+# | links | Keep an image's tiles inside one machine, because most layers exchange halos. |
+# | memory | If one layer fills a GPU, no cut between layers helps, but tiles do. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count memory on every rank: one can be full, others nearly empty.
+# - Count memory on every rank: one can be full while others are nearly empty.
 # - GEMS's fullest rank holds no more activations than Basic's, but model states exist twice.
-# - Compare speed with the same method on fewer GPUs, and weights with one process.
+# - Compare speed with the same method on fewer GPUs, and weights with one process's.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations. A GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
+# An image needs 60 GB of activations, and a GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
 #
-# <details><summary>What to listen for</summary>In (a), the first stage may need most of the 60 GB. In (b), each GPU needs about an eighth, and all weights. (c) pays when eight tiles are too thin.</details>
+# <details><summary>What to listen for</summary>(a) fails if the first stage needs most of the 60 GB. In (b), each GPU holds about an eighth, but all weights. (c) pays when eight tiles are too thin.</details>
 
 # %% [markdown]
 # ## References
