@@ -21,7 +21,7 @@ CORES := 01 04 06
 # So many files of tests, of slow tests and of lessons run at once: more than cores where most wait, no more where ranks crowd
 # each other. JOBS=0 SLOW_JOBS=0 LESSONS=0: one by one.
 JOBS := 3
-SLOW_JOBS := 2
+SLOW_JOBS := 3
 LESSONS := 2
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=15
 RANK_TESTS := tests/ranks packages/torch_mpi4py/tests/ranks

@@ -9,7 +9,7 @@
 #   - choose one rank per machine for a task
 #   - find out which rank the others wait for
 # before: some Python
-# minutes: {core: 17, more: 15}
+# minutes: {core: 17, more: 18}
 # ranks: 4
 # also: >-
 #   **Shift + Enter** runs a cell. [More help](../docs/using.md).

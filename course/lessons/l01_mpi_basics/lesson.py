@@ -10,7 +10,7 @@
 #   - say which message a receive takes, and which rank was first
 # before: >-
 #   {00}
-# minutes: {core: 20, more: 25}
+# minutes: {core: 20, more: 26}
 # ranks: 4
 # warm-up:
 #   - ask: You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?

@@ -10,7 +10,7 @@
 #   - say when a few measurements predict a thousand ranks, and when not
 # before: >-
 #   {01}
-# minutes: {core: 20, more: 15}
+# minutes: {core: 20, more: 18}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks divide ten items with `items[rank::4]`. Which items does rank 3 get?

@@ -9,7 +9,7 @@
 #   - say which digits of a parallel result to compare, and when
 # before: >-
 #   {01}, {02}
-# minutes: {core: 20, more: 26}
+# minutes: {core: 20, more: 27}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks share a job. Which rank decides how long it takes?

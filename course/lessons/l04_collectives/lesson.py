@@ -10,7 +10,7 @@
 #   - use PyTorch's collectives
 # before: >-
 #   {01}. Helpful: {02}
-# minutes: {core: 20, more: 31}
+# minutes: {core: 20, more: 34}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks form a ring. Each sends 1 MB to the right with `Send`, then calls `Recv`. What may happen?

@@ -11,7 +11,7 @@
 #   - estimate the memory of a training step
 # before: >-
 #   {00}; a training loop in PyTorch. Helpful: {04}
-# minutes: {core: 20, more: 16}
+# minutes: {core: 20, more: 19}
 # ranks: 4
 # warm-up:
 #   - ask: Where does a cell that begins with `%%px` run, and where does one without it?

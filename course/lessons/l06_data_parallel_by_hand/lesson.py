@@ -10,7 +10,7 @@
 #   - compare a parameter server with an all-reduce
 # before: >-
 #   {01}, {04}; a training loop in PyTorch. Helpful: {05}
-# minutes: {core: 20, more: 25}
+# minutes: {core: 20, more: 26}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks call `Reduce`. Which of them hold the sum afterwards?

@@ -10,7 +10,7 @@
 #   - find what a step waits for
 # before: >-
 #   {06}
-# minutes: {core: 20, more: 22}
+# minutes: {core: 20, more: 25}
 # ranks: 4
 # warm-up:
 #   - ask: In data parallelism, what do the ranks send in every step?

@@ -71,14 +71,14 @@ _D_UP = "    d_up, d_down = x.T @ d_hidden, hidden.T @ d_y\n"
 MISSING_SUM = Exercise(
     id="09.4",
     title="One line is missing",
-    task="`comm.Allreduce(MPI.IN_PLACE, …)` replaces an array by its sum over the ranks. Insert this call "
-    "where a rank holds only a part of a sum. (`d_y` is complete on every rank.)",
+    task="`comm.Allreduce(MPI.IN_PLACE, …)` replaces an array by its sum over the ranks. Insert it "
+    "where a rank has only a part of a sum. (`d_y` is complete on every rank.)",
     objectives=(1, 2),
     targets=("gradient-of-a-shard-is-whole", "every-layer-needs-a-sum"),
     stub=changed(_BACKWARD, (_SUM, "")),
     hints=(
-        "Go through d_down, d_hidden, d_up, d_x. Would one process, with all columns and rows, get other "
-        "numbers *at this rank's place*?",
+        "Go through d_down, d_hidden, d_up and d_x. One process with all columns and rows would compute "
+        "them, too. Compare the numbers that it shares with this rank: which differ?",
         "d_y (all) ──→ d_hidden (own columns, complete) ──→ d_up (own columns, complete)\n"
         "                                               └─→ d_x  (from own columns only)",
         "comm.Allreduce(MPI.IN_PLACE, …)   right after `… = d_hidden @ up.T`",
@@ -100,7 +100,7 @@ MISSING_SUM = Exercise(
             changed(_BACKWARD, (_SUM, _SUM + "    comm.Allreduce(MPI.IN_PLACE, d_down)\n")), "added up d_down"
         ),
     ),
-    why="d_hidden needs to know where hidden is positive. Why did no rank have to ask another?",
+    why="the gradient of ReLU depends on where hidden is positive. Why did no rank have to ask another rank?",
 )
 
 # -------------------------------------------------------------------- 09.2 a sentence as a program
@@ -139,13 +139,14 @@ A_SENTENCE = Exercise(
     title="Spot the bug",
     task="A guide to parallel training (Kolly, see References) multiplies a 2 × 4 by a 4 × 2 matrix on two "
     "ranks. It says that this can be done *by splitting matrix A by rows and matrix B by columns before "
-    "summing the results*. This program follows the sentence, and it does not return A @ B. Repair it.",
+    "summing the results*. This program does what the sentence says, but does not return A @ B. Repair it.",
     objectives=(1,),
     targets=("any-split-can-be-summed",),
     stub=changed(_PRODUCT, ("axis=1", "axis=first"), ("axis=0", "axis=1"), ("axis=first", "axis=0")),
     hints=(
         "A = [[0, 1, 2, 3], [4, 5, 6, 7]] and B = [[8, 9], [10, 11], [12, 13], [14, 15]] have the product "
-        "[[76, 82], [252, 274]]. Multiply by hand what each rank holds. Is it a part of a sum?",
+        "[[76, 82], [252, 274]]. Multiply by hand what each rank holds. Is the result a part of the sum "
+        "that you need?",
         "Y[i, j] = A[i, 0]·B[0, j] + A[i, 1]·B[1, j] + …\n"
         "Cut this sum into two: which numbers of A and of B does the first half need?",
         "a = np.array_split(A, comm.size, axis=…)   b = np.array_split(B, comm.size, axis=…)",
@@ -180,20 +181,22 @@ WHOSE_BYTES = Question(
     options=(
         Option(
             "tensor parallelism, since 16 is far below 12,288",
-            reply="B counts the rows of `x`. A language model has one row per *token*: 16 · 2,048 = 32,768.",
+            reply="A batch of 16 would mean that `x` has one row per text. In a language model it has one "
+            "row per *token*: 16 · 2,048 = 32,768 rows.",
             belief="batch-is-texts",
         ),
         Option(
             "data parallelism, since 32,768 exceeds 12,288",
-            reply="Tensor parallelism adds up 2 · 4,096 numbers for each of 32,768 tokens, data "
-            "parallelism for each of 12,288 hidden numbers. The first is 2.7 times as much, and harder to "
-            "hide.",
+            reply="Tensor parallelism adds up `y` and `d_x`: 2 · 4,096 numbers for each of 32,768 tokens. "
+            "Data parallelism adds up the gradients of `up` and `down`: 2 · 4,096 numbers for each of 12,288 "
+            "hidden numbers. So tensor parallelism sends 2.7 times as many bytes, and forward has to wait "
+            "for half of them.",
             right=True,
         ),
         Option(
             "neither, since both counts contain 4,096",
-            reply="Both counts contain 2 · 4,096, which cancels. What is left: 32,768 tokens in one count "
-            "and 12,288 hidden numbers in the other.",
+            reply="Both counts contain 2 · 4,096, so this factor decides nothing. The other factors differ: "
+            "32,768 tokens in one count, 12,288 hidden numbers in the other.",
             belief="width-decides-the-bytes",
         ),
     ),
@@ -214,13 +217,14 @@ ROW_FIRST = Question(
         ),
         Option(
             "3, which is also what one process computes",
-            reply="One process adds first: 3 − 3 = 0, and ReLU(0) = 0.",
+            reply="The ranks do have 3, but one process adds before ReLU: 3 − 3 = 0, and ReLU(0) = 0.",
             belief="gelu-before-the-row-sum",
         ),
         Option(
             "3, where one process computes 0",
-            reply="ReLU(3) + ReLU(−3) is 3, and ReLU(3 − 3) is 0. With rows cut, the sum must "
-            "come before ReLU. With columns cut, ReLU needs no sum.",
+            reply="The ranks compute ReLU(3) + ReLU(−3) = 3, and one process computes ReLU(3 − 3) = 0. If "
+            "`up` is cut by rows, ReLU has to wait for an all-reduce. Our cut by columns saves that one, "
+            "because each rank has complete hidden numbers.",
             right=True,
         ),
     ),

@@ -1,6 +1,6 @@
 # ---
 # title: Tensor parallelism
-# goal: Cut a layer's matrices into pieces, and find out what that costs.
+# goal: Cut a layer, and find out what it costs.
 # able:
 #   - cut a pair of layers
 #   - find where ranks add up parts
@@ -9,7 +9,7 @@
 #   - cut attention, by hand or with DTensor
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 18}
+# minutes: {core: 20, more: 20}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks all-reduce 100 MB in a ring. How much does each rank send?
@@ -24,17 +24,16 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# A model may not fit on one GPU. **Tensor parallelism** cuts its matrices. Take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`.
+# What if even one layer is too large for a GPU? **Tensor parallelism** cuts its matrices. We take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`.
 # Each rank keeps some *columns* of `up` and the matching *rows* of `down`:
 #
 # ```
-#             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]
-#      x   →  rank 1: up[:, 51:102]  → hidden 51 to 101  → down[51:102]  →  +  →  y
+#             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]    → a part of y
+#      x   →  rank 1: up[:, 51:102]  → hidden 51 to 101  → down[51:102]  → a part of y   →  +  →  y
 #             …
 # ```
 #
-# A hidden number needs only its own column of `up`, and a ReLU works on one number at a time. But each number of `y` is a sum over *all* hidden numbers. So `mlp_forward` adds up
-# all ranks' parts.
+# Each rank computes its hidden numbers from its own columns. But a number of `y` is a sum over *all* hidden numbers, so `mlp_forward` adds up the ranks' parts.
 
 # %%
 # %%px --save 09_tensor.py
@@ -55,7 +54,7 @@ targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. In our first try, each rank computes the gradients of `x` and of its own columns and rows.
+# Backward starts with `d_y`, the gradient of `y`. In our first try, each rank computes gradients of `x` and of its own pieces.
 
 
 # %%
@@ -68,7 +67,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# Our network reads digits. A third matrix, `first`, makes `x` from 64 pixels. Every rank has all of `first`.
+# Can this learn to read digits? A small matrix in front, `first`, makes `x` from 64 pixels. Every rank keeps all of `first`.
 
 
 # %%
@@ -89,7 +88,7 @@ def gradients(comm, weights, pixels, targets):
 
 
 # %% [markdown]
-# All ranks draw the same matrices and batches. Each keeps its own columns and rows.
+# All ranks draw the same matrices and batches, and each keeps its own columns and rows.
 
 
 # %%
@@ -112,7 +111,7 @@ def train(comm):
 
 
 # %% [markdown]
-# To save the model, we collect the pieces. Every rank has a copy of `first`, so one is enough.
+# To save the model, we collect the pieces. One copy of `first` is enough.
 
 
 # %%
@@ -142,13 +141,20 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Nothing raised an error, but the model that you would save is much worse. Each rank has trained a `first` of its own. The four together are a correct network, which the team
-# uses, and you save only rank 0's.
+# (c). Nothing raised an error, but the model that you would save is much worse. The copies of `first` have drifted apart. Each rank's columns have learned to fit its own copy,
+# and you save only rank 0's:
+#
+# ```
+# in the team:      rank 0's first → rank 0's columns     rank 1's first → rank 1's columns     …
+# when collected:   rank 0's first → rank 0's columns     rank 0's first → rank 1's columns     …
+# ```
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is missing?
+#
+# All copies of `first` began equal. Why did they drift?
 
 # %% tags=["exercise: 09.4"]
 
@@ -156,7 +162,8 @@ for team in MPI.COMM_SELF, comm:
 # Eight minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Four ranks train, then one process. Both print a weight of `first` with nine decimals. **Vote:** (a) all nine agree, (b) two or three, (c) none.
+# Is the repaired network as good as one process's, or the same? Four ranks train, then one process. Each prints one weight.
+# **Vote:** of nine decimals, (a) all agree, (b) two or three, (c) none.
 
 # %%
 # %%px --save 09_tensor.py
@@ -170,23 +177,28 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a), with the 64 bits of NumPy. (In a GPU's 16 bits, two or three may agree: compare losses there.) A rank's columns of `up` give only a part of `d_x`. Without the sum, the
-# copies of `first` drifted apart. So a pair needs *two all-reduces*: one in forward, one in backward.
+# (a). A rank's columns of `up` give only a part of `d_x`. Without the sum, each rank corrected `first` by its own part. So a pair needs *two all-reduces*: one forward, one backward.
+# (NumPy has 64 bits. In a GPU's 16 bits, fewer decimals agree.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Data parallelism all-reduces the gradients of all matrices: 64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers per step, at any batch.
+# Would data parallelism send less? Per step, ranks all-reduce:
 #
-# Tensor parallelism all-reduces `y` and `d_x`. At which batch do `y` and `d_x` together have 16,384 numbers, too?
+# ```
+# data parallelism     the gradients:   64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers, at any batch
+# tensor parallelism   y and d_x:       each has one row per image
+# ```
+#
+# At which batch do `y` and `d_x` together have 16,384 numbers?
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# Now we count.
+# Now we count bytes.
 
 
 # %%
@@ -217,33 +229,34 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# `y` has 10 numbers per image and `d_x` has 54, together 64. And 16,384 / 64 = 256.
+# ```
+# y  10   +   d_x  54   =   64 numbers per image          16,384 / 64 = 256 images
+# ```
+#
+# In smaller batches, tensor parallelism sends less.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
-# |---|---|
-# | batch | Sixteen texts of 2,048 tokens count as a batch of 32,768. So tensor parallelism sends more. |
-# | waiting | Forward waits for the sum of `y`. Gradients of data parallelism can travel during backward. |
-# | links | So often the 8 GPUs of a machine share a layer, with data parallelism between machines. |
+# A language model's batch counts tokens: 16 texts of 2,048 tokens are 32,768 rows. So tensor parallelism usually sends more. Forward also waits for each sum of `y`, while
+# data parallelism can send gradients during backward. So a layer is usually cut inside a machine, where links are fast.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Cut `up` by columns and `down` by rows. Then a pair needs one all-reduce forward and one backward.
-# - The bytes of tensor parallelism grow with the batch, those of data parallelism with the weights.
+# - With `up` cut by columns and `down` by rows, a pair needs one all-reduce forward and one backward.
+# - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights.
 # - Each of n ranks keeps and computes 1/n of a pair, for the full batch.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model that is cut eight ways just fits on a machine's eight GPUs. You get a second machine, over an ordinary
-# network. Do you (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
+# Cut eight ways, a model just fits on a machine's eight GPUs. You get a second machine, over an ordinary network.
+# Do you (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
 #
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), GPUs wait while every pair's sums cross the
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), GPUs wait while each pair's sums cross the
 # slow network. In (b), gradients cross it once per step, during backward.</details>
 
 # %% [markdown]
@@ -253,6 +266,9 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # ## More
 #
 # ### Which cuts work, and which pay?
+#
+# Our cut was given, and it works. Would a different cut work, too? And if a cut works, does it pay, in bytes and in seconds? First decide for yourself in three cases: a model of a realistic size, a cut by rows, and a sentence from a published guide.
+# Then we measure the time.
 
 # %% tags=["exercise: 09.q4"]
 
@@ -261,7 +277,8 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# How much time does the cut save? One rank runs a pair, forward and backward. Then two ranks run it. The width of `x` is first 32, then 512.
+# The last question is for the clock. Two ranks share the work of a pair, so are they faster than one? One rank runs a pair of layers, forward and backward. Then two ranks run it, with half of the hidden numbers each. Both take 256 rows of `x`. A row has 32 numbers at first,
+# and then 512. There are four times as many hidden numbers.
 # **Vote:** two ranks are at least 1.5 times as fast (a) at both widths, (b) only at 512, (c) at neither width.
 
 # %% tags=["nbval-ignore-output"]
@@ -287,21 +304,27 @@ for width in 32, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
 #
-# The work of the matrix products grows with the square of the width. The bytes of the sums grow only with the width. At 32, the sums take about as long as the cut saves. With more ranks, each has less work, but the sums stay as large. So a pair is rarely cut 64 ways.
+# Both widths halve the work, so why does only one get faster? The work of the matrix products grows with the *square* of the width, while the sums `y` and `d_x` grow only with the width itself. At 32, there is so little work that the two sums take about
+# as long as the cut saves. At 512, they are small beside it.
+#
+# The same comparison says where to stop. With more ranks, each has less work, but the sums stay about as large. At some point the next rank saves less than it costs, which is why a pair is rarely cut 64 ways.
 #
 # </details>
 
 # %% [markdown]
 # ### Can we cut attention, too?
 #
-# Most language models are **Transformers**. A Transformer's block is *attention*, which mixes the positions of a text, and then a pair like ours. In the middle of the pair is **GeLU**, a smooth ReLU.
-# Attention has several *heads* side by side. No head needs the numbers of another head, so each rank gets complete heads. (The rank with the most sets the pace.) The matrix that leads into the heads is cut by columns: it is
-# **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**.
+# Most language models are **Transformers**. A Transformer is a stack of blocks, and each block has two halves. The second half is a pair like ours, with a smooth ReLU in the middle that is called **GeLU**. The first half is *attention*, which mixes the
+# positions of a text. Can we cut this half as well?
 #
-# PyTorch's autograd derives the backward pass, but it does not know MPI. So we write two functions. One sums in backward only, the other in forward only. Megatron-LM, where these cuts come from, calls them **f** and **g**:
+# Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads, as before it got complete hidden numbers. (If one rank gets more heads than the others, the others wait for it.) The matrix that leads
+# into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**.
 #
-# - f (`_CopyTo`) passes `x` on unchanged in forward. In backward, it adds up the ranks' gradients of `x`.
-# - g (`_ReduceFrom`) adds up the ranks' parts in forward. In backward, it passes the gradient on unchanged.
+# You already know the two places where ranks must add up, one forward and one backward. This time PyTorch's autograd derives the backward pass, but autograd does not know MPI. So we write two functions that bring their own backward. Megatron-LM, where these
+# cuts come from, calls them **f** and **g**:
+#
+# - f (`_CopyTo`) is your line from exercise 09.4. In forward, it passes `x` on unchanged. In backward, it adds up the ranks' parts of the gradient of `x`.
+# - g (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient on unchanged, because every rank has all of it.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -310,7 +333,7 @@ for width in 32, 512:
 # %%px
 
 # %% [markdown]
-# A column-parallel layer begins with f, and a row-parallel layer ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict:** how often does one block call all-reduce, forward and backward together?
+# A column-parallel layer begins with f, and a row-parallel layer ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict:** how often does one block, attention and pair, call all-reduce, forward and backward together?
 
 # %%
 predict("All-reduces in one block, forward and backward together?", None)
@@ -335,10 +358,12 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Attention is a pair, too, and each pair has one all-reduce forward and one backward. Six heads on four ranks are 2, 2, 1 and 1.
+# Four. Attention is cut like a pair, columns first and then rows, and each of the two has one all-reduce forward and one backward. The six heads cannot be divided equally among four ranks, so two ranks have two heads and two have one.
 #
-# Weights are not all that fills memory. Forward also keeps **activations**, the numbers between layers, for backward. One process keeps all of them. Now four ranks share the model.
-# **Vote:** the rank that keeps most keeps (a) a quarter of the activations, (b) about half, (c) all.
+# So each rank keeps about a quarter of a block's weights. But weights are not all that fills a GPU. Forward also keeps **activations**, the numbers between layers, because backward needs them. Does a rank keep only a quarter of those, too? Go through a block in your mind:
+# norm, attention, addition, norm, pair, addition. Which of these steps did we cut?
+#
+# **Vote:** the rank that keeps most keeps (a) a quarter of the activations of one process, (b) about half, (c) all.
 
 # %%
 # %%px
@@ -364,25 +389,34 @@ for way, kept in most.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), in this model. Inside a pair, each rank keeps only its part of the activations. Between the pairs, at norms and additions, every rank keeps all of them.
+# (b), in this model. Inside attention and inside the pair, each rank keeps only its part of the activations. But the norms and additions between them are not cut: there, every rank keeps the same numbers as all the others.
 #
-# The third line of the output is Megatron-LM's **sequence parallelism**: between the pairs, each rank keeps only some *positions* of the text. An all-gather leads into each pair, and a reduce-scatter leads out of it.
-# These are the two halves of an all-reduce (lesson 04), so forward sends as many bytes as before. Here a rank then keeps 27 % instead of 49 %. But each rank has kept only its positions of `x`, so backward gathers `x` once more.
-# And a norm's weights see only these positions, so their gradients must be added up: another place where a line can be missing.
+# Can we cut there as well? A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of the output: here the rank keeps 27 % instead of 49 %.
+# And what does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. These are the two halves of the all-reduce that was there before (lesson 04), so forward sends as many bytes as it did.
+#
+# Two things are new in backward. Each rank has kept only its positions of `x`, so it has to gather `x` once more. And the weights of a norm now see only a rank's own positions, so their gradients have to be added up over the ranks. Forget this sum, and copies drift apart again, without
+# an error.
 #
 # </details>
 
 # %% [markdown]
-# ### Do I have to write this myself?
+# #### Do I have to write this myself?
 #
-# PyTorch's **DTensor** is a tensor that knows its layout on the ranks. `Shard(0)` is cut along the first dimension, `Shard(1)` along the second. `Replicate()` is complete on every rank, and `Partial()` is a part of a
-# sum. A plan names the layers to cut, and DTensor derives what the ranks must send. **Vote:** for a pair, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two.
+# You can now cut a Transformer by hand, and you have seen how quietly a forgotten sum does damage. Could a library find the sums? In PyTorch, a **DTensor** is a tensor that knows its layout on the ranks:
+#
+# ```
+# Shard(0)      cut along the first dimension, Shard(1) along the second
+# Replicate()   complete on every rank
+# Partial()     each rank has a part of a sum, like our y before the all-reduce
+# ```
+#
+# You write a plan that names the layers to cut. From the layouts, DTensor derives what the ranks have to send. **Vote:** for a pair, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two.
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
 
 # %% [markdown]
-# We count DTensor's collectives, and compare its gradient of `x` with the gradient in one process.
+# To find out, we count DTensor's collectives. And to see whether it got the sums right, we compare its gradient of `x` with the gradient in one process.
 
 # %%
 # %%px --timeout 120
@@ -406,9 +440,11 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). `S(0)` is short for `Shard(0)`. `nn.Linear` stores its matrix transposed, so `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
+# (a). From the plan, DTensor has derived the same two sums that we wrote by hand. But look at the layouts: `S(0)`, short for `Shard(0)`, is a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of
+# our `up`, and `S(1)` cuts the rows of our `down`.
 #
-# But DTensor cuts rows, not heads. Where one matrix has the rows of all queries, then all keys, then all values, as in our model, an equal cut gives no rank whole heads. So plans for DTensor use three matrices.
+# One thing DTensor cannot guess. It cuts equal numbers of rows, and it knows nothing of heads. In our model, one matrix has the rows of all queries, then all keys, then all values, and each head needs some of all three. An equal cut among four ranks would give one rank
+# only queries and another only values. So plans for DTensor use three matrices, one each for queries, keys and values.
 #
 # </details>
 

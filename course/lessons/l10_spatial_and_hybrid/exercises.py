@@ -73,13 +73,13 @@ _FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, heig
 RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
-    task="The first and last `width` rows of `gradient` are gradients of ghosts. Send them to the owners "
-    "with `swap`. Add what arrives.",
+    task="The first and last `width` rows of `gradient` belong to ghosts. Send them to their owners with "
+    "`swap`, and add what arrives.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
     hints=(
-        "Forward, my upper ghosts came from the rank above. Their gradients go back to that rank.",
+        "In forward, my upper ghosts came from the rank above. So their gradients go back to that rank.",
         "forward    last rows of rank 0  ──→  upper ghosts of rank 1\n"
         "backward   last rows of rank 0  ←──  their gradients, and they are ADDED",
         "from_above, from_below = swap(comm, …, …)   and   total[:, :, :width] += …",
@@ -173,17 +173,16 @@ _MASK = """\
 SMOOTH_TWICE = Exercise(
     id="10.2",
     title="Spot the bug: two layers, one exchange",
-    task="A signal takes the place of an image, and each rank has a part of the signal. Two convolutions "
-    "follow one exchange. The result differs from that of one process. Find out where, and repair the "
-    "function.",
+    task="Each rank has a part of a signal. After a single exchange it computes two convolutions, but the "
+    "result differs from that of one process. Find out where it differs, and repair the function.",
     objectives=(4,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),
     hints=(
-        "Between neighbours it is right. Compare the first number of rank 0 with that of one process.",
+        "Between neighbours, the result is right. Compare rank 0's first number with that of one process.",
         "wide   0 0 | a b c …      once   a | 2a+b …\n"
         "           padding               ↑ outside the signal, where the second layer expects padding: 0",
-        "Where no neighbour comes before, `once[0]` is outside the signal; where none comes after, …",
+        "If no neighbour comes before this rank, `once[0]` is outside the signal. If none comes after it, …",
     ),
     solution=_SMOOTH,
     check=_check_smooth,
@@ -204,26 +203,28 @@ SMOOTH_TWICE = Exercise(
 
 STRIDE = Question(
     id="10.q4",
-    question="Another convolution has a kernel of 3 rows, stride 2 and padding 1. Output row i reads "
-    "input rows 2i − 1, 2i and 2i + 1. A rank owns input rows 8 to 15 and computes output rows 4 to 7. "
+    question="A convolution has a kernel of 3 rows, stride 2 and padding 1, so output row i reads input "
+    "rows 2i − 1, 2i and 2i + 1. A rank owns input rows 8 to 15 and computes output rows 4 to 7. "
     "Which rows does it need from its neighbours?",
     options=(
         Option(
             "rows 7 and 16",
-            reply="Output row 7 reads rows 13, 14 and 15, and the rank owns all three. With this stride, "
-            "the two sides differ.",
+            reply="Output row 7 reads rows 13, 14 and 15, and the rank owns all three, so it does not need "
+            "row 16. With this stride, the two sides differ.",
             belief="halo-is-symmetric",
         ),
         Option(
             "row 7",
-            reply="Output row 4 reads rows 7, 8 and 9. Output row 7 reads rows 13, 14 and 15. So the "
-            "rank lacks only row 7. (If tiles begin at multiples of the stride, the rows missing above are "
-            "the padding, here 1; below, kernel − stride − padding, here 0.)",
+            reply="Output row 4 reads rows 7, 8 and 9, and output row 7 reads rows 13, 14 and 15. So the "
+            "rank lacks only row 7. In general, if tiles begin at multiples of the stride, a tile needs as "
+            "many rows from above as there are rows of padding, here 1, and kernel − stride − padding rows "
+            "from below, here 0.",
             right=True,
         ),
         Option(
             "rows 5, 6, 7",
-            reply="Output row 4 reads rows 7, 8 and 9, and the rank owns rows 8 and 9.",
+            reply="Output row 4 reads rows 7, 8 and 9, and the rank owns rows 8 and 9. No output row of "
+            "this rank reads row 5 or 6.",
             belief="halo-is-the-kernel",
         ),
     ),
@@ -232,9 +233,9 @@ STRIDE = Question(
 
 WHICH_SUM = Question(
     id="10.q3",
-    question="Eight ranks are 2 replicas of 4 tiles. Each replica has half of the batch. Each rank sums the "
-    "loss over its own pixels, and divides by all pixels of its replica's half. What is the gradient for the "
-    "update?",
+    question="Eight ranks are 2 replicas of 4 tiles, and each replica has half of the batch. Each rank sums "
+    "the loss over its own pixels and divides it by the number of all pixels in its replica's half. After "
+    "backward, what is the gradient for the update?",
     options=(
         Option(
             "the sum over the 4 tiles of one image",
@@ -244,8 +245,8 @@ WHICH_SUM = Question(
         ),
         Option(
             "half the sum over all 8 ranks",
-            reply="The sum over the 4 tiles is the mean loss of one half of the batch. The loss of the whole "
-            "batch is the mean of both halves.",
+            reply="The sum over the 4 tiles gives the mean loss of one half of the batch, and the loss of "
+            "the whole batch is the mean of both halves. So add the gradients of all 8, then halve.",
             right=True,
         ),
         Option(
@@ -266,8 +267,8 @@ WHICH_SUM = Question(
 
 LOST_GRADIENTS = Question(
     id="10.q2",
-    question="A library exchanges halos forward. Backward, it drops the ghosts' gradients. The network has"
-    " five convolutions. What is wrong?",
+    question="A library exchanges halos in the forward pass, but in the backward pass it drops the gradients "
+    "of the ghosts. You train a network of five convolutions with it. What is wrong?",
     options=(
         Option(
             "the gradients of the weights of all layers",
@@ -283,8 +284,9 @@ LOST_GRADIENTS = Question(
         ),
         Option(
             "the gradients of the weights of all layers except the last",
-            reply="The last layer's weights get correct pixels and correct gradients. But the gradients that "
-            "this layer passes back lack the ghosts' part. No error is raised.",
+            reply="The last layer reads correct pixels and gets correct gradients from the loss, so the "
+            "gradients of its weights are right. But what it passes back lacks the ghosts' part, so every "
+            "layer before it gets incomplete gradients. No error is raised.",
             right=True,
         ),
     ),

@@ -1,6 +1,6 @@
 # ---
 # title: Spatial and hybrid
-# goal: Cut every image into strips, one per rank, and train on them.
+# goal: Train on images that no rank can hold.
 # able:
 #   - say which rows a strip needs from its neighbours
 #   - send gradients back across a cut
@@ -10,23 +10,32 @@
 #   - see what a tile lacks if judged alone
 # before: >-
 #   {04}, {06}; a convolution in PyTorch
-# minutes: {core: 20, more: 18}
+# minutes: {core: 20, more: 21}
 # ranks: 4
 # warm-up:
 #   - ask: >-
 #       All ranks send an array to the right and receive one from the left. Which call does both, without a deadlock?
-#     answer: <code>Sendrecv</code>.
+#     answer: <code>Sendrecv</code>. It does both at once, so nobody waits for a neighbour that is still sending.
 #   - ask: Each rank has a part of a batch. How do their gradients become the gradient of the batch?
-#     answer: They are added up, if each loss was divided by the size of the global batch.
+#     answer: They are added up, provided that each loss was divided by the size of the global batch.
 #   - ask: What does <code>MPI.PROC_NULL</code> send?
-#     answer: Nothing. Messages to it and from it end at once, and the array that should receive stays as it was.
+#     answer: Nothing. A message to or from it ends at once, and the array that should receive stays as it was.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A scanned slide of tissue can have 100,000 × 100,000 pixels, too many to train on with one GPU. In **spatial parallelism**, each rank gets a
-# part of *every* image, a **tile**. Our tiles are strips of rows, cut from pages of handwritten digits.
+# A slide of tissue can have 100,000 × 100,000 pixels, too many for one GPU. Can several train on it as if nobody had cut it?
+#
+# In **spatial parallelism**, each rank keeps a part of *every* image, its **tile**. Our tiles are strips:
+#
+# ```
+# rank 0   rows  0 to 19   ┌──────────────┐
+# rank 1   rows 20 to 39   ├──────────────┤   one page of handwritten digits,
+# rank 2   rows 40 to 59   ├──────────────┤   80 × 80 pixels
+# rank 3   rows 60 to 79   ├──────────────┤
+#                          └──────────────┘
+# ```
 
 # %%
 # %%px --save 10_halo.py
@@ -54,8 +63,8 @@ def new_page(lines, number=0):  # (1, 1, rows, columns)
 
 
 # %% [markdown]
-# Our blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond an edge, *padding* puts zeros, which are black.
-# Each rank blurs 20 rows:
+# Our blur is a convolution: a pixel becomes the mean of the 5 × 5 around it. Beyond an edge, *padding* supplies zeros, which are black. Each rank
+# blurs 20 rows alone. Which differ from a blur of the uncut page?
 
 # %%
 # %%px
@@ -83,16 +92,27 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two rows are wrong on each side of the three cuts. Their means contain padding.
+# Two rows are wrong on each side of the three cuts, because padding replaced a neighbour's rows:
+#
+# ```
+# rank 0   … 15 16 17 18 19 │  0  0          row 18 needs rows 16 to 20, and one is missing
+#                           cut              row 19 needs rows 17 to 21, and two are missing
+# ```
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# Each rank needs two rows from each neighbour. A copy of a neighbour's row is a **ghost**. The ghosts of a tile are its **halo**.
+# So each rank asks its neighbours for copies of their rows. A copy is a **ghost**, and a tile's ghosts are its **halo**:
 #
-# First everybody sends up and receives from below, then the other way. At the page's edge, nobody sends: the zeros stay, and are the padding.
+# ```
+# rank 0   [ … 16 17 18 19 ] 20 21             1. up:    rank 1 sends copies of its rows 20 and 21
+#                    ↓  ↓    ↑  ↑
+# rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends copies of its rows 18 and 19
+#
+# At the page's edge nobody sends, so the ghosts stay zero. There, this is the right padding.
+# ```
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -114,7 +134,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# PyTorch does not see what MPI sends. To autograd, ghosts are constants, so it would keep only the gradients of a rank's own rows. Let us try that:
+# Forward is right, so can we train? To autograd, what MPI brings is constant, so only a rank's own rows would get gradients. We try that:
 
 
 # %%
@@ -147,8 +167,11 @@ def convolve(comm, x, kernel):  # 5 × 5, across the cuts
 
 
 # %% [markdown] tags=["subslide"]
-# Our loss is the sum of all blurred pixels of the page. Each pixel counts 1/25 in 25 means, so its gradient should be 1: white in the picture, except at
-# the page's edge.
+# Our test is a loss with known gradients, the sum of all blurred pixels:
+#
+# ```
+# a pixel's gradient  =  25 means that read it  ×  1/25  =  1, drawn white     (only the page's edge has fewer means)
+# ```
 #
 # **Vote:** beside the cuts, the gradients are (a) 1, (b) smaller, (c) larger.
 
@@ -163,14 +186,20 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), and no error. Forward *copied* the rows at a cut, so two ranks use them. Their gradient is the *sum* over both uses.
+# (b), and no error. Forward *copied* rows, so two ranks use them. The gradient is the *sum* over both uses, and we dropped one:
+#
+# ```
+#                    ┌→  15 means on rank 0                         15/25 = 0.6   kept
+# a pixel of row 19 ─┤
+#                    └→  its ghost on rank 1 → 10 means on rank 1   10/25 = 0.4   dropped
+# ```
 #
 # </details>
 
 # %% tags=["exercise: 10.3", "subslide"]
 
 # %% [markdown]
-# Draw the gradients again. Are the seams gone?
+# Are the seams gone?
 
 # %%
 # %%px
@@ -185,10 +214,19 @@ draw({"gradients of the pixels": cluster["gradients"]})
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# We add noise to two pages. Two convolutions learn to predict it, and we subtract what they predict.
+# Two convolutions learn to remove noise from two pages. Four ranks can share these in two ways:
 #
-# Four ranks can cut each page into four tiles. Or they form two **replicas** (lesson 06), and each cuts one page into two tiles. This is
-# **hybrid parallelism**.
+# ```
+#    four tiles per page              two replicas (lesson 06) of two tiles
+#
+#     page 0   page 1                          page 0   page 1
+#     rank 0   rank 0                          rank 0   rank 2
+#     rank 1   rank 1                          rank 1   rank 3
+#     rank 2   rank 2
+#     rank 3   rank 3
+# ```
+#
+# The second way is **hybrid parallelism**.
 
 
 # %%
@@ -232,7 +270,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): loss and gradients are sums over all pixels. It does not matter which rank adds which pixels.
+# (a), as if nobody had cut. Loss and gradients are sums over all pixels, whichever rank adds them.
 #
 # </details>
 
@@ -241,24 +279,23 @@ if __name__ == "__main__":
 #
 # | | with 64 GPUs |
 # |---|---|
-# | strips | Strips get thinner. Their halos do not. |
-# | links | Keep a replica's tiles inside one machine: halos travel in every layer. |
+# | strips | A thinner strip needs the same halo. Square tiles have shorter borders. |
+# | links | Keep a replica's tiles inside one machine, as halos travel in every layer. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A tile needs its halo, the rows beyond the cut that its kernels read.
-# - Forward copies pixels. Backward adds the copies' gradients at the owner.
-# - Divide losses by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
-#   would not: it would use a tile's statistics.)
+# - A tile needs its halo: the pixels beyond a cut that its kernels read.
+# - Forward copies them, so backward adds the copies' gradients at the owner.
+# - Divide losses by *all* pixels, add gradients over *all* ranks, and tiles and replicas train like one process, up to rounding. (Batch norm
+#   must not use one tile's statistics.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty 3 × 3 convolutions. Each tile has 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), neighbours both compute the pixels around each cut. This pays where latency decides: one wide exchange
-# must then cost less than twenty thin ones.</details>
+# <details><summary>What to listen for</summary>In (b), neighbours both compute pixels near the cut. It pays if this work and one wide exchange cost less than twenty thin ones.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -268,8 +305,9 @@ if __name__ == "__main__":
 #
 # ### Would you notice the first try?
 #
-# The first try of section 3 dropped the ghosts' gradients. **Vote:** trained with it, the last loss is (a) near 0.16, as for noisy pages,
-# (b) a little different, (c) equal in every digit shown.
+# In section 3 you saw that gradients were missing, because we had chosen a loss whose gradients we knew. In a real training nobody knows them. Suppose that you had
+# drawn nothing, and had trained with the first try. Yours ended at a loss of 0.051395. **Vote:** the first try ends (a) near 0.16, which is the loss of the noisy pages themselves,
+# (b) a little away from yours, (c) at the same loss, in every digit shown.
 
 
 # %%
@@ -286,25 +324,34 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): the loss is 0.3 % lower. That is chance: with other seeds, it is sometimes higher. No seam shows. To find the error, draw the
-# gradients as in section 3, or compare with one process.
+# (b). The loss is 0.3 % *lower*, and the cleaned page shows no seam, so you might even have kept the first try. But its lead is chance: with other seeds, its loss is sometimes
+# higher.
+#
+# The damage stays small because only the rows beside a cut get incomplete gradients: two rows on each side, in strips of 24 rows. So neither the loss nor
+# the picture gives the error away. To find it, draw the gradients of a loss that you can work out, as in section 3, or compare the gradients with those of one process.
 #
 # </details>
+#
+# How far does such an error reach in a deeper network?
 
 # %% tags=["exercise: 10.q2"]
 
 # %% [markdown]
-# Two more questions: a convolution with a stride, then replicas that divide the loss differently.
+# Before you cut a network of your own, decide two more things. How wide is the halo when a convolution skips rows? And what becomes of the sum when every replica divides by
+# its own pixels?
 
 # %% tags=["exercise: 10.q4"]
 
 # %% tags=["exercise: 10.q3"]
 
 # %% [markdown]
-# ### Who trains on a large page?
+# #### What do tiles buy?
 #
-# A page of 1024 × 1024 pixels takes 4 MiB in float32. Each rank may allocate 128 MiB. **Vote:** who can train on this page? (a) One rank can, since 128 MiB hold 32
-# pages. (b) Two ranks can, one cannot. (c) Neither can, since every rank holds all weights. (The cell runs on Linux only.)
+# So a spatial program can be wrong, and nothing shows it. Why run that risk? Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank allocate at most
+# 128 MiB. Our first convolution turns the page into eight maps of the same size, and backward needs what forward computed.
+#
+# **Vote:** who can train on this page? (a) One rank can, since 128 MiB hold 32 pages. (b) Two ranks can, one cannot. (c) Neither can, since every rank holds all weights. (The
+# limit works on Linux only.)
 
 # %%
 from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
@@ -318,28 +365,33 @@ for ranks in (1, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The weights are only 400 numbers. **Activations** fill most of the memory: backward needs many maps, each as large as the page.
+# (b). The weights cannot be the reason, since there are only 400 of them. Activations fill the memory. Eight maps take 32 MiB, and we need that much several times: for what the
+# first convolution computes, for its ReLU, for the copy that has ghosts, and for gradients.
 #
-# With two tiles, each rank keeps half of every map, and a few ghosts. Two replicas would not help, since a replica without tiles takes a page in full.
+# With two tiles, each rank keeps half of every map and a few ghosts, and that fits. Two replicas would not help, because a replica without tiles takes a page in full. Data
+# parallelism can go no further than one image per rank. If that image is too large, it must be cut.
 #
 # </details>
 
 # %% [markdown]
 # ### Must every layer ask its neighbours?
 #
-# Our network exchanges two rows before each of its two convolutions. It could exchange four rows once, since each convolution uses up two rows on each side. This is a
-# **fused halo**. It has a trap. We look for the trap in a signal, which is one row of numbers.
+# In our network, both convolutions wait for an exchange. Each uses up two rows on each side. So if a rank received *four* rows from each neighbour, it could compute both convolutions
+# without asking again. One wide exchange for several layers is a **fused halo**.
+#
+# But four ghost rows alone are not enough. What else is needed is easier to see in one dimension, so we leave images for a moment and smooth a signal, which is one row of numbers.
 
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# First we count what rank 0 sends. It has one of 2 × 2 tiles of an image. It runs four 3 × 3 convolutions, layer by layer, then fused.
+# Your function needs one exchange where there were two. What does this save, and what does it cost? We count both.
 #
-# Then we count what fusing costs. Take a tile of 64 × 64 pixels with neighbours on all sides. With an exchange per layer, twenty layers compute
-# 20 · 64 · 64 pixels. A fused tile also computes pixels of its neighbours, near the cuts. **Predict:** how many times as many pixels does it compute?
+# For the saving, we count what rank 0 sends when four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions. In the cell, `tile_model` exchanges before each convolution, and
+# `FusedHalos` once. (`Tiles` holds the communicators of a rank's column and row of tiles, and `counted` returns a communicator that counts what it sends.)
 #
-# In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` once. `Tiles` holds the communicators of a rank's column and row of tiles.
-# `counted` returns a communicator that counts what it sends.
+# For the cost, take a tile of 64 × 64 pixels with neighbours on all sides. With an exchange per layer, twenty layers compute 20 · 64 · 64 pixels. When they are fused, a layer must also
+# compute every pixel outside the tile that later layers will read, and each 3 × 3 convolution reads one pixel further on each side. **Predict:** how many times as many pixels do
+# twenty fused layers compute?
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -371,24 +423,26 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Fused, rank 0 sends a quarter of the messages, and only 9 % more bytes. One exchange, four pixels wide, replaces four exchanges.
+# Fusing saves messages: rank 0 sends a quarter of them, because one exchange, four pixels wide, replaces four exchanges. The bytes grow by only 9 %, since wider halos have larger corners.
 #
-# But the extra work grows faster than the number of layers: 10 % for four layers, 71 % for twenty. Of the twenty, the first computes 102 × 102 pixels for a tile of
-# 64 × 64, since the 19 layers after it use up one pixel each on every side.
+# The price is extra work near the cuts, and it grows faster than the number of layers: it is 10 % for four layers and 71 % for twenty. Of the twenty, the first must provide for 19 later layers, which use up one
+# pixel each on every side, so it computes 102 × 102 pixels for a tile of 64 × 64. So fuse a few layers at a time, where latency is what the ranks wait for.
 #
 # </details>
 #
-# ### Why not judge the tiles one by one?
+# #### Must tiles talk at all?
 #
-# We could train on tiles as if they were images, without messages. The judgement of an image is then the mean of its tiles' judgements. To try
-# this, each rank trains a network of its own. Our images now have 32 × 32 pixels and two marks each. The label says whether the two marks are
-# alike. Guessing is right for 50 %.
+# One exchange can serve several layers. Can we do without any? We could train on tiles as if each were an image, and take the mean of its tiles' scores as the answer for an image. Whether
+# this works depends on the task, so we choose one on which it should be hard. An image has 32 × 32 pixels and two marks somewhere, and the label says whether the two marks are alike.
+# Guessing is right in 50 % of the cases.
+#
+# Each rank trains a network of its own on this task:
 #
 # - Rank 0 judges whole images.
-# - Rank 1 judges each tile of 16 × 16 pixels, rank 2 each tile of 8 × 8.
-# - Rank 3 is a *control*. It has tiles of 16 × 16, also without halos. But it adds up the features (what the convolutions compute) of all tiles, then makes *one* judgement per image.
+# - Rank 1 judges each tile of 16 × 16 pixels alone, and rank 2 each tile of 8 × 8. Both take the mean of their tiles' scores.
+# - Rank 3 is a *control*, in case ranks 1 and 2 fail. Its tiles of 16 × 16 have no halos either. But it adds up the features of all tiles (what their convolutions compute), then makes *one* judgement per image.
 #
-# **Predict** the accuracy of rank 3.
+# If rank 3 fails as well, missing halos may be the reason. If it succeeds, they are not. **Predict** the accuracy of rank 3.
 
 # %%
 predict("Tiles of 16, no halos, one judgement: how many % are right?", None)
@@ -411,7 +465,7 @@ row = Row({"judges": sees}, percent, percent, percent, "%")
 show(cluster["row"], x="judges", y="right")
 
 # %% [markdown]
-# Compare your guess:
+# And your guess?
 
 # %% tags=["nbval-ignore-output"]
 outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["percent"][3])
@@ -419,15 +473,16 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 100 %, although rank 3 has no halos either! A tile that is judged alone usually lacks one of the two marks. A judgement needs the features of all tiles. So ranks 1 and 2
-# did not fail for want of halos. Halos serve a different purpose: with halos, the tiles compute the network of one process.
+# 100 %, although rank 3 has no halos. So ranks 1 and 2 did not fail for want of halos. They failed because a tile that is judged alone usually has only one of the two marks,
+# and no mean of such judgements can tell whether the two are alike. A judgement needs the features of all tiles.
+#
+# Halos serve a different purpose: with them, tiles compute exactly the network that one process would compute, whatever the task.
 #
 # </details>
 #
-# ### What else can be cut?
-#
-# Each rank can take one of a network's parallel branches: **sub-graph parallelism**. In a pipeline, idle ranks can run a second replica in the opposite direction: **GEMS**. We combine
-# up to five ways to cut in lesson 17. [A page](../docs/ways-to-split.md) shows all ways to cut as a tree, with the published figures.
+# Images are not the last thing that can be cut. If a network has parallel branches, each rank can take one: **sub-graph parallelism**. And in a pipeline, ranks that would be idle can
+# run a second replica in the opposite direction: **GEMS**. In lesson 17 we combine up to five ways to cut, and [a page](../docs/ways-to-split.md) shows all of them as a tree, with the
+# published figures.
 
 # %% [markdown]
 # ## References

@@ -8,7 +8,7 @@
 #   - judge a summarizer by its facts, and against baselines
 # before: >-
 #   {06}, {12}
-# minutes: {core: 20, more: 12}
+# minutes: {core: 20, more: 16}
 # ranks: 4
 # warm-up:
 #   - ask: >-

@@ -10,7 +10,7 @@
 #   - start a program over ssh, Slurm and Kubernetes
 # before: >-
 #   {04}. Helpful: {06}
-# minutes: {core: 20, more: 15}
+# minutes: {core: 20, more: 17}
 # ranks: 4
 # warm-up:
 #   - ask: In the alpha-beta model, how long does a message of k bytes take?

@@ -10,7 +10,7 @@
 #   - call a function on another rank
 # before: >-
 #   {06}. Helpful: {11}
-# minutes: {core: 20, more: 30}
+# minutes: {core: 20, more: 35}
 # ranks: 4
 # warm-up:
 #   - ask: Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
