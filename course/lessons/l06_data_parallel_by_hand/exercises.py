@@ -73,8 +73,9 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Repair line 3 for good: the ranks' shares add up to the *mean over the whole batch* of `batch_size` "
-    "images. Shards may differ in size, and one may be empty. (`cross_entropy` takes `reduction=`.)",
+    task="Repair line 3 for good: the ranks' shares add up to the *mean over the whole batch* of "
+    "`batch_size` images. Shards may differ in size, and one may be empty. (`cross_entropy` takes "
+    "`reduction=`.)",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):

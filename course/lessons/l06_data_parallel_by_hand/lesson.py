@@ -146,6 +146,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # Four means are added, so we divide each by the number of ranks. First all four ranks train, then ranks 0 to 2. (Rank 3 trains alone
 # and prints nothing.) **Predict:** which of the two ends at 0.400933?
 
+
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
