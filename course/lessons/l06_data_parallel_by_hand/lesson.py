@@ -269,7 +269,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown]
 # ### Can messages travel while a rank computes?
 #
-# Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 waits until it has arrived there, although the first
+# Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 starts only after backward has reached the first layer, although the first
 # gradients were complete long before. Could they leave earlier?
 #
 # We try it with a toy. Three layers sleep for 100 ms each, instead of computing. A sum takes 100 ms, too, because we delay messages *on purpose*, and they travel
@@ -365,14 +365,14 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # <details><summary>Open after the run</summary>
 #
 # Less, but not nothing. Only backward can hide messages, since no gradient exists during forward. And the last 2 of the 12, those of the *first* layer, start when
-# no computation is left. What remains beside these two is probably lateness: MPI often moves bytes only while a program is inside one of its calls.
+# no computation is left. The rest is probably slow **progress**: many MPI libraries move bytes only inside MPI calls, and backward makes few of them.
 #
 # </details>
 #
 # #### How many messages should a step send?
 #
-# Twelve small messages cost twelve times the latency. So libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
-# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. Its buckets leave in a fixed order, each as soon as its last gradient is complete.
+# Libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
+# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. Its buckets leave in the same order on all ranks, each as soon as its last gradient is complete.
 #
 # Let forward and backward take 1 again. This time the link takes 1/10 per message, and 1 for all bytes together. Again, messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
@@ -405,7 +405,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it can start only when backward is over, so nothing hides it. Four messages pay four times, but three of them can travel while backward computes.
+# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it can start only when backward is over, so nothing hides it. Four messages pay four times, but the first can travel while backward computes, and the others follow one by one.
 #
 # Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
@@ -413,7 +413,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #
 # #### A restart
 #
-# Equal gradients keep replicas equal only if the optimizers agree as well. Suppose that rank 1 crashes in the middle of a training, restarts, and gets the weights from rank 0. **Predict:** are both replicas equal one step later?
+# A training is started again. Rank 0 goes on where it was; rank 1 begins anew, and gets the weights from rank 0. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
 
 # %%
 # %%px --targets 0:2

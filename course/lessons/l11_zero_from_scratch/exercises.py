@@ -120,24 +120,25 @@ def update(comm, model, mine, optimizer):
 WHICH_STAGE = Question(
     id="11.q4",
     question="Each of 64 GPUs has 80 GB. Stage 0 would need 14 GB for weights, 14 for gradients, 84 for "
-    "Adam, 60 for activations. Which is the lowest stage that fits?",
+    "Adam, and 60 for activations. Which is the lowest stage that fits?",
     options=(
         Option(
             "stage 1: it cuts the largest part",
-            reply="Adam's state is the largest part, but weights, gradients and activations stay: "
-            "14 + 14 + 84 / 64 + 60 is 89 GB.",
+            reply="Adam's state is the largest part, but cutting it is not enough. Weights, gradients and "
+            "activations stay as they are: 14 + 14 + 84 / 64 + 60 is 89 GB.",
             belief="every-stage-an-nth",
         ),
         Option(
             "stage 2: the weights need no cutting",
-            reply="14 + (14 + 84) / 64 + 60 is 76 GB. Stage 1 keeps the full gradients, and needs 89 GB. "
-            "(Buffers and fragmentation take some GB, too. Measure before you rely on the last 4 GB.)",
+            reply="Stage 2 needs 14 + (14 + 84) / 64 + 60, which is 76 GB. Stage 1 keeps the full gradients "
+            "and needs 89 GB. Buffers and fragmentation take some GB, too, so measure before you rely on "
+            "the last 4.",
             right=True,
         ),
         Option(
             "stage 3: it cuts the activations, too",
-            reply="That would mean 3 GB in all. But no stage cuts activations, so 60 GB stay. Add up "
-            "stage 2.",
+            reply="That would mean 3 GB in all. But activations belong to a rank's own samples, so no stage "
+            "cuts them, and 60 GB stay. Stage 3 would fit, but is it the lowest? Add up stage 2.",
             belief="zero-shards-activations",
         ),
     ),
@@ -147,7 +148,7 @@ WHICH_STAGE = Question(
 WHO_COMPUTES = Question(
     id="11.q1",
     question="One GPU computes for 8 s on a batch of 32 samples, so ¼ s per sample. Now four GPUs share the "
-    "batch, in stage 3. How long does each GPU compute, and what? Leave out the messages.",
+    "batch, in stage 3. Leave out the messages. How long does each GPU compute, and what does it compute?",
     options=(
         Option(
             "½ s: a quarter of all layers, on 8 samples",
@@ -178,14 +179,14 @@ WHICH_NORM = Question(
     options=(
         Option(
             "the training of one process, since the gradients are summed already",
-            reply="The sums are right, but each rank takes the norm of *its* slices. Clipping needs the norm "
-            "of all gradients.",
+            reply="The sums are right, but a rank sees only its own slices of them. So each rank takes the "
+            "norm of *its* slices, while one process would take the norm of all gradients.",
             belief="own-norm-is-the-norm",
         ),
         Option(
             "a different training, since each rank scales by a norm of its own",
-            reply="Each rank finds a different norm, none larger than the norm of all gradients. Repair: sum "
-            "the squares over all ranks, then take the root.",
+            reply="Each rank sees only its slices, so each finds a different norm, and none is larger than "
+            "the norm of all gradients. To repair it, sum the squares over all ranks, then take the root.",
             right=True,
         ),
         Option(
@@ -205,19 +206,21 @@ KEEP_GATHERED = Question(
     options=(
         Option(
             "nothing: backward needs all of these weights anyway",
-            reply="Backward needs the weights of one layer at a time. With this setting, all layers are "
-            "gathered when backward begins. In our stage 3, at most one layer is.",
+            reply="Backward does need all of these weights, but only one layer at a time. With this setting, "
+            "all layers are gathered when backward begins. In our stage 3, at most one layer is.",
             belief="stage-3-is-free",
         ),
         Option(
             "a higher peak, fewer bytes sent: backward gathers nothing",
-            reply="When backward begins, all weights are there, as in stage 2. With one backward per step, a "
-            "rank also sends as much as in stage 2: one all-gather and one reduce-scatter.",
+            reply="When backward begins, all weights are there, as in stage 2, so backward gathers nothing. "
+            "With one backward per step, a rank then sends as much as in stage 2: one all-gather and one "
+            "reduce-scatter.",
             right=True,
         ),
         Option(
             "a lower peak, more bytes sent: weights stay longer",
-            reply="Weights that stay longer make the peak higher, and need not be sent again.",
+            reply="Weights that stay longer occupy memory longer, so the peak rises. And what stayed need "
+            "not be sent again, so a rank sends less.",
             belief="gather-grows-with-n",
         ),
     ),

@@ -10,7 +10,7 @@
 #   - shard a model with FSDP2, and say what its settings cost
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 17}
+# minutes: {core: 20, more: 20}
 # ranks: 4
 # warm-up:
 #   - ask: Which two collectives make an all-reduce?
@@ -28,8 +28,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Four copies
 #
-# Adam keeps two averages per weight, its **optimizer state**. Weights, gradients and optimizer state are the **model states**. In
-# data parallelism (lesson 06), every rank keeps all of them. This is stage 0:
+# A model does not fit into your GPU. Do three more GPUs help? Not in data parallelism (lesson 06), because every rank keeps all **model states**: weights, gradients,
+# and Adam's two averages per weight, its **optimizer state**. This is stage 0:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -37,13 +37,16 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4, stages=[0])
 
 # %% [markdown] tags=["subslide"]
-# Ranks 1 to 3 keep copies. **ZeRO**, the *Zero Redundancy Optimizer*, removes them in three stages:
+# Ranks 1 to 3 keep copies. **ZeRO**, the *Zero Redundancy Optimizer*, **shards** more in each stage. Of what is sharded, each rank keeps one slice:
 #
-# - Stage 1 **shards** the optimizer state: each rank keeps one slice.
-# - Stage 2 also shards the gradients.
-# - Stage 3 also shards the weights.
+# ```
+#            weights     gradients     optimizer state
+# stage 1    full        full          slice
+# stage 2    full        slice         slice
+# stage 3    slice       slice         slice
+# ```
 #
-# The **owner** of a slice is the rank that keeps and updates it.
+# A slice's **owner** keeps and updates it. We write stage 1 first:
 
 # %%
 # %%px --save 11_zero.py
@@ -70,7 +73,7 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A **reduce-scatter** sums the gradients of all ranks, and sends each owner its slice of the sum:
+# After backward, each rank has gradients of its own images. A **reduce-scatter** adds them up, and sends each owner only its slice:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
@@ -105,7 +108,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
 # %% [markdown] tags=["slide"]
 # ## 2 · The last line of the loop
 #
-# The loop ends with `update`. Somebody tested this one on one rank. The last loss was 0.001087.
+# The loop ends with `update`. A colleague tested this version on one rank, and the last loss was right: 0.001087.
 
 
 # %%
@@ -118,7 +121,7 @@ def update(comm, model, mine, optimizer):
 
 
 # %% [markdown]
-# **Vote:** on four ranks, (a) MPI reports an error, (b) the loss is 0.001087 again, (c) the loss is much higher.
+# **Vote:** on four ranks, (a) MPI reports an error, (b) the loss is 0.001087 again, (c) it is much higher.
 
 # %%
 # %%px
@@ -127,11 +130,12 @@ train(comm, stage=1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): the loss is 1.10, and no rank reports an error. Which weights does a rank update? Which does its next forward use?
+# (c): the loss is 1.10, and no rank reports an error. On one rank, a slice is the full tensor, so the test passed. On four, which weights does a rank update?
+# Which does its next forward use?
 #
 # </details>
 #
-# You have one more tool. An **all-gather** fills a tensor with the slices of all ranks:
+# Your second tool, the **all-gather**, fills a tensor with all ranks' slices:
 
 # %% tags=["source: course_lib.parallel.plain_zero:gather"]
 # %%px --save 11_zero.py
@@ -147,7 +151,7 @@ if __name__ == "__main__":
     train(comm, stage=1)
 
 # %% [markdown]
-# Is that still the loss of one rank?
+# Is the file still right on one rank?
 
 # %%
 # !mpiexec -n 1 python code/11_zero.py
@@ -155,17 +159,16 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# **Stage 2** drops each full gradient before backward ends. It uses a **hook**, a function that PyTorch calls at a given moment. Ours runs
-# when a gradient is complete:
+# Full gradients stay in memory until backward ends. **Stage 2** sums and drops them earlier, in a **hook**: a function that PyTorch calls at a given moment, here
+# when one gradient is complete.
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# In **stage 3**, hooks gather a layer's full weights just before it runs, in forward and again in backward, and free them right after.
-# (More shows these hooks.)
+# A layer needs its full weights. So in **stage 3**, hooks gather them just before it runs, in forward and again in backward, and free them right after (code in More).
 #
-# **Vote:** which stages end at 0.001087? (a) Neither, (b) only stage 2, (c) both.
+# **Vote:** which of the two end at 0.001087? (a) Neither, (b) only stage 2, (c) both.
 
 # %%
 # %%px
@@ -177,16 +180,22 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). ZeRO changes where numbers are kept, not what is computed.
+# (c). Layers still run with full weights, and weights get the same summed gradients. ZeRO changes where numbers are kept, not what is computed.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · What is left?
 #
-# Forward also keeps **activations** for backward: here 64 inputs, 128 hidden numbers and 10 outputs of each image. These are 0.67 numbers per parameter.
+# Forward also keeps **activations** for backward:
 #
-# **Vote:** how much of stage 0's 4.67 numbers is left in stage 3? About (a) a quarter, (b) a third, (c) half.
+# ```
+# per image        64 inputs + 128 hidden numbers + 10 outputs  =    202
+# per rank         32 images · 202                              =  6,464
+# per parameter    6,464 / 9,610 parameters                     =   0.67
+# ```
+#
+# **Vote:** of stage 0's 4 + 0.67 numbers per parameter, stage 3 leaves about (a) a quarter, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
@@ -194,16 +203,22 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): 1.67. Each rank needs the activations of its *own* images. They are not copies, so no stage shards them. While a layer runs, its full
-# weights come on top.
+# (b): 4/4 + 0.67 = 1.67. Each rank needs the activations of its *own* images. They are no copies, so no stage shards them. While a layer runs, its
+# full weights come on top.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Three limits
 #
-# A larger network has 64 MiB of weights, 64 of gradients and 128 of optimizer state. The activations and
-# the layer at work take up to 10 MiB. We let each of *two* ranks allocate at most 224 MiB, then 150, then 120. (Linux only.)
+# Memory runs out. A larger network needs, in MiB:
+#
+# ```
+# weights 64      gradients 64      optimizer state 128
+# activations and the layer at work: up to 10, in every stage
+# ```
+#
+# Each of *two* ranks may allocate 224 MiB, then 150, then 120 (Linux only).
 
 # %%
 predict("The lowest stage that fits into 150 MiB?", None)
@@ -225,14 +240,15 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Model states per rank, in MiB:
+# ```
+#            weights   gradients   optimizer state    MiB per rank
+# stage 0      64    +    64     +      128         =  256
+# stage 1      64    +    64     +       64         =  192
+# stage 2      64    +    32     +       64         =  160
+# stage 3      32    +    32     +       64         =  128
+# ```
 #
-# - stage 0: 64 + 64 + 128 = 256
-# - stage 1: 64 + 64 + 128/2 = 192
-# - stage 2: 64 + (64 + 128)/2 = 160
-# - stage 3: (64 + 64 + 128)/2 = 128
-#
-# No stage fits into 120 MiB.
+# No stage fits into 120 MiB. On four ranks, stage 3 would: it keeps 64.
 #
 # </details>
 
@@ -241,22 +257,22 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 #
 # | | with 64 GPUs |
 # |---|---|
-# | 16 bits | A weight takes 2 bytes, its gradient 2, its optimizer state 12 (with a 32-bit copy). |
-# | slow network | Keep a full copy of the model states in each machine, sharded among its GPUs (HSDP, in More). |
+# | 16 bits | Weights and gradients take 2 bytes each, the optimizer state 12 (with a 32-bit copy), so stage 1 frees most. |
+# | slow network | Shard inside each machine, if a full copy of the model states fits there (HSDP, in More). |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights. No stage shards activations.
+# - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights, and no stage activations.
 # - ZeRO trains as data parallelism does, up to rounding, if the optimizer updates each number by itself, as Adam does.
-# - Begin with stage 1: a reduce-scatter and an all-gather are the halves of stage 0's all-reduce. Stage 3 gathers the weights twice.
+# - Begin with stage 1, because its reduce-scatter and all-gather are the halves of stage 0's all-reduce. Stage 3 gathers weights twice.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In data parallelism, each of your 8 GPUs is 20 GB short. What must you know before you choose (a) stage 1, (b) stage 3, (c) a smaller batch?
+# In data parallelism, each of your 8 GPUs is 20 GB short. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) 7/8 of all
+# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) of all
 # model states, (c) only activations.</details>
 
 # %% [markdown]
@@ -265,7 +281,7 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### What fits, what is computed, what is clipped?
+# Before you read on, try the core on three plans that somebody else has made. Which stage fits, how long does each GPU compute, and does this clipping still clip?
 
 # %% tags=["exercise: 11.q4"]
 
@@ -274,11 +290,18 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # %% tags=["exercise: 11.q5"]
 
 # %% [markdown]
-# ### How does stage 3 work, and what does it cost?
+# ### How does a layer run without its weights?
 #
-# The core imported `gather_in_time`; now we read it. In forward, the hook `before` gathers a layer's weights, and the hook `after` frees them. Backward needs
-# the weights again, so a hook on the layer's output calls `before` when backward reaches the layer. When a weight's gradient is complete,
-# stage 2's hook sums the gradient. Then `free` drops the weight. Our hooks expect one backward per step: a second one would replace the gradients.
+# In stage 3, a rank gives most of its weights away, and yet every layer runs with all of them. Somebody must fetch a layer's weights in time, twice per step, and must drop them in
+# between. In the core, `gather_in_time` did this out of sight. Now we read it. It needs a hook for each of three moments:
+#
+# - Forward is about to run a layer. The hook `before` gathers the layer's weights.
+# - Forward has run the layer. The hook `after` frees the weights, and puts another hook on the layer's output. That one calls `before` again when backward reaches the layer.
+# - The gradient of a weight is complete. Stage 2's hook sums the gradient, and then `free` drops the weight.
+#
+# Our hooks expect one backward per step. A second one would replace the gradients of the first, because `sum_slice` makes a new gradient each time.
+#
+# To free a weight, we take away its memory and leave the tensor in place:
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -287,11 +310,16 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # %%px --save 11_zero.py
 
 # %% [markdown]
-# Your file now has stage 3. Add the line `train(comm, stage=3)` at the end of the file, not indented, and run `mpiexec -n 4 python code/11_zero.py`.
+# Your file now has stage 3. To try it, add the line `train(comm, stage=3)` at the end of the file, not indented, and run `mpiexec -n 4 python code/11_zero.py`.
 #
-# Each stage keeps less than the stage before. Does it also send more? We count the numbers that a rank sends, as if MPI used rings (lesson 04). On a ring of
-# N ranks, a rank sends n · (N − 1)/N numbers in a reduce-scatter of n numbers. In an all-gather, it sends as many. In an all-reduce, it sends
-# twice as many.
+# #### Is memory paid for in messages?
+#
+# Each stage keeps less than the stage before. If it had to send more, you would want to know how much, so we count.
+#
+# We count the numbers that a rank sends as if MPI used rings (lesson 04). On a ring of N ranks, a rank sends n · (N − 1)/N numbers in a reduce-scatter of n numbers, and as many in an
+# all-gather. An all-reduce is one after the other, so it sends twice as many. The factor (N − 1)/N is the same everywhere, and `Counting` leaves it out.
+#
+# Before you predict, look back at the hooks: which collectives does a weight go through in one step of stage 2, and which in stage 3?
 
 # %%
 predict("How many times as many bytes does a rank send in stage 3 as in stage 2?", None)
@@ -335,18 +363,22 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.5 times. Stages 1 and 2 run one reduce-scatter and one all-gather per step. A ring's all-reduce consists of these two collectives, so
-# stages 1 and 2 send as much as stage 0. Stage 3 gathers once for forward and once more for backward.
+# 1.5 times. In stages 1 and 2, a step has one reduce-scatter, which sums the gradients, and one all-gather, which brings back the new weights. Together, the two are the
+# all-reduce of a ring, so stages 1 and 2 send exactly as much as stage 0. Stage 3 gathers the weights once for forward and once more for backward, because it freed them in
+# between. This makes three collectives instead of two.
 #
-# ZeRO's paper counts the same for one backward per step: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3.
+# ZeRO's paper counts the same for one backward per step: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3. So stages 1 and 2 save memory without sending more, and stage 3 is
+# the first that sends more.
 #
 # </details>
 #
-# ### What if the model is still too large?
+# ### What would a much larger model need?
 #
-# **One layer is too large.** In stage 3, a rank gathers all weights of a layer while the layer runs. *Memory-centric tiling* splits a linear layer into many small
-# layers, the tiles. Stage 3 then treats each tile as a layer. **Vote:** a layer has 2.1 MB of weights, cut into 16 tiles. How much of the layer is gathered at any
-# moment of a step? At most (a) all tiles, since backward needs them, (b) two tiles, since one follows the other, (c) one tile.
+# You have all three stages, and they train a network of 9,610 parameters. Now let the model grow until something breaks again. What breaks first?
+#
+# **One layer is too large.** While a layer runs, stage 3 gathers all of its weights on every rank, however many ranks there are. *Memory-centric tiling* splits a linear layer into
+# many small linear layers, the tiles, and stage 3 treats each tile as a layer. **Vote:** a layer has 2.1 MB of weights and is cut into 16 tiles. At any moment of a step, how much of the layer
+# is gathered? At most (a) all tiles, since backward needs them, (b) two tiles, since one follows the other, (c) one tile.
 
 # %%
 # %%px
@@ -361,13 +393,16 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): 131.6 kB is a sixteenth. In backward, too, our code frees a tile before it gathers the next.
+# (c): 131.6 kB is a sixteenth. Our code frees a tile before it gathers the next, in forward and in backward. A library that fetches the next tile while this one
+# computes waits less, but it needs room for two.
 #
 # </details>
 #
-# **Even a slice is too large.** A GPU can **offload** its slice: it keeps the slice in the host's memory or on a disk. Here we have no GPU, so we
-# offload Adam's averages from memory to files. `Zero2` is our stage 2 as a class. `offload_state` calls `in_file` for each average, and gives the
-# result to Adam. **Predict:** will any of the loss's six decimals change?
+# **Even a slice is too large.** Tiles make smaller what is gathered, not what a rank keeps. If the slices themselves do not fit, a GPU can **offload** them: it keeps them in
+# the host's memory or on a disk. We have no GPU here, so we move Adam's averages one step further down, from memory to files.
+#
+# The first cell makes a tensor whose numbers are in a file. The second trains with our stage 2, written as a class, `Zero2`. For each of Adam's averages, `offload_state` calls `in_file`
+# and gives the result to Adam, which is not told that anything has changed. **Predict:** will any of the loss's six decimals change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -400,17 +435,19 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No: both losses are 0.537938. Adam computes with a tensor in a file as with any other tensor. The operating system reads a part of the file
-# when Adam needs it. This costs time, not accuracy.
+# No: both losses are 0.537938. For Adam, a tensor in a file is a tensor like any other, because the operating system reads a part of the file when Adam needs it.
+# The numbers stay the same, and only the way to them is longer. So offloading costs time, not accuracy.
 #
 # </details>
 #
-# ### What does everybody use?
+# #### Who writes these hooks in practice?
 #
-# **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default. Its second version, **FSDP2**, is one function, `fully_shard`. We call `fully_shard` for
-# every layer (in a Transformer, for every block), then for the model. FSDP2 cuts each parameter by rows.
+# You read the hooks once, so that you know what happens. In your own training you would let PyTorch place them. **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default, and
+# its second version, **FSDP2**, is one function, `fully_shard`. The weights in one call are gathered together. So we call it for every layer (in a Transformer, for every block), and
+# then for the model, which takes what is left. FSDP2 cuts each parameter by rows.
 #
-# By default, FSDP2 divides the summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1.
+# One setting decides whether the gradients are right. By default, FSDP2 divides the summed gradients by the number of ranks. Our loss is already divided by the global batch, so the gradients
+# would be divided twice. We set FSDP2's divisor to 1.
 
 # %%
 # %%px --timeout 100
@@ -438,8 +475,10 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# **HSDP**, hybrid sharding, shards the model among the ranks of a group, often those of one machine. So each group keeps a full copy of the model states, and must have room for the copy. We
-# pretend that two of our ranks are one machine and two are another. **Predict**, for FSDP and for HSDP: how many of the 9,610 weights does rank 0 keep? Does
+# There is a second decision, about links. With FSDP, the weights of every layer come from all ranks, and on a cluster this means through the network between machines. **HSDP**,
+# hybrid sharding, shards the model only among the ranks of a group, often those of one machine. Each group then keeps a full copy of the model states, and must have room for the copy.
+#
+# We pretend that two of our ranks are one machine and two are another. **Predict**, for FSDP and for HSDP: how many of the 9,610 weights does rank 0 keep? Does
 # the last loss equal that of our stage 3?
 
 # %%
@@ -456,12 +495,15 @@ for name in ("sharded", "hybrid"):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, more than a quarter: FSDP2 cuts the ten rows of the last layer into
-# 3, 3, 3 and 1. Our code cuts numbers, not rows.
+# Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, which is more than a quarter. The last layer has ten rows, and FSDP2 gives the ranks 3, 3, 3 and 1
+# of them, while our code cuts between any two numbers.
 #
-# With HSDP, rank 0 keeps half. Weights are gathered inside a machine. Only slices of gradients cross the network between machines.
+# With HSDP, rank 0 keeps half of the weights, because only two ranks share them. In return, weights are gathered inside a machine, and only slices of gradients cross the
+# network between machines.
 #
 # </details>
+#
+# So HSDP keeps more in order to send less over slow links. FSDP2 has another setting of this kind:
 
 # %% tags=["exercise: 11.q6"]
 
