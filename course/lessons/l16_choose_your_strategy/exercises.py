@@ -104,8 +104,8 @@ def _exposed(line: str) -> str:
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="For `cover` seconds, data ranks compute and send at once. Only what is left is "
-    "**exposed**. Tensor ranks need each sum before they go on. Correct one line.",
+    task="For `cover` seconds, data ranks can compute and send together. What is left to send is "
+    "**exposed**: it makes the step longer. Here, tensor messages never hide. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
@@ -133,7 +133,7 @@ HIDE = Exercise(
             "Can the next product run",
         ),
     ),
-    why="FSDP gathers a layer ahead. Which layer's weights can hide behind nothing?",
+    why="FSDP gathers a layer while it computes the one before. Which layer's weights cannot hide?",
 )
 
 # -------------------------------------------------------------------- questions
@@ -145,22 +145,24 @@ TWO_NODES = Question(
     options=(
         Option(
             "ZeRO-3 inside nodes, data between them",
-            reply="That is hybrid sharding (HSDP), with 14 GB of states per GPU. Weights travel over the "
-            "fast link and hide. Over the slow link, each GPU all-reduces only its eighth of the gradients, "
-            "1.7 GB, once per step. That takes 0.6 s, which can hide.",
+            reply="This is hybrid sharding (HSDP), with 14 GB of states per GPU. Weights travel over the "
+            "fast link, where they hide. The slow link carries little: each GPU all-reduces only its eighth "
+            "of the gradients, 1.7 GB, once per step. That takes 0.6 s, which can hide, too.",
             right=True,
         ),
         Option(
             "tensor inside nodes, data between them",
-            reply="It fits, and its groups stay on the fast link. But a step takes 8.8 s. Sums inside blocks "
-            "are 2 s of that, and our page hides none (Megatron-LM and TorchTitan can hide a part).",
+            reply="This plan fits, and tensor groups stay on the fast link. But a step takes 8.8 s, because "
+            "the sums inside blocks take 2 s and our page hides none of them (Megatron-LM and TorchTitan can "
+            "hide a part).",
             belief="messages-hide-or-not",
         ),
         Option(
             "ZeRO-3 over all GPUs",
-            reply="It saves 7 GB of states per GPU, which nobody needs. But the slow link carries three "
-            "trips per micro-batch: 13 s if one network card per node sends. With all eight at work it is "
-            "1.6 s. Memory asks for at least four micro-batches, so 6.5 s barely hide behind 6.7 s.",
+            reply="This plan saves another 7 GB of states per GPU, but the others fit already. In return, "
+            "two gathers and a scatter cross the slow link in every micro-batch. They take 13 s if one "
+            "network card per node sends, 1.6 s if all eight do. Memory asks for at least four "
+            "micro-batches, so even then 6.5 s barely hide behind 6.7 s of computing.",
             belief="most-saving-is-best",
         ),
     ),
@@ -174,20 +176,20 @@ INSIDE_A_NODE = Question(
     options=(
         Option(
             "it is wrong: pipelines are faster inside a node",
-            reply="With few micro-batches, or one long sequence, the pipeline idles and loses. One job was "
-            "measured, not all.",
+            reply="Then a pipeline would also win with few micro-batches or one long sequence, where it "
+            "idles and loses (`genome`). The users measured one job, not all jobs.",
             belief="one-plan-for-every-machine",
         ),
         Option(
             "it holds: it says where tensor ranks may go, not that they win",
-            reply="Tensor groups need the fast link, so they get it first. Memory and batch decide whether "
-            "you need them at all.",
+            reply="Tensor groups wait for their messages, so they need the fast link most and get it first. "
+            "Memory and the batch decide whether you need tensor groups at all.",
             right=True,
         ),
         Option(
             "it holds: their link is broken, or tensor ranks would win",
-            reply="For our Transformer at 235 GB/s, the sums take a quarter of the step, and our page "
-            "hides none of them.",
+            reply="A healthy link is enough to lose: for our Transformer at 235 GB/s, the sums take about a "
+            "quarter of the step, and our page hides none of them.",
             belief="messages-hide-or-not",
         ),
     ),

@@ -24,7 +24,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You train a Transformer of 7 billion parameters on eight GPUs. A **plan** splits the batch (*data*, *ZeRO-3*), the list of blocks (*pipeline*) or every block (*tensor*).
+# You train a Transformer of 7 billion parameters on eight GPUs. Which of four plans do you pick, before you pay for an hour?
+#
+# A **plan** says what is divided: *data* and *ZeRO-3* divide the batch, *pipeline* the list of blocks, and *tensor* every block.
 
 # %%
 # %%px --save 16_plan.py
@@ -39,7 +41,7 @@ plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: about 16 · width numbers of 2 bytes per token and block (with FlashAttention; to keep less, try *recomputing* first). Every tensor rank keeps a whole copy of 4 · width of these.
+# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: with FlashAttention, about 16 · width numbers of 2 bytes per token and block. Tensor ranks divide 12 of these 16, and each keeps the other 4 whole.
 
 
 # %%
@@ -58,7 +60,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# Each GPU computes all its sequences at once. **Vote:** how many of the four plans fit into 72 GB? (a) One, (b) three, (c) none.
+# Undivided, the states take 110 GB. Activations take 8.6 GB per sequence, and each GPU computes all its sequences at once. **Vote:** how many of the four plans fit into 72 GB? (a) One, (b) three, (c) none.
 
 
 # %%
@@ -76,11 +78,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), because of activations.
+# (c). An eighth of the states is only 14 GB, but activations take 69 GB: eight whole sequences, or an eighth of 64. Tensor ranks keep more: they divide only three quarters.
 #
 # </details>
 #
-# Now take eight micro-batches. Data ranks have eight sequences each, so a micro-batch is one. The others see all 64, so theirs is eight. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
+# So take eight micro-batches: of one sequence for *data* and *ZeRO-3*, of eight for the others. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
 
 # %%
 # %%px
@@ -90,14 +92,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The pipeline's first stage starts eight micro-batches before a gradient returns, and keeps their activations. With 64 micro-batches, it keeps eight smaller ones.
+# (b). The pipeline's first stage starts eight micro-batches before a gradient returns, and keeps all their activations. Other ranks keep one at a time. With 64 micro-batches, the stage keeps eight smaller ones, and fits. Which of the three is fastest?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Data ranks send one layer's gradients while they compute the next: these messages **hide** behind computing. ZeRO-3's hide, too, if ranks gather weights early. More micro-batches save memory, but ZeRO-3 sends more: three trips for each.
+# Not every message costs time. Data ranks send one layer's gradients while they compute the next: these messages **hide** behind computing. ZeRO-3's hide too, if ranks gather weights early. How much is left to wait for?
 
 # %% tags=["exercise: 16.7"]
 
@@ -105,7 +107,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# Each plan computes for 3.35 s. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order, fastest first.
+# All three compute for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order, fastest first.
 
 # %%
 # %%px --save 16_plan.py
@@ -117,16 +119,16 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# ZeRO-3 sends longest and still wins: all its messages hide on this link. In our program, tensor messages never hide.
+# ZeRO-3 sends longest and still wins, because all its messages hide on this link. Is it always the answer?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each orders 10,000 steps. `chat` is our job. `cards` has cheap GPUs and a slow link. `genome` has one long sequence.
+# Each customer orders 10,000 steps. `chat` is our job. `cards` runs it on cheap GPUs: smaller, half as fast, on a link 23 times slower. `genome` trains on one long sequence per step.
 #
-# A famous rule says: *keep tensor parallelism inside a node*. Your `bets` use tensor parallelism everywhere. **Guess** which customer loses most. Then change `bets` for a bill below 32 hours.
+# A famous rule says: *keep tensor parallelism inside a node*. Your `bets` use it for everybody. **Guess** which customer loses most. Then change `bets` for a bill below 32 hours. A plan that does not fit costs 100.
 
 # %%
 # %%px
@@ -158,7 +160,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open when you have won, or given up</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO-3. ZeRO-1 ties: it needs 46.5 GB, but sends a twelfth. Try it first on a worse link. `cards` takes a pipeline of 64 micro-batches. (ZeRO-1 on 2 × pipeline 4 is 2 % behind.) `genome` takes tensor: with one micro-batch, a pipeline idles.
+# The best bill is 31.0 hours. `chat` takes ZeRO-3 (or ZeRO-1), whose messages hide. `cards` takes a pipeline of 64 micro-batches, which sends least. `genome` takes tensor, because with one micro-batch a pipeline idles.
 #
 # </details>
 
@@ -167,22 +169,22 @@ if rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | 512 GPUs | At most 64 data ranks get a sequence. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
-# | 2,048 GPUs | Shard ZeRO-3 inside groups of nodes, all-reduce between them: long rings have latency. |
+# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
+# | 2,048 GPUs | A ring's latency grows with its ranks, so use ZeRO-3 inside groups of nodes, and all-reduce between them. |
 
 # %% tags=["exercise: 16.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations, above all on a pipeline's first stage.
-# - Gradients and ZeRO-3's messages hide if a GPU has more tokens per micro-batch than rate / link (928 on NVLink).
-# - No plan wins everywhere. Compute, then measure the best two.
+# - Count activations beside states, above all on a pipeline's first stage.
+# - Gradients and ZeRO-3's messages can hide if a GPU has more tokens per micro-batch than rate / link (928 on NVLink).
+# - No plan wins everywhere. Compute all, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your training fits on one GPU. You get two nodes of eight. (a) ZeRO-3, (b) tensor and a pipeline, (c) data parallelism. What would change your mind?
+# Your training fits on one GPU. On two nodes of eight, do you begin with (a) ZeRO-3, (b) tensor and a pipeline, or (c) data parallelism? What would change your mind?
 #
 # <details><summary>What to listen for</summary>(c). The others save memory that you have. Try tensor 2 if the batch is too small for 16 data ranks.</details>
 
@@ -192,11 +194,11 @@ if rank == 0:
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### One sequence, cheap GPUs
+# ### Who wins one long sequence on cheap GPUs?
 #
-# Which plan wins `genome` on the cheap GPUs? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
+# `cards` needed a pipeline, and `genome` needed tensor parallelism. Now a customer comes who is both: `genome`'s long sequence, on the cheap GPUs with the slow link. Which plan wins? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell shows all ways to divide eight GPUs. Choose 16,384 tokens, 1 sequence, 10 GB/s and *28.8 GB, 115 Tflop/s*. If you click on a total, you see the lines of `16_plan.py` behind it.
+# The next cell shows every even way to divide eight GPUs, as your own program computes it. Choose 16,384 tokens, 1 sequence, 10 GB/s and *28.8 GB, 115 Tflop/s*. Click on a total to see the lines of `16_plan.py` behind it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -206,16 +208,22 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # <details><summary>Open after you have voted and looked</summary>
 #
-# (c), on this page. Eight tensor ranks keep too many activations: they do not fit. A pipeline of eight fits, but idles most of the time. Pipeline 4 × tensor 2 fits, and idles less. (Pipeline 2 × tensor 4 would be faster. It needs 0.03 GB too much, which is less than this page's error. The page leaves out embeddings, logits, layers that ZeRO-3 gathers, and a pipeline's messages: 17 MB per sequence and boundary, each way.)
+# (c), says this page. Eight tensor ranks do not fit, because each keeps a quarter of the activations whole. A pipeline of eight fits, but with one micro-batch each stage idles most of the time. Pipeline 4 × tensor 2 fits and idles less, since only four stages wait for each other.
 #
-# With sequence parallelism (lesson 09), tensor ranks also split the inputs of norms and of layers split by columns: all 16 · width numbers. Then eight tensor ranks fit, and win. *Context parallelism*, which cuts the sequence, is not on this page.
+# Its win is narrow. Pipeline 2 × tensor 4 would be faster, and needs 0.03 GB too much. That is less than this page's error: the page leaves out embeddings, logits, the layers that ZeRO-3 gathers, and a pipeline's messages (17 MB per sequence and boundary, each way). So measure that plan before you reject it.
+#
+# You can also change what a GPU keeps. *Recomputing* (lesson 08) keeps fewer activations and computes more; try it first. With sequence parallelism (lesson 09), tensor ranks also divide the inputs of norms and of layers split by columns, so they divide all 16 · width numbers. Then eight tensor ranks fit, and win. *Context parallelism* cuts the sequence itself; it is not on this page.
 #
 # </details>
 #
-# ### Would this laptop choose the same plan?
+# ### Should you believe one page of arithmetic?
 #
-# Take a pipeline of four stages with a single micro-batch. One stage computes while three wait. With one device per stage, a step takes four times as long as with data parallelism, our page says. We train
-# a small Transformer both ways on the four ranks here.
+# You have just chosen plans without running one. Two witnesses can object: the machine in front of you, and people who measured such plans on real GPUs.
+#
+# #### Would this laptop choose the same plan?
+#
+# Take a pipeline of four stages with a single micro-batch. While one stage computes, three wait. So our page says that with one device per stage, a step takes four times as long as with data parallelism on the same four devices. Here, four ranks train
+# a small Transformer both ways. They may have to share cores.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -247,19 +255,19 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four data ranks share two cores, so each computes at half speed. In the pipeline only one stage computes at a time, and it has a core to itself. That alone halves the factor, from four to two.
-# Data ranks also wait for their all-reduce, and multiply smaller matrices. With one core per rank, you measure more, up to four.
+# In the run shown, four ranks share two cores. With data parallelism all four compute at once, so each gets half a core and runs at half speed. In the pipeline only one stage computes at a time, and it has a core to itself. That alone halves the factor, from four to two.
+# Two smaller costs slow the data ranks and so lower the factor further: these ranks wait for their all-reduce, and they multiply smaller matrices, which is less efficient. With one core per rank, you measure more, up to four.
 #
-# So step times on a laptop say little about plans on a cluster. Bytes sent are the same there, and so are losses, up to rounding.
+# So step times on a laptop say little about plans on a cluster, because here ranks are not devices. Bytes sent are the same there, and so are losses, up to rounding.
 #
 # </details>
 #
-# ### Do published runs agree?
+# #### Do published runs agree?
 #
-# Our **planner** (`course/lessons/l16_choose_your_strategy/planner`) does this page's arithmetic layer by layer. Three published sources compare plans on eight A100s. We chose them before
-# the planner could hide messages.
+# The second witness is better placed. Three published sources compare plans on eight A100s. To compare with them, we use a **planner** (`course/lessons/l16_choose_your_strategy/planner`): a program that does this page's arithmetic layer by layer. We chose the sources before
+# the planner could hide messages, so they were not picked to flatter it.
 #
-# DLRover trained Llama 2 with 7 billion parameters by four plans. The planner ranks these plans twice. The first time, every message that can hide does (messages **overlap** with computing). The second time, none hides.
+# One of them, DLRover, trained Llama 2 with 7 billion parameters by four plans. The planner orders these four by speed, twice: once as if all messages that can hide do hide (they **overlap** with computing), and once as if none does.
 # **Predict:** when does the planner's order agree with DLRover's? (a) only if messages hide, (b) only if nothing hides, (c) in both cases.
 
 # %%
@@ -273,19 +281,21 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). For DLRover, the planner's order is right only if messages hide. For Megatron-LM it is right both ways: neither plan has data ranks, so our planner hides nothing. For FlagPerf it is wrong both ways: the last two plans are 2 % apart, and the planner swaps them.
+# (a). If nothing hides, ZeRO-3 pays for all its messages, and the planner wrongly puts it behind two others. For Megatron-LM the order is right both ways: neither plan has data ranks, so our planner has nothing to hide. For FlagPerf it is wrong both ways: the last two plans are 2 % apart, and the planner swaps them.
 #
-# Now look at the sizes. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3. The planner says 4 % less. It does not know that smaller matrix products run at a lower rate. Whole runs also
-# report less than 218 Tflop/s, which matrix products reach alone.
+# Now look at the sizes, which are worse than the order. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3; the planner says 4 % less. It does not know that smaller matrix products, which tensor ranks have, run at a lower rate. Whole runs also
+# report less than 218 Tflop/s, which only matrix products reach when they run alone.
 #
-# The planner's memory is 2 to 13 % too small for FlagPerf, and up to 73 % off for DLRover. DLRover's pipeline recomputes block by block, but ours recomputes a whole stage at once. We also had to guess DLRover's sequence length.
+# Memory is better where the settings are known: 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off, because its pipeline recomputes block by block and ours a whole stage at once, and because we had to guess its sequence length.
 #
 # </details>
 #
-# What about this course's own runs? We drew and committed 24 small Transformers with six plans each. We predicted them, and only then ran them on two cores. For 143 of these 144 plans, the predicted memory was right within 15 %, and the last was off by 15.2 %. The
-# median error of seconds was 8 %. For 22 of the 24, the planner chose the fastest plan that fits, or one at most 10 % slower. Nothing overlaps on two cores, so this proves nothing about GPUs.
+# What about this course's own runs? We drew 24 small Transformers with six plans each, and committed the list. We predicted them all, and only then ran them on two cores. For 143 of these 144 plans, the predicted memory was right within 15 %, and the last was off by 15.2 %. The
+# median error of seconds was 8 %. For 22 of the 24 models, the planner chose the fastest plan that fits, or one at most 10 % slower. Nothing overlaps on two cores, so this proves nothing about GPUs.
 #
-# Trust the order of plans that are far apart. If two are close, measure both. Measure the memory always: one step is enough.
+# So believe the page when plans are far apart, and measure when two are close. Section 3 had such pairs. For `chat`, ZeRO-1 ties with ZeRO-3: it needs 46.5 GB, but sends a twelfth, so on a worse link try it first. For `cards`, ZeRO-1 on 2 × pipeline 4 is only 2 % behind the pipeline of 8. Always measure the memory: one step is enough.
+#
+# Before you read on: one of the three sources seems to contradict the famous rule of section 3. Does it?
 
 # %% tags=["exercise: 16.q4"]
 
@@ -296,11 +306,11 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # [a list of layers](08_pipeline_parallelism.ipynb), [a layer](09_tensor_parallelism.ipynb), [an image](10_spatial_and_hybrid.ipynb) and [the model states](11_zero_from_scratch.ipynb), and you can prove that the training stays
 # the same. When a job stops, you find [who is to blame](15_when_things_fail.ipynb). You know what [a slow link](14_scaling_out.ipynb) does, and which plan to try first.
 #
-# Your programs lie in `code/`. They run on any cluster with MPI, mpi4py and PyTorch: take them along. `course progress` in a terminal shows which exercises you have passed.
+# Take your programs with you: they are in `code/`, and they run on any cluster with MPI, mpi4py and PyTorch. To see which exercises you have passed, type `course progress` in a terminal.
 #
 # Where next? [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook) has thousands of measured plans on GPUs. [How to Scale Your Model](https://jax-ml.github.io/scaling-book/) does this
-# lesson's arithmetic for TPUs. [TorchTitan](https://github.com/pytorch/torchtitan) and [Megatron-LM](https://github.com/NVIDIA/Megatron-LM) train by such plans: open one of their configuration files, and look for
-# the numbers of a plan. You know most of them.
+# lesson's arithmetic for TPUs. [TorchTitan](https://github.com/pytorch/torchtitan) and [Megatron-LM](https://github.com/NVIDIA/Megatron-LM) train by such plans. Open one of their configuration files, and look for
+# the numbers of a plan: you will know most of them.
 #
 # ## References
 #
