@@ -25,7 +25,7 @@ from course.tools.frame import SETUP, stem
 from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import in_core
 from course.tools.times import code_and_words, count_words
-from mpi_classroom.take_home import FOLDER, SAVED
+from mpi_classroom.take_home import FOLDER, SAVED, STARTS
 
 MAX_WORDS, MAX_LINES = 850, 80  # of a core without header and warm-up, imports and docstrings
 MAX_OWN_LINES = 80  # of a program to take home, besides what it has from the library
@@ -113,6 +113,8 @@ def take_home(lesson: LessonSource) -> Iterator[Problem]:
     for name, text in files.items():
         if not name.startswith(f"{lesson.number}_"):
             yield 1, f"the program is called {name}; call it {lesson.number}_topic.py"
+        if STARTS not in text:
+            yield 1, f"{FOLDER}/{name}: what starts it must stay last; put it below {STARTS}:"
         for module, _ in imports(text):
             if module.partition(".")[0] not in PUBLIC:
                 yield 1, f"{FOLDER}/{name} imports {module}; show its source in a cell that is saved"

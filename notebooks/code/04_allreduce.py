@@ -76,13 +76,16 @@ def race(comm, *ways):
 
 
 # %%
-ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set: 1, 2, 4, 8 … ranks
-race(comm, *ways)
+if __name__ == "__main__":
+    ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set: 1, 2, 4, 8 … ranks
+    race(comm, *ways)
 
 
 # %%
-for n in 4, 8, 64, 2048:
-    (messages, arrays), (fewer, more) = counts(n)
-    tie = 0.05 * (messages - fewer) / (more - arrays)  # MB; 0.05 is α / β
-    if comm.rank == 0:
-        print(f"{n:4}: ring {messages:4} messages, {arrays:.2f} arrays; doubling {more}; tie {tie:.1f} MB")
+if __name__ == "__main__":
+    for n in 4, 8, 64, 2048:
+        (messages, arrays), (fewer, more) = counts(n)
+        tie = 0.05 * (messages - fewer) / (more - arrays)  # MB; 0.05 is α / β
+        if comm.rank == 0:
+            doubled = f"doubling {more}; tie {tie:.1f} MB"
+            print(f"{n:4}: ring {messages:4} messages, {arrays:.2f} arrays; {doubled}")

@@ -81,4 +81,5 @@ def share_of_loss(outputs, targets, batch_size):
 
 
 # %%
-train(comm, rate=0.4)
+if __name__ == "__main__":
+    train(comm, rate=0.4)

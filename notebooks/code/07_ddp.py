@@ -33,6 +33,7 @@ if "RANK" not in os.environ:  # not torchrun
         address, port = comm.bcast((host, free.getsockname()[1]))
     os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
     os.environ["MASTER_ADDR"] = "localhost" if address == host else address
+    os.environ["LOCAL_RANK"] = str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank)  # on this machine
 if not dist.is_initialized():
     dist.init_process_group("gloo")
     atexit.register(dist.destroy_process_group)
@@ -71,6 +72,7 @@ def train(model, dataset, batch_size, epochs):
 
 # %%
 def main(batch_size=120):
+    assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
     torch.manual_seed(rank)
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs=5)

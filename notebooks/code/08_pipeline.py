@@ -87,9 +87,10 @@ def train(team, schedule=gpipe, m=2, steps=40):
 
 
 # %%
-loss = train(comm)
-if comm.rank == 0:
-    print(f"ranks: {comm.size}, loss {loss:.6f}")
+if __name__ == "__main__":
+    loss = train(comm)
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 
 # %%

@@ -86,6 +86,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %%
-weights = collected(comm, train(comm))
-if comm.rank == 0:
-    print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, a weight: {weights[0][20, 0]:.9f}")
+if __name__ == "__main__":
+    weights = collected(comm, train(comm))
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, weight {weights[0][20, 0]:.9f}")

@@ -55,7 +55,7 @@ def network(width):
 def batch_keys(global_batch, ranks, room):
     """The batch keys for updates of `global_batch` images; a rank has room for `room` images at a time."""
     share = global_batch // ranks  # images of one rank
-    assert share > 0, "more ranks than images"
+    assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 

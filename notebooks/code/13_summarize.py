@@ -104,6 +104,7 @@ def train(model, encode=encode):
 
 
 # %%
-losses = train(model := load())
-if comm.rank == 0:
-    print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # a golf course
+if __name__ == "__main__":
+    losses = train(model := load())
+    if comm.rank == 0:
+        print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # golf

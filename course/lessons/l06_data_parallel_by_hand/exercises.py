@@ -43,16 +43,19 @@ def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> 
             whole / max(mine, 1)
         ),
         "returned the sum over the images at hand. How many images does the mean run over?": whole,
+        f"divided the sum by 128, and this batch has {total} images.": whole / 128,
         f"divided the mean over this shard by {total} images. Is it a mean or a sum that you divide?": (
             whole / max(mine, 1) / total
         ),
     }
     for ranks in (comm.size, MPI.COMM_WORLD.size):
+        others = f", and {comm.size} share this batch" if ranks != comm.size else ""
         lookalikes |= {
-            f"divided the mean over this shard by {ranks} ranks: right only while shards are equal.": (
+            f"divided this shard's mean by {ranks} ranks{others}: right only while shards are equal.": (
                 whole / max(mine, 1) / ranks
             ),
-            f"divided the sum by {ranks} ranks. How many images does the mean run over?": whole / ranks,
+            f"divided the sum by {ranks} ranks{others}. How many images does the mean run over?": whole
+            / ranks,
         }
     got = share.detach().numpy()
     if mine == 0:
@@ -119,7 +122,7 @@ def share_of_loss(outputs, targets, batch_size):
             changed(_SHARE, (_DIVISION, f"({_DIVISION}).item()")), "returned float, expected a tensor"
         ),
     ),
-    why="a rank with an empty shard returns 0. Why must it call backward and Allreduce all the same?",
+    why="a rank with an empty shard returns 0. Why must it call Allreduce all the same?",
 )
 
 # -------------------------------------------------------------------- 06.2 wait before the update

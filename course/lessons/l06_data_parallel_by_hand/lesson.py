@@ -123,7 +123,7 @@ train(comm, rate=0.1)
 #
 # Look at the *first* loss. With the same weights and images, the four should find 2.33, too. They find four times
 # as much, because each takes the *mean* over its shard, and line 5 adds four means. Line 4 adds their gradients, so every step of SGD is
-# four times too long.
+# four times too large.
 #
 # </details>
 #
@@ -144,13 +144,13 @@ train(MPI.COMM_SELF, rate=0.4)
 # ## 2 · Repair line 3
 #
 # Four means are added, so we divide each by the number of ranks. First all four ranks train, then ranks 0 to 2. (Rank 3 trains alone
-# and prints nothing.) **Predict:** which of the two ends at 0.400933?
+# and prints nothing.) **Predict:** which of these trainings end at 0.400933: both, one or none?
 
 
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size
+    return F.cross_entropy(outputs, targets) / team.size  # of the loop below
 
 
 for team in comm, comm.Split(comm.rank == 3):
@@ -159,8 +159,8 @@ for team in comm, comm.Split(comm.rank == 3):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only the four. On three ranks, the shards have 43, 43 and 42 images, and each mean counts one third. So an image of the smallest shard counts more
-# than any other. While shards are equal, nobody notices.
+# One: that of four. On three ranks, the shards have 43, 43 and 42 images, and each mean counts one third. So an image weighs 1/129 in a large shard, and
+# 1/126 in the small one. While shards are equal, nobody notices.
 #
 # </details>
 
@@ -172,7 +172,8 @@ for team in comm, comm.Split(comm.rank == 3):
 
 # %%
 # %%px --save 06_by_hand.py
-train(comm, rate=0.4)
+if __name__ == "__main__":
+    train(comm, rate=0.4)
 
 # %% [markdown]
 # The program is complete. **Vote:** on three ranks, it ends at (a) 0.400933, (b) 0.401138, (c) another loss?
@@ -245,7 +246,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks
 #   trains as one process does, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error. With plain SGD it changes the rate.
+# - A wrong divisor raises no error. With equal shards and plain SGD, it changes the rate.
 # - In an all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]
@@ -364,15 +365,15 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Less, but not nothing. Only backward can hide messages, since no gradient exists during forward. And the last 2 of the 12, those of the *first* layer, start when
-# no computation is left. The rest is probably slow **progress**: many MPI libraries move bytes only inside MPI calls, and backward makes few of them.
+# Less, but not nothing. The last 2 of the 12, those of the *first* layer, start when no computation is left, so at best 2/12 of 2/3 remain, which is 1/9. What
+# you see above that is probably slow **progress**: many MPI libraries move bytes only inside MPI calls, and backward makes few of them.
 #
 # </details>
 #
 # #### How many messages should a step send?
 #
 # Libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
-# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. Its buckets leave in the same order on all ranks, each as soon as its last gradient is complete.
+# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. Its buckets leave in the same order on all ranks, each once its last gradient is complete and the buckets before it have left.
 #
 # Let forward and backward take 1 again. This time the link takes 1/10 per message, and 1 for all bytes together. Again, messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
@@ -393,7 +394,7 @@ def bucketed(threshold):
     return len(buckets.buckets), lambda: (compute(model), buckets.wait())
 
 
-steps = {}
+steps = {"0": lambda: compute(plain)}
 for threshold in (2**14, 2**20, 2**24):  # bytes
     messages, step = bucketed(threshold)
     steps[str(messages)] = step
@@ -413,7 +414,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #
 # #### A restart
 #
-# A training is started again. Rank 0 goes on where it was; rank 1 begins anew, and gets the weights from rank 0. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
+# A job crashes and restarts. Only rank 0 loads the checkpoint, and sends the weights to rank 1. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
 
 # %%
 # %%px --targets 0:2

@@ -437,8 +437,8 @@ OTHER_MACHINE = Question(
         Option(
             "nothing about which program is faster",
             reply="One process takes 22 s here and took 65 s there, so seconds compare two machines. Compare "
-            "speed-ups instead: we calculated 4.4, and they measured 3.4. That fits, because our "
-            "calculation leaves out that eight busy cores share one memory.",
+            "speed-ups instead: we calculated 4.4, and they measured 3.4. Our calculation leaves out, "
+            "for example, that eight busy cores share one memory.",
             right=True,
         ),
         Option(

@@ -68,6 +68,7 @@ if "RANK" not in os.environ:  # not torchrun
         address, port = comm.bcast((host, free.getsockname()[1]))
     os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
     os.environ["MASTER_ADDR"] = "localhost" if address == host else address
+    os.environ["LOCAL_RANK"] = str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank)  # on this machine
 if not dist.is_initialized():
     dist.init_process_group("gloo")
     atexit.register(dist.destroy_process_group)
@@ -161,6 +162,7 @@ def network():
 # %%
 # %%px --save 07_ddp.py
 def main(batch_size=120):
+    assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
     torch.manual_seed(rank)
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs=5)
@@ -191,8 +193,8 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). A replica's forward begins with a broadcast of rank 0's buffers, so all ranks must join. Then each rank updates its copy from its own shard.
-# So rank 0 saves means that never saw the other shards.
+# (b). If a model has buffers, a replica's forward begins with a broadcast of rank 0's, so all ranks must join. Then each rank updates its copy from its own images.
+# Rank 0 saves its own copy, and the others' updates are lost.
 #
 # </details>
 
@@ -238,7 +240,7 @@ RANKS, IMAGES = 4, 480
 # 1,500 images in batches of 480:  5 epochs ×  4 steps = 20 steps
 # ```
 #
-# At this learning rate, 20 steps are too few. Try four times the rate, with a warm-up.
+# At this learning rate, 20 steps are too few. Lesson 05 tries larger rates.
 #
 # </details>
 
@@ -252,7 +254,7 @@ RANKS, IMAGES = 4, 480
 # torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
 # ```
 #
-# Use the backend `"nccl"`, not Gloo. First call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, then move model and images to that GPU.
+# Use the **backend** `"nccl"`, NVIDIA's library for messages between GPUs. (Gloo is one for CPUs.) First call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, then move model and images to that GPU.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -396,7 +398,8 @@ print(cluster["report"][1])
 # (c). On rank 0 the 200 ms appear in the sums, because an all-reduce cannot end before rank 1 has joined it. Rank 1 arrives last and waits for nobody, so its sums take far less time. The difference is
 # **waiting**. Faster links would not shorten it, but a punctual rank 1 would.
 #
-# The trace of rank 0 cannot show this, because there waiting and sending look the same. So compare ranks: the straggler is the rank on which the same all-reduce is *shortest*.
+# The trace of rank 0 cannot show this, because there waiting and sending look the same. So compare ranks: the straggler is the rank on which the same all-reduce is *shortest*. With several buckets, look
+# at the first, since after it all ranks are level again. (On GPUs, add `ProfilerActivity.CUDA`, and look for NCCL's kernels.)
 # (Compare durations, and not moments: each trace counts from its own first event, which on rank 1 comes after the sleep.)
 #
 # Look also at when the sums *begin*: before backward ends. DDP sends the first bucket while backward still computes the next gradients, which is the overlap of lesson 06.
@@ -449,7 +452,7 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # <details><summary>Open after the run</summary>
 #
 # The line with the same global batch is flat: four ranks make as many errors as one. With 128 images per rank, the errors rise, because five epochs then have fewer steps, as in section 6. The published
-# points rise, too, by 0.4 points from one rank to eight.
+# points rise, too, by 0.4 points from one rank to eight, which is less than our second line.
 #
 # So a larger global batch would explain the published rise, and the number of ranks alone does not. This is no proof, because we do not know their batch. But it is a good reason to write down the
 # global batch beside every accuracy that you report.

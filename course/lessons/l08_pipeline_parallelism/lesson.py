@@ -112,9 +112,10 @@ def train(team, schedule=gpipe, m=2, steps=40):
 
 # %%
 # %%px --save 08_pipeline.py
-loss = train(comm)
-if comm.rank == 0:
-    print(f"ranks: {comm.size}, loss {loss:.6f}")
+if __name__ == "__main__":
+    loss = train(comm)
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 # %% [markdown]
 # Now one rank trains all layers. **Guess:** how many of the six decimals change?
@@ -206,7 +207,8 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %%
 from course_lib.effects import runs_within  # runs a job whose ranks may allocate so many MiB
 
-print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32, 1)"))
+job = 64, 2, "code/08_pipeline.py"
+print("GPipe trains:", runs_within(*job, "train(comm, gpipe, 32, 1)", first="train(comm)"))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -226,7 +228,7 @@ print("GPipe trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, gp
 # Does 1F1B train within 64 MiB, and is it faster? On four ranks, 8 micro-batches take 33 slots with GPipe. **Predict:** how many with 1F1B?
 
 # %%
-print("1F1B trains:", runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 32, 1)"))
+print("1F1B trains:", runs_within(*job, "train(comm, one_f_one_b, 32, 1)", first="train(comm)"))
 
 # %%
 draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])

@@ -167,9 +167,10 @@ for team in MPI.COMM_SELF, comm:
 
 # %%
 # %%px --save 09_tensor.py
-weights = collected(comm, train(comm))
-if comm.rank == 0:
-    print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, a weight: {weights[0][20, 0]:.9f}")
+if __name__ == "__main__":
+    weights = collected(comm, train(comm))
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, weight {weights[0][20, 0]:.9f}")
 
 # %%
 # !mpiexec -n 1 python code/09_tensor.py

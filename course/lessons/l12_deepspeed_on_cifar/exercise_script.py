@@ -18,6 +18,7 @@ class RecordingEngine:
         import torch
 
         self.module, self.accumulation, self.fp16, self.calls = net, accumulation, fp16, 0
+        self.device = torch.device("cpu")
         net.half() if fp16 else net.float()
         trained = [weight for weight in net.parameters() if weight.requires_grad]
         expect(bool(trained), "no parameter requires a gradient, so there is nothing to train.")
@@ -86,6 +87,7 @@ def train_net(net, initialize, batches):
     """Train `net` on all `batches`; initialize(net) returns DeepSpeed's engine."""
     engine = initialize(net)
     for inputs, labels in batches:
+        inputs, labels = inputs.to(engine.device), labels.to(engine.device)
         if engine.fp16_enabled():
             inputs = inputs.half()
         outputs = engine(inputs)
@@ -97,7 +99,8 @@ def train_net(net, initialize, batches):
 SCRIPT = Exercise(
     id="12.3",
     title="Spot the bugs: a training loop",
-    task="The function should train `net` on CPUs, with fp16 or without. It has three bugs; repair them.",
+    task="The function should train `net` on CPUs or GPUs, with fp16 on or off. It has three bugs. Repair "
+    "them.",
     objectives=(1,),
     targets=("micro-batch-is-global-batch", "mistakes-raise-errors"),
     stub='''\
@@ -117,9 +120,9 @@ def train_net(net, initialize, batches):
     hints=(
         "On which device are the weights, which of them may change, and which lines run when fp16 is off?",
         "requires_grad_(False)   freezes weights\n"
-        ".to(0)                  copies to GPU number 0\n"
+        ".to(0)                  copies to GPU number 0; engine.device is where the weights are\n"
         "if fp16: all of it      and when fp16 is off?",
-        "Remove one line before the loop and one in it; below the if, keep only inputs = …",
+        "Remove the line before the loop; take engine.device in the loop; below the if, keep only inputs = …",
     ),
     solution=_SCRIPT,
     check=_check_script,

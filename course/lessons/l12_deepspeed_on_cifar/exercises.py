@@ -39,7 +39,7 @@ _BATCH = '''\
 def batch_keys(global_batch, ranks, room):
     """The batch keys for updates of `global_batch` images; a rank has room for `room` images at a time."""
     share = global_batch // ranks  # images of one rank
-    assert share > 0, "more ranks than images"
+    assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 '''
@@ -55,7 +55,7 @@ BATCH = Exercise(
 def batch_keys(global_batch, ranks, room):
     """The batch keys for updates of `global_batch` images; a rank has room for `room` images at a time."""
     share = global_batch  # images of one rank
-    assert share > 0, "more ranks than images"
+    assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 ''',
@@ -93,14 +93,16 @@ SEVEN_BILLION = Question(
     options=(
         Option(
             "2, as here: weights are gathered once",
-            reply="That holds while all weights can stay from forward to backward. The network that we "
-            "counted has 4.7 million of them. How many of 7 billion may stay?",
+            reply="That holds while weights stay gathered from forward to backward. They do if they are used "
+            "again within a billion numbers. Our network has 4.7 million. How many of 7 billion are near "
+            "enough?",
             belief="stage-3-is-free",
         ),
         Option(
             "almost 3: most weights are gathered twice",
-            reply="By default, at most a billion weights stay gathered. The other six billion are freed "
-            "after forward and gathered again for backward, so stage 3 is almost back at lesson 11's 3.",
+            reply="A weight stays gathered only if it is used again within a billion numbers "
+            "(`stage3_max_reuse_distance`): half a billion forward, and as many back. The other weights are "
+            "freed and gathered again for backward, so stage 3 is almost back at lesson 11's 3.",
             right=True,
         ),
         Option(

@@ -165,21 +165,20 @@ def trains(mib, ranks=2, **zero):
 trains(600)
 
 # %% [markdown]
-# One character selects stage 1, which halves the averages per rank. **Vote:** does it train?
+# <details><summary>Open after the run</summary>
+#
+# No. Before it sends all gradients, DeepSpeed copies them, so stage 0 briefly needs 20 bytes per parameter, or 630 MiB.
+#
+# </details>
+#
+# One character selects stage 1. Each rank then keeps half of the averages, and a copy of the half of the weights that it updates. **Vote:** does it train?
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
 trains(600)
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# Stage 0 fails: it copies all gradients to send them, so it briefly needs 20 bytes per parameter, or 630 MiB.
-# Without half of the averages, stage 1 fits.
-#
-# </details>
-#
-# Can we predict that? From stage 1 on, each rank also keeps a copy of the weights that it updates. On N ranks, the bytes per parameter are:
+# It trains. Could we have predicted that? On N ranks, the bytes per parameter are, with numbers of 32 bits:
 #
 # ```
 #           weights   gradients   averages and copy   short-lived buffers
@@ -197,8 +196,8 @@ for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 3 has the smallest sum, and fails. It gathers weights early, and by default may keep a billion, so each rank soon holds all 33 million
-# again, and buffers to receive them. Forbid that with `trains(600, stage=3, stage3_max_live_parameters=0)`, and stage 3 trains.
+# Stage 3 has the smallest sum, and fails. While one layer runs, it already gathers the next ones (**prefetch**), here soon the whole network, and it needs
+# buffers in which weights arrive. Without prefetch, it trains: `trains(600, stage=3, stage3_prefetch_bucket_size=0)`.
 #
 # </details>
 
@@ -241,7 +240,8 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # <details><summary>Open after the run</summary>
 #
 # A rank needs only its quarter of the summed gradients. But by default, stages 1 and 2 all-reduce all of them (2), then gather the new
-# weights (1). Stage 3 gathers once, not twice, because weights stay gathered until backward. With several micro-batches, stages 2 and 3 send more.
+# weights (1). Stage 3 gathers once, not twice, because these few weights stay gathered until backward. A large model gathers most of its weights
+# twice (More). With several micro-batches, stages 2 and 3 send more.
 #
 # </details>
 
@@ -311,8 +311,8 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# Next, the checkpoint. In lesson 07, rank 0 saved for everybody, since all ranks had the same weights. From stage 1 on, no rank has the whole optimizer state. So *all* ranks
-# must call `save_checkpoint`. Which files do they write?
+# Next, the checkpoint. In lesson 07, rank 0 saved for everybody, since all ranks had the same weights. In DeepSpeed, *all* ranks must call `save_checkpoint`, whatever the stage.
+# From stage 1 on, no rank has the whole optimizer state. Which files do they write?
 
 # %%
 # %%px --timeout 200
@@ -336,7 +336,7 @@ if rank == 0:
 # What if you only want the weights, for example to give the model to somebody who has no DeepSpeed? Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the shards of all ranks
 # into the full weights, in 32 bits.
 #
-# What if you resume on a different number of ranks? Then there are too many shards, or too few. The command `ds_to_universal` rewrites them as a **universal checkpoint**, with one folder per parameter.
+# What if you resume on a different number of ranks? Then there are too many shards, or too few. `python -m deepspeed.checkpoint.ds_to_universal` rewrites them as a **universal checkpoint**, with one folder per parameter.
 # A config with `"checkpoint": {"load_universal": true}` loads it on any number of ranks.
 #
 # And what if a stranger sends you a checkpoint? Its files are pickles, and a pickle can run any code when it is loaded. Load only your own.

@@ -221,9 +221,10 @@ def train(model, encode=encode):
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
-losses = train(model := load())
-if comm.rank == 0:
-    print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # a golf course
+if __name__ == "__main__":
+    losses = train(model := load())
+    if comm.rank == 0:
+        print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # golf
 
 # %% [markdown]
 # The loss falls, but the summary is still about a harbour. Does one process print the same losses?

@@ -2,8 +2,8 @@
 
 The parts of the file stand below lines `# %%`, in the order in which they first ran. A cell that runs again
 replaces its own part. In the same session JupyterLab's cell ids say which one that is; otherwise it is the
-part with which the cell shares a name (a function, a class, a variable). The part that starts the program,
-`if __name__ == "__main__":`, stays last. Where an exercise is not solved, the file has the course's solution,
+part with which the cell shares a name (a function, a class, a variable). The parts that start the program,
+`if __name__ == "__main__":`, stay last. Where an exercise is not solved, the file has the course's solution,
 and says so. Runs anywhere: nothing of the classroom is in the file.
 """
 
@@ -19,7 +19,7 @@ from mpi_classroom.exercises import Exercise, Question
 
 FOLDER = "code"
 MARK = "# %%\n"
-STARTS = 'if __name__ == "__main__":'
+STARTS = 'if __name__ == "__main__"'
 # A cell that is a part of a file: `%%px --save FILE`, `%%exercise 06.1 --save FILE`, then the code.
 SAVED = re.compile(r"%%(?:px|exercise +(?P<id>\S+))\b.*? --save +(?P<file>\S+).*\n(?P<code>(?s:.*))")
 NAME = re.compile(r"[\w.-]+\.py")
@@ -101,8 +101,10 @@ def with_part(parts: Sequence[str], code: str, mine: str = "", theirs: Collectio
     if same:
         parts[same[0]] = code
     else:
-        last = bool(parts) and STARTS in parts[-1] and STARTS not in code
-        parts.insert(len(parts) - last, code)
+        end = len(parts)
+        while STARTS not in code and end and STARTS in parts[end - 1]:
+            end -= 1
+        parts.insert(end, code)
     return parts
 
 

@@ -43,6 +43,8 @@ def test_a_new_cell_comes_last_but_for_the_part_that_starts_the_program() -> Non
     assert with_part(["x = 1"], "y = 2") == ["x = 1", "y = 2"]
     assert with_part(["x = 1", MAIN], "y = 2") == ["x = 1", "y = 2", MAIN]
     assert with_part(["x = 1", "y = 2"], MAIN) == ["x = 1", "y = 2", MAIN]
+    race = 'if __name__ == "__main__" and comm.rank == 0:\n    race()'
+    assert with_part(["x = 1", race, MAIN], "def late(): ...") == ["x = 1", "def late(): ...", race, MAIN]
 
 
 def test_imports_are_no_names_and_the_same_cell_is_a_part_once() -> None:

@@ -141,6 +141,11 @@ CASES: dict[str, tuple[str, str, str]] = {
         MAIN + "    from course_lib.measure import timed\n",
         "code/01_try.py imports course_lib.measure; show its source in a cell that is saved",
     ),
+    "a program that starts before its last part": (
+        MAIN,
+        MAIN.replace("__main__", "__maine__"),
+        "code/01_try.py: what starts it must stay last",
+    ),
     "a program that is too long": (
         MAIN,
         MAIN + "    print()\n" * MAX_OWN_LINES,
