@@ -238,8 +238,8 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # ## On a cluster
 #
 # - PyTorch's DDP (lesson 07) *averages* gradients. So on 64 GPUs, return a shard's mean or, if shards differ, 64 times `share_of_loss`.
-# - With 32 images per GPU, the batch grows to 2,048. Try a larger rate, reached over the first steps.
-# - A call returns before the GPU is done. Use a profiler: the same all-reduce is shortest on the straggler.
+# - 32 images on each of 64 GPUs make a **global batch** of 2,048. Try a larger learning rate, with a warm-up.
+# - A call returns before the GPU is done. So compare the ranks' profiles: in most steps, the same all-reduce is shortest on the straggler.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -255,7 +255,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # On eight ranks, your colleague's network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): the <b>global batch</b> may have grown eightfold. What divides the loss? Then (c).</details>
+# <details><summary>What to listen for</summary>(b): the global batch may have grown eightfold. What divides the loss? Then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

@@ -22,7 +22,7 @@
 #     answer: >-
 #       With most MPI libraries the program hangs, because each rank waits in Send and neither reaches its Recv.
 #       <code>Isend</code> avoids this: it starts to send and returns at once.
-#   - ask: In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
+#   - ask: In data parallelism every rank holds the whole model. What do the ranks send each other per step?
 #     answer: Their gradients, which they sum or average.
 # ---
 

@@ -1,4 +1,4 @@
-"""How long a step of a plan takes, and how many bytes a rank sends.
+"""How long a step of a plan takes, and how many bytes each rank sends.
 
     step = sharing * computing + tensor_messages + gathers + idle + synchronize + crowd * update
 
@@ -339,7 +339,7 @@ def _updating(stage: Stage, plan: Plan, machine: Machine) -> Quantity:
 
 
 def sent_by(shape: TransformerShape, batch: int, plan: Plan) -> Quantity:
-    """Bytes that a rank sends per step, on the stage whose ranks send most."""
+    """Bytes sent per rank and step, on the stage whose ranks send most."""
     found = [(f"stage_{stage.index}", _sent(stage, plan)) for stage in stages_of(shape, batch, plan)]
     return found[0][1] if len(found) == 1 else largest("bytes", found)
 
