@@ -14,7 +14,6 @@ EQUIVALENT = {
     ("01.1", "line 4: comm.size is lost"): "rank 0 receives from rank -1, which is MPI.ANY_SOURCE",
     ("01.3", "line 5: MPI.Request.waitall(requests) is lost"): "MPI buffers messages as small as these",
     ("02.4", "line 3: comm.size is 4"): "the first children of a seed do not depend on how many it has",
-    ("12.1", "line 4: > is >="): "no case has fewer images than ranks: the line is for who calls it so",
     ("15.1", "line 10: os.fsync(folder) is lost"): "a power cut may leave the old file, which is whole",
     ("15.1", "line 11: os.close(folder) is lost"): "a folder stays open, and the file is right",
 }
