@@ -60,9 +60,9 @@ def counts(n):
 
 # %%
 def seconds(comm, way, nbytes):
-    """The time of the slowest rank, in the best of five runs."""
+    """The time of the slowest rank, in the best of three runs."""
     array = np.ones(nbytes // 8)
-    best = min(repeat(lambda: way(comm, array), number=1, repeat=5))
+    best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
     # A collective: if one rank calls in a different order, the calls pair up wrongly, or all wait.
     return comm.allreduce(best, op=MPI.MAX)
 

@@ -58,7 +58,7 @@ class Notebook:
         self.client.wait_for_ready(timeout=60)
 
     def run(
-        self, source: str, *, within: float = 60, interrupt_after: tuple[float, ...] = (), cell: str = ""
+        self, source: str, *, within: float = 120, interrupt_after: tuple[float, ...] = (), cell: str = ""
     ) -> Ran:
         """Run a cell; interrupt it so many seconds after its start; fail when it does not end `within`.
 

@@ -111,9 +111,9 @@ comm = slow_messages(MPI.COMM_WORLD, seconds=0.01, gbit_per_s=0.04)
 # %% tags=["subslide"]
 # %%px --save 04_allreduce.py
 def seconds(comm, way, nbytes):
-    """The time of the slowest rank, in the best of five runs."""
+    """The time of the slowest rank, in the best of three runs."""
     array = np.ones(nbytes // 8)
-    best = min(repeat(lambda: way(comm, array), number=1, repeat=5))
+    best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
     # A collective: if one rank calls in a different order, the calls pair up wrongly, or all wait.
     return comm.allreduce(best, op=MPI.MAX)
 

@@ -89,7 +89,8 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 call MPI once per tensor. With `MPI.IN_PLACE`, the sum replaces the numbers that went into it.
+# Lines 1 and 4 call MPI once per tensor, through a NumPy array of the same memory. With `MPI.IN_PLACE`, the sum replaces
+# the numbers that went into it.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -176,20 +177,15 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %% [markdown]
-# The program is complete. **Vote:** on three ranks, it ends at (a) 0.400933, (b) 0.401138, (c) another loss?
+# The program is complete, and runs outside this notebook. With the right share, three ranks end where four do:
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# (a). Any number of ranks now trains as one process does, up to rounding.
-#
-# Two common layers break this. **Batch norm** uses the mean over a batch, and a rank sees only its shard. (`SyncBatchNorm`
-# asks the other ranks.) **Dropout** draws random numbers, and each rank draws its own.
-#
-# </details>
+# Any number of ranks now trains as one process does, up to rounding. Two common layers break this. **Batch norm** uses
+# the mean over a batch, and a rank sees only its shard. (`SyncBatchNorm` asks the other ranks.) **Dropout** draws random
+# numbers, and each rank draws its own.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
