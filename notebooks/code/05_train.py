@@ -28,21 +28,21 @@ new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 
 # %%
-def network(norm=nn.Identity):
+def network(norm=nn.Identity):  # Identity does nothing; section 3 puts a layer in its place
     torch.manual_seed(0)
     hidden = nn.Linear(64, 128), norm(128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3
+        weights.data *= 3  # from larger weights, it learns in fewer steps
     return model
 
 
 # %%
 def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
-    """Train for 8 epochs; return how many new images are right after each epoch."""
+    """Train for 8 epochs; return how many new images are right after each."""
     model, right = network(norm), []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # section 4
     for _ in range(8):
         model.train()
         for batch in torch.randperm(len(images)).split(size)[:-1]:  # the last one is short
@@ -56,7 +56,7 @@ def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
     return right
 
 
-CUTS = 128, 64, 100, 127
+CUTS = 128, 64, 100, 127  # images at once, on ranks 0 to 3
 
 
 # %%

@@ -1,10 +1,10 @@
-"""DDP: trains a network on data/digits.npz, which lies beside this file, and saves it as 07_ddp.pt.
+"""DDP: trains a network on data/digits.npz, beside this file, and saves it as 07_ddp.pt.
 
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     sbatch -n 8 --wrap "mpiexec python code/07_ddp.py"
 
-IMAGES=480 in the environment: images per step, of all ranks together.
+In the environment: IMAGES=480 (per step, on all ranks), LR=0.2 (learning rate).
 """
 
 # %%
@@ -29,7 +29,7 @@ if "RANK" not in os.environ:  # not torchrun
     from mpi4py import MPI
 
     comm, host = MPI.COMM_WORLD, socket.gethostname()
-    with socket.create_server(("", 0)) as free:  # 0: any port that nobody uses
+    with socket.create_server(("", 0)) as free:  # 0: any free port
         address, port = comm.bcast((host, free.getsockname()[1]))
     os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
     os.environ["MASTER_ADDR"] = "localhost" if address == host else address
@@ -56,12 +56,12 @@ def network():
 
 # %%
 # The course's solution of exercise 07.1: yours takes its place when it is right.
-def train(model, dataset, batch_size, epochs):
+def train(model, dataset, batch_size, epochs, lr=0.05):
     """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = DistributedDataParallel(model)
     sampler = DistributedSampler(dataset, shuffle=True)
     loader = DataLoader(dataset, batch_size=batch_size // size, sampler=sampler)
-    optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(replica.parameters(), lr=lr, momentum=0.9)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for inputs, targets in loader:
@@ -71,11 +71,11 @@ def train(model, dataset, batch_size, epochs):
 
 
 # %%
-def main(batch_size=120):
+def main(batch_size=120, lr=0.05):
     assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
     torch.manual_seed(rank)
     model = network()
-    train(model, TensorDataset(images, labels), batch_size, epochs=5)
+    train(model, TensorDataset(images, labels), batch_size, epochs=5, lr=lr)
     if rank == 0:
         with torch.no_grad():
             outputs = model.eval()(new_images)
@@ -86,4 +86,4 @@ def main(batch_size=120):
 
 
 if __name__ == "__main__":
-    main(int(os.environ.get("IMAGES", 120)))
+    main(int(os.environ.get("IMAGES", 120)), float(os.environ.get("LR", 0.05)))

@@ -1,4 +1,4 @@
-"""ZeRO, stage by stage: trains a network on data/digits.npz.
+"""ZeRO, stage by stage, on data/digits.npz.
 
 Start it with one of these:
 
@@ -42,8 +42,7 @@ def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> No
 
 
 # %%
-def train(comm, stage, steps=60, layers=0, width=128):
-    """Train, and print the last loss."""
+def train(comm, stage, steps=60, layers=0, width=128):  # section 4 adds layers
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
@@ -52,7 +51,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
         sum_in_backward(comm, model, mine)  # section 3 has these two
     if stage == 3:
         gather_in_time(comm, model, mine)
-    optimizer = torch.optim.Adam(mine, lr=0.01)
+    optimizer = torch.optim.Adam(mine, lr=0.01)  # averages for our slices only
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
         loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)

@@ -28,7 +28,7 @@ news, unseen = articles[:48], articles[48:]  # to train on, to test with
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
-deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
+deepspeed.ops.__compatible_ops__ = {}  # do not try to compile C++ kernels
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
     import torch_mpi4py  # MPI, as a backend of torch
 
@@ -47,8 +47,8 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 
 # %%
 fetched = Path(os.environ.get("SMOLLM2", Path.home() / ".cache/course_lib/smollm2"))
-folder = fetched if fetched.is_dir() else data / "small_model"
-tokenizer = AutoTokenizer.from_pretrained(folder)
+folder, rate = (fetched, 3e-4) if fetched.is_dir() else (data / "small_model", 7e-4)
+tokenizer = AutoTokenizer.from_pretrained(folder)  # after `course fetch smollm2`: SmolLM2, a real model
 load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
@@ -57,21 +57,21 @@ def prompt(article):
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):
+def write(model, article):  # at ZeRO stage 3, all ranks must call this together
     read = torch.tensor([prompt(article)], device=model.device)
-    ids = model.generate(read, attention_mask=read**0, max_new_tokens=40, do_sample=False)[0]
+    ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
 
 
 # %%
 # The course's solution of exercise 13.4: yours takes its place when it is right.
-def weights(comm, counts):
+def factors(comm, counts):
     """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
     Factor times mean loss, added up over all micro-batches of all ranks, is the mean loss over all tokens.
     """
-    everyone = comm.allreduce(sum(counts))
-    return [count / everyone for count in counts]
+    total = comm.allreduce(sum(counts))
+    return [count / total for count in counts]
 
 
 # %%
@@ -84,27 +84,26 @@ def encode(article):
 # %%
 batch = 12  # articles
 setup = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
-rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
 setup["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
 
 
 def train(model, encode=encode):
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
-    losses = [0.0] * 4
     for step in range(4):
         mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
-        factors = weights(comm, [(each["labels"] != -100).sum().item() for each in mine])
-        for inputs, factor in zip(mine, factors):
+        counts = [(each["labels"] != -100).sum().item() for each in mine]
+        loss = 0.0  # this rank's part of it
+        for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
-            engine.backward(batch * part)  # AdamW nearly hides a forgotten factor; SGD does not
+            engine.backward(part * engine.gradient_accumulation_steps() * comm.size)  # undo both
             engine.step()  # updates after the last micro-batch
-            losses[step] += part.item()
-    return [comm.allreduce(loss) for loss in losses]
+            loss += part.item()
+        yield comm.allreduce(loss)
 
 
 # %%
 if __name__ == "__main__":
-    losses = train(model := load())
+    losses = list(train(model := load()))
     if comm.rank == 0:
         print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # golf

@@ -8,6 +8,8 @@ Start it with one of these:
 """
 
 # %%
+from timeit import repeat
+
 import numpy as np
 from mpi4py import MPI
 
@@ -47,34 +49,31 @@ def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
 
 
 # %%
-def seconds(team, work, *arguments):
-    """How long `work(*arguments)` takes: all start together, the slowest rank counts."""
-    team.Barrier()
-    began = MPI.Wtime()
-    work(*arguments)
-    return team.allreduce(MPI.Wtime() - began, op=MPI.MAX)
+def seconds(team, work):
+    """The time of the slowest rank, in the best of five runs."""
+    best = min(repeat(work, team.Barrier, number=1, repeat=5))  # the barrier lets all start together
+    return team.allreduce(best, op=MPI.MAX)
 
 
-def link(team):
-    """Seconds per message, alpha, and per byte, beta."""
-    partner, took = team.rank ^ team.size // 2, {}  # far away
-    for k in 1, 2**18:  # bytes
-        out, into = np.zeros((2, k), np.uint8)
-        took[k] = min(seconds(team, team.Sendrecv, out, partner, 0, into, partner, 0) for _ in range(9))
-    return took[1], max(took[2**18] - took[1], 0) / 2**18
+def exchange(team, nbytes):
+    """Seconds in which partners send each other so many bytes."""
+    partner = team.rank ^ team.size // 2  # half of the ranks away
+    out, into = np.zeros((2, nbytes), np.uint8)
+    return seconds(team, lambda: team.Sendrecv(out, partner, 0, into, partner, 0))
 
 
 # %%
 def main(team):
     """Measure the link and halving; forecast all on more ranks."""
+    alpha = exchange(team, 1)
+    beta = max(exchange(team, 2**18) - alpha, 0) / 2**18
     array = np.ones(2**18, np.float32)  # 1 MiB
-    alpha, beta = link(team)
-    measured = min(seconds(team, halving, team, array) for _ in range(4))  # the first opens connections
-    assert (array == team.size**4).all()  # summed four times
+    found = seconds(team, lambda: halving(team, array))
+    assert (array == team.size**5).all()  # summed five times
     if team.rank == 0:
         here = forecasts(team.size, array.nbytes, alpha, beta)["halving"]
         print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns")
-        print(f"halving, {team.size} ranks: {1e3 * here:.1f} ms, measured {1e3 * measured:.1f}")
+        print(f"halving, {team.size} ranks: forecast {1e3 * here:.1f} ms, measured {1e3 * found:.1f} ms")
         for n in 16, 2048:
             far = forecasts(n, array.nbytes, alpha, beta)
             print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))

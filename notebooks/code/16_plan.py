@@ -1,4 +1,4 @@
-"""What a plan needs on each GPU, and how long a step takes: one page of arithmetic.
+"""What a plan needs on each GPU, and how long a step takes.
 
 Start it with one of these:
 
@@ -19,7 +19,7 @@ plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %%
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return a dict of all numbers, in bytes on the fullest GPU; `zero` is the ZeRO stage: 0, 1 or 3."""
+    """Return all numbers in a dict: bytes on the fullest GPU. `zero` is the ZeRO stage: 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
@@ -41,7 +41,9 @@ def step(
     # flop per token: 6 per parameter, and attention
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of the activations
+    # none of it hides here: the next product needs the sum
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
+    # a stage waits while the pipeline fills and drains (equal stages, 1F1B)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2

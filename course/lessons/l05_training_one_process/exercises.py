@@ -81,6 +81,7 @@ def _lookalikes(sums: Sequence[Numbers], lengths: Sequence[int]) -> Mapping[str,
         f"got gradients {total} times too large. By what is the loss of a batch divided?": sum(sums),
         f"divided the sum by {pieces} pieces. How many images does the mean run over?": sum(sums) / pieces,
         "divided twice: `cross_entropy` has already divided by the images of the piece.": sum(means) / total,
+        f"divided by 128, but this batch has {total} images.": sum(sums) / 128,
         "got the last piece only. What does `zero_grad` do, and how often is it called?": sums[-1] / total,
         "got the first piece only.": sums[0] / total,
     }
@@ -130,6 +131,7 @@ ACCUMULATE = Exercise(
         WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum")'), "6 times too large"),
         WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum") / len(pieces)'), "by 2 pieces"),
         WrongAnswer(_with("F.cross_entropy(model(x), y) / len(inputs)"), "divided twice"),
+        WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum") / 128'), "divided by 128"),
         WrongAnswer(
             changed(
                 _ACCUMULATE,
@@ -242,7 +244,7 @@ EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
 PREDICTIONS = (
     Prediction(
         id="05.p7",
-        question="How many of 297 are right at 16 times the rate, no warm-up?",
+        question="How many of 297 are right at 16 times the rate?",
         objectives=(2,),
         targets=("longer-steps-get-further",),
     ),

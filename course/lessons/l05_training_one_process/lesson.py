@@ -25,10 +25,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# Suppose your **mini-batch**, the images of one step, does not fit into your GPU. So you run it in pieces, the **micro-batches**:
-# `backward()` adds up their gradients, and then you take one step. This is **gradient accumulation**.
+# A training step computes on a **mini-batch**, say 128 images. What if that needs more memory than your GPU has?
 #
-# Will the network notice? We train on 1,500 pictures of digits, and test on 297 new ones:
+# Then cut it into pieces, the **micro-batches**, and run one after the other. PyTorch's `backward()` adds each gradient to those
+# already there. After the last piece, the optimizer takes one step. This is **gradient accumulation**.
+#
+# Does the network notice the cut? We train on 1,500 small pictures of digits, and test on 297 new ones:
 
 # %%
 # %%px --save 05_train.py
@@ -53,31 +55,31 @@ new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# Our network's first weights are three times as large as PyTorch's; section 4 shows why. `Identity` keeps a place for section 3.
+# The seed is fixed, so all trainings start alike and draw the same batches:
 
 
 # %%
 # %%px --save 05_train.py
-def network(norm=nn.Identity):
+def network(norm=nn.Identity):  # Identity does nothing; section 3 puts a layer in its place
     torch.manual_seed(0)
     hidden = nn.Linear(64, 128), norm(128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3
+        weights.data *= 3  # from larger weights, it learns in fewer steps
     return model
 
 
 # %% [markdown] tags=["subslide"]
-# An **epoch** passes over all images once. For each batch, `accumulate` (below) leaves a gradient in `.grad`, and the optimizer takes one step.
+# An **epoch** passes over all images once. For each batch, `accumulate` (we write it next) leaves the gradient in `.grad`, and the optimizer takes a step:
 
 
 # %%
 # %%px --save 05_train.py
 def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
-    """Train for 8 epochs; return how many new images are right after each epoch."""
+    """Train for 8 epochs; return how many new images are right after each."""
     model, right = network(norm), []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # section 4
     for _ in range(8):
         model.train()
         for batch in torch.randperm(len(images)).split(size)[:-1]:  # the last one is short
@@ -91,20 +93,19 @@ def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
     return right
 
 
-CUTS = 128, 64, 100, 127
-
+CUTS = 128, 64, 100, 127  # images at once, on ranks 0 to 3
 
 # %% [markdown]
-# Like many tutorials, we divide each piece's mean loss by the number of pieces. Each rank trains its own copy on the same batches of 128.
-# Rank 0 leaves them whole; ranks 1 to 3 cut them into 64 + 64, 100 + 28 and 127 + 1.
+# `cross_entropy` returns the *mean* loss of a piece. So with two pieces, we divide each mean by two, as many tutorials do.
 #
-# **Vote:** which cuts end with rank 0's loss? (a) All three, (b) only 64 + 64, (c) none.
+# Each rank trains alone. Rank 0 leaves its batches of 128 whole. The others cut the same batches into 64 + 64, 100 + 28 and 127 + 1.
+#
+# **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All three, (b) only 64 + 64, (c) none.
 
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 def accumulate(model, inputs, targets, piece):
-    """Leave the gradient of the batch's mean loss in .grad, from at most `piece` images at once."""
     model.zero_grad()
     pieces = inputs.split(piece)
     for x, y in zip(pieces, targets.split(piece), strict=True):
@@ -117,17 +118,21 @@ _ = train(128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). In 127 + 1, one image weighs as much as the other 127, so the network can only guess. But 100 + 28 is more dangerous: every gradient was wrong, yet only one digit fewer is right. Would you notice?
+# (b). In 127 + 1, each mean counts one half, so one image weighs as much as 127. The network only guesses: one digit in ten is right.
+#
+# But 100 + 28 is more dangerous. Every gradient was wrong, yet only one digit fewer is right. Would you have noticed?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · One line
+#
+# With 64 + 64, `accumulate` is right. Which of its lines fails when the pieces differ in size?
 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# We train again, here and then as a program. **Predict:** which cuts now end with the uncut batch's loss?
+# We train again with all four cuts, here and then as a program. **Predict** the four losses, to six decimals.
 
 
 # %%
@@ -142,72 +147,78 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All of them. A *sum* may be cut anywhere, but a mean of means equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the
-# whole batch**: `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
+# All four are 0.324401. You may add up numbers in any groups: their *sum* stays the same. But our first line took a **mean of means**,
+# which equals the mean only if all pieces are equally large. So **sum the losses, and divide by the size of the whole batch**:
+# `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · One more layer
 #
-# Is every network safe now? In training, a **batch norm** layer shifts and scales each feature by its mean and spread over the images of one forward pass.
-# **Predict:** which pieces, of 64, 16 or 2 images, end with the uncut batch's loss?
+# Does this save every network? We add a **batch norm** layer. In training, it shifts and scales each feature by its mean and spread,
+# taken over the images of one forward pass.
+#
+# **Predict:** which pieces, of 64, 16 or 4 images, end with the uncut batch's loss?
 
 # %%
 # %%px
-_ = train(128, [128, 64, 16, 2][comm.rank], norm=nn.BatchNorm1d)
+_ = train(128, [128, 64, 16, 4][comm.rank], norm=nn.BatchNorm1d)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None. Each piece has its own mean and spread, so an image's output depends on the other images in its piece.
+# None. An image's output now depends on the other images in its piece, and no division repairs that. A layer norm (`nn.LayerNorm`)
+# looks at one image at a time. Try it: all losses agree.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch for sixteen GPUs
 #
-# Without batch norm, one process learns what sixteen GPUs would. With 16 images each, one GPU takes 93 steps per epoch, but sixteen take only 5. Should these 5 be longer?
+# Pieces can also run on different GPUs. One GPU takes 93 steps of 16 images per epoch; sixteen together take 5 steps of 256.
+# Should the 5 be longer? One process can find out: as long as only a sum is cut, it learns what sixteen would.
 #
-# Yes, says the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, take k times the **learning rate**. While the weights
-# move little, one long step goes about as far as sixteen small ones. With a **warm-up**, the rate starts small and grows to its full value.
+# Compare sixteen small steps with one large step (g₁ is the gradient of the first 16 images):
+#
+# ```
+# sixteen steps   w − 0.05 · g₁ − 0.05 · g₂ − … − 0.05 · g₁₆
+# one step        w − rate · (g₁ + g₂ + … + g₁₆) / 16
+# ```
+#
+# If the gradients hardly change on the way, a rate of 16 · 0.05 makes both equal. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch,
+# take k times the **learning rate**.
 
 # %%
-predict("How many of 297 are right at 16 times the rate, no warm-up?", None)
+predict("How many of 297 are right at 16 times the rate?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
-trainings = {  # images per batch, at once, rate, steps of warm-up
-    "batch 16": (16, 16, 0.05),
-    "256, same rate": (256, 256, 0.05),
-    "256, 16 × the rate": (256, 256, 0.8),
-    "256, 16 × the rate, warm-up": (256, 256, 0.8, 20),
-    "256, 8 × the rate": (256, 256, 0.4),
-}
-right = {name: train(*trainings[name]) for name in list(trainings)[comm.rank :: comm.size]}
+size, rate, warm_up = [(16, 0.05, 1), (256, 0.05, 1), (256, 0.8, 1), (256, 0.8, 20)][comm.rank]
+right = train(size, size, rate, warm_up)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import draw_right
 
-right = {name: values for rank in cluster["right"] for name, values in rank.items()}
-none = right["256, 16 × the rate"]
-outcome("How many of 297 are right at 16 times the rate, no warm-up?", none[-1], word="counted")
-draw_right(right, of=297)
+outcome("How many of 297 are right at 16 times the rate?", cluster["right"][2][-1], word="counted")
+draw_right(cluster["right"], cluster["size"], cluster["rate"], cluster["warm_up"], of=297)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At 16 times the rate, the first steps throw our large weights so far that the network never recovers. A warm-up (here half the training) rescues this rate.
-# At the old rate, 40 steps are too few: the curve still rises.
+# At 16 times the rate, the network never learns: its first steps go too far, and the gradients change on the way.
 #
-# But 8 times the rate does well without warm-up. So try the rule's rate first, then its neighbours.
+# One training had a **warm-up**: its rate started small and grew to 0.8 in 20 steps. That saved it. Are 10 steps enough?
+#
+# At the old rate, 40 steps are too few: the curve still rises. But 0.4 reads 268 even without a warm-up. So try the rule's rate first, then its neighbours.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Pieces of text hold different numbers of **tokens** (parts of words). Yet Keras, DeepSpeed (lesson 12) and, by default, Megatron-LM take the mean of means. So does DDP (lesson 07) across ranks, unless you weight the losses.
+# A language model's loss is a mean over **tokens** (parts of words), and texts differ in length. So pieces are rarely equal.
+# Yet Keras, DeepSpeed (lesson 12) and, by default, Megatron-LM take the mean of means over micro-batches. DDP (lesson 07) takes it over ranks, unless you weight the losses.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -222,7 +233,7 @@ draw_right(right, of=297)
 # On 64 GPUs your run ends 2 points less accurate than on 4, with the same rate and images per GPU. Do you try
 # (a) a larger rate with warm-up, (b) fewer images per GPU, (c) more epochs? Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs least. It is wrong if the *training* loss is already as low as on 4 GPUs.</details>
+# <details><summary>What to listen for</summary>(a) costs no extra time. It is wrong if the *training* loss is already as low as on 4 GPUs.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -230,8 +241,8 @@ draw_right(right, of=297)
 # %% [markdown] tags=["more"]
 # ## More
 #
-# In section 3, smaller pieces made the network learn something different. Different was not always worse: with pieces of 64 or 16 images it even read 269 digits right, three more than with the
-# whole batch. Only pieces of 2 did badly, because two images say little about the mean and spread of all.
+# Look at section 3's output once more. Smaller pieces made the network learn something different, but different was not worse: with all three it read two or three digits more than with the
+# whole batch. So a good score does not show that a cut went unnoticed. (Pieces of 2 do worse. Try it: two images say little about the mean and spread of all.)
 #
 # Before you read on, use the core twice: what else notices a cut, and what do you do when the scaled rate fails?
 
@@ -336,10 +347,9 @@ outcome("Speed-up of the CNN with one thread per core (at most 4)?", one / threa
 show(cluster["speed"], x="way", y="time of a step")
 
 # %% [markdown]
-# Which way won on your machine? If one thread beats several, other programs probably use your cores: the threads of an operation wait for the slowest of them, so one busy core holds up all of them.
-# On two cores, threads and ranks may also end so close together that the figure decides nothing.
+# Which way won on your machine? If one thread beats several, other programs probably use your cores. The threads of an operation wait for the slowest of them, so one busy core holds up all.
 #
-# A larger machine can decide. Jakovac and Pichler (see References) measured on eight cores, and there eight ranks clearly beat eight threads. Why is the gap larger on eight cores than on two?
+# If threads and ranks end close together, the figure decides nothing. Two cores are few. A larger machine can decide: Jakovac and Pichler (see References) measured on eight cores, and there eight ranks clearly beat eight threads. Why is the gap larger on eight cores than on two?
 #
 # We suspect that threads cannot share all of the work. Suppose they share *b* seconds of an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
 # The published times for 1 and for 8 threads give us *a* and *b*. The time for 4 threads, which we did not use, tests the formula.
@@ -371,10 +381,11 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 # How much can that bring? Ideal ranks would share all 65 s. Two would need 32.5 s where two threads need 45 s, which is a factor of 1.4. Eight would need 8.1 s where eight threads need 30 s, and that is a factor of 3.7.
 # So two cores may hide what eight show. Real ranks stay above 8.1 s, probably because each of them still runs all of the Python code, and they must add up their gradients as well.
 #
-# One doubt remains. The slides do not say whether 128 images were the batch of all ranks together or of each rank. If each rank took 128, then eight ranks took only an eighth of
+# One doubt remains. The slides do not say whether all ranks together took 128 images per step, or each rank did. If each did, eight ranks took only an eighth of
 # the steps per epoch, which is a different training. Lesson 07 tests both cases.
 #
-# In practice something simpler often decides: threads cannot use a second machine, and ranks can.
+# In practice something simpler often decides: threads cannot use a second machine, and ranks can. With GPUs, one process per GPU is the rule, even inside one machine: PyTorch itself advises
+# against its `DataParallel`, in which the threads of one process drive several GPUs.
 
 # %% [markdown]
 # #### And how large an image?
@@ -455,5 +466,7 @@ show(memory, x="edge of the image", y="memory", by="what")
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: linear scaling, warm-up, and which loss to divide by what.
 # - C. Shallue and others, [Measuring the effects of data parallelism on neural network training](https://arxiv.org/abs/1811.03600), 2019: where larger
 #   batches stop to save steps, for many networks.
+# - S. Malladi and others, [On the SDEs and scaling rules for adaptive gradient algorithms](https://arxiv.org/abs/2205.10287), 2022: for Adam, take √k
+#   in place of k.
 # - Hugging Face, [Fixing gradient accumulation](https://huggingface.co/blog/gradient_accumulation), 2024: the mean of means in a library that many use.
 # - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the CNN, and the times called published.

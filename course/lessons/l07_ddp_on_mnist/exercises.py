@@ -68,7 +68,11 @@ def _check_train(answer: SimpleNamespace, comm: Any, case: Any) -> None:
     )
     expected = _one_process(start, everyone)
     near = max(abs(one - other) for one, other in zip(mine.last, expected, strict=True)) < 1e-9
-    expect(near, "the weights are not those of one process with the same batches; what else did you change?")
+    expect(
+        near,
+        "the weights are not those of one process with the same batches; what else did you change? "
+        "(The global batch is the same on any number of ranks, so the learning rate is, too.)",
+    )
 
 
 def _check_shards(everyone: Sequence[Trained]) -> None:
@@ -160,12 +164,12 @@ def _one_process(start: list[float], everyone: Sequence[Trained]) -> list[float]
 
 
 _TRAIN = '''\
-def train(model, dataset, batch_size, epochs):
+def train(model, dataset, batch_size, epochs, lr=0.05):
     """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = DistributedDataParallel(model)
     sampler = DistributedSampler(dataset, shuffle=True)
     loader = DataLoader(dataset, batch_size=batch_size // size, sampler=sampler)
-    optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(replica.parameters(), lr=lr, momentum=0.9)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for inputs, targets in loader:
@@ -181,12 +185,12 @@ TRAIN = Exercise(
     objectives=(1, 2),
     targets=("loader-knows-its-rank",),
     stub='''\
-def train(model, dataset, batch_size, epochs):
+def train(model, dataset, batch_size, epochs, lr=0.05):
     """Train `model` on all ranks, on `batch_size` images per step together."""
     replica = model  # 1: wrap it
     sampler = None  # 2: this rank's shard of the images
     loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler)  # 3: how many on each rank?
-    optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(replica.parameters(), lr=lr, momentum=0.9)
     for epoch in range(epochs):
         pass  # 4: a different order in every epoch
         for inputs, targets in loader:

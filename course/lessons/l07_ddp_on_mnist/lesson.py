@@ -10,7 +10,7 @@
 #   - find what a step waits for
 # before: >-
 #   {06}
-# minutes: {core: 20, more: 25}
+# minutes: {core: 20, more: 26}
 # ranks: 4
 # warm-up:
 #   - ask: In data parallelism, what do the ranks send in every step?
@@ -27,20 +27,30 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# In lesson 06, five lines made four ranks train one network. PyTorch's **DistributedDataParallel** (**DDP**) replaces some of them. Which does it leave to you?
+# In lesson 06, five lines made four ranks train one network:
 #
-# First the ranks form a **process group**, PyTorch's communicator. Each process needs its rank, the number of ranks, and an address where rank 0 listens. PyTorch's launcher `torchrun`
-# provides all three. `mpiexec` does not, so the second cell does. (You need not read it.)
+# ```
+# 1  broadcast_weights(team, model)                 all ranks begin with rank 0's weights
+# 2  np.array_split(batch, team.size)[team.rank]    this rank's shard of the batch
+# 3  share_of_loss(outputs, targets, batch_size)    the sum over its shard ÷ the size of the whole batch
+# 4  sum_gradients(team, model)                     the gradients of all ranks are added
+# 5  team.allreduce(loss.item())                    so are their losses
+# ```
+#
+# PyTorch's **DistributedDataParallel** (**DDP**) replaces some of them. Which are still yours?
+#
+# First the ranks form a **process group**, PyTorch's communicator. The launcher `torchrun` gives each process its rank, the number of ranks, and an address where rank 0
+# listens. `mpiexec` does not, so the second cell asks MPI. (You need not read it.)
 
 # %%
 # %%px --save 07_ddp.py
-"""DDP: trains a network on data/digits.npz, which lies beside this file, and saves it as 07_ddp.pt.
+"""DDP: trains a network on data/digits.npz, beside this file, and saves it as 07_ddp.pt.
 
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     sbatch -n 8 --wrap "mpiexec python code/07_ddp.py"
 
-IMAGES=480 in the environment: images per step, of all ranks together.
+In the environment: IMAGES=480 (per step, on all ranks), LR=0.2 (learning rate).
 """
 
 import atexit
@@ -64,7 +74,7 @@ if "RANK" not in os.environ:  # not torchrun
     from mpi4py import MPI
 
     comm, host = MPI.COMM_WORLD, socket.gethostname()
-    with socket.create_server(("", 0)) as free:  # 0: any port that nobody uses
+    with socket.create_server(("", 0)) as free:  # 0: any free port
         address, port = comm.bcast((host, free.getsockname()[1]))
     os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size), "MASTER_PORT": str(port)}
     os.environ["MASTER_ADDR"] = "localhost" if address == host else address
@@ -77,7 +87,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
 #
-# Each rank draws a model with one weight, then wraps it. What changes?
+# Each rank draws a model of one weight, then wraps it in DDP. What changes?
 
 # %%
 # %%px
@@ -88,8 +98,9 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# All ranks now have the weight of rank 0. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight
-# times input, so a rank's own gradient is its input.
+# Every rank now has rank 0's weight, so DDP does line 1.
+#
+# And line 4? Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The output is weight times input, so a rank's own gradient is its input.
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -104,14 +115,14 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# DDP all-reduces the gradients inside `backward`, and it **averages** them. If all ranks have equally many images, this is the gradient of the global batch's mean loss.
-# Who divides the images?
+# DDP all-reduces the gradients inside `backward`, and it **averages** them. So each rank takes the mean loss over its own images (line 3). If all ranks have equally many, the average is the gradient
+# of the global batch's mean loss. But who gives each rank its images?
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# Not DDP, which never looks at the images. A **DistributedSampler** gives each rank its shard. **Vote:** four ranks share ten images. They get
-# (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out.
+# Not DDP, which never looks at the images. A **DistributedSampler** lists the images of a rank's shard. But ten images do not divide by four. **Vote:** four ranks get
+# (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out. (Remember that an all-reduce needs all ranks.)
 
 # %%
 # %%px
@@ -123,16 +134,27 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), by default, so that all ranks take equally many steps: every all-reduce needs all ranks.
+# (b), by default. With (a), two ranks might take one step more, and wait in its all-reduce for ranks that never join.
 #
-# All ranks shuffle with one seed, and `set_epoch` adds the epoch to it. Without this call, every epoch has the same order.
+# All ranks shuffle with one seed, and `set_epoch` adds the epoch to it. Delete this call, and run again: both epochs have the same order, and nothing complains.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# The digits and the network come from lesson 06.
+# Now we know who does which line:
+#
+# ```
+#    by hand, in lesson 06                          with DDP
+# 1  broadcast_weights(team, model)                 DDP, when it wraps the model
+# 2  np.array_split(batch, team.size)[team.rank]    you, with a DistributedSampler
+# 3  share_of_loss(outputs, targets, batch_size)    you, with the mean over the shard
+# 4  sum_gradients(team, model)                     DDP, inside backward (it averages)
+# 5  team.allreduce(loss.item())                    you (our loop does without)
+# ```
+#
+# Digits and network are those of lesson 06.
 
 # %%
 # %%px --save 07_ddp.py
@@ -156,16 +178,16 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model`, not the replica (section 5 shows why).
+# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model` itself, because a replica's forward may wait for the other ranks.
 
 
 # %%
 # %%px --save 07_ddp.py
-def main(batch_size=120):
+def main(batch_size=120, lr=0.05):
     assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
     torch.manual_seed(rank)
     model = network()
-    train(model, TensorDataset(images, labels), batch_size, epochs=5)
+    train(model, TensorDataset(images, labels), batch_size, epochs=5, lr=lr)
     if rank == 0:
         with torch.no_grad():
             outputs = model.eval()(new_images)
@@ -176,30 +198,10 @@ def main(batch_size=120):
 
 
 if __name__ == "__main__":
-    main(int(os.environ.get("IMAGES", 120)))
+    main(int(os.environ.get("IMAGES", 120)), float(os.environ.get("LR", 0.05)))
 
 # %% [markdown] tags=["slide"]
-# ## 5 · Is it the same network?
-#
-# The weights are equal. But **batch norm** rescales each pixel by its mean and spread in *this rank's* batch, here 30 images. For tests, it keeps running means in
-# **buffers**, which get no gradient. **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, (b) different on each, (c) on rank 0 only.
-
-# %%
-# %%px
-model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
-train(model, TensorDataset(images, labels), 120, epochs=1)
-print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0, 20]:.6f}")
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# (b). If a model has buffers, a replica's forward begins with a broadcast of rank 0's, so all ranks must join. Then each rank updates its copy from its own images.
-# Rank 0 saves its own copy, and the others' updates are lost.
-#
-# </details>
-
-# %% [markdown] tags=["slide"]
-# ## 6 · Do ranks cost accuracy?
+# ## 5 · Do ranks cost accuracy?
 #
 # Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight only 98.7 %.
 #
@@ -213,25 +215,22 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). On one, two, three or four ranks, a step takes the same 120 images, in equal shards, so the average gradient is the same. (With batch norm or dropout, it would not be.)
+# (c). On one to four ranks, a step takes the same 120 images in equal shards, so the average gradient is the same, up to rounding.
+#
+# Batch norm or dropout would change that. So would eight ranks, which cannot share 1,500 images equally.
 #
 # </details>
 #
-# Then why did theirs get worse? Perhaps each rank took a full batch. Let each of ours take 120.
+# Then why did theirs get worse? Perhaps each rank took a full batch, so that the *global* batch grew. Let each of ours take 120.
 
 # %%
-# %%px
-main(batch_size=120 * size)
+RANKS, IMAGES, LR = 4, 480, 0.05
+# !IMAGES={IMAGES} LR={LR} mpiexec -n {RANKS} python code/07_ddp.py
 
 # %% [markdown]
-# Now we lose accuracy, too. Who is guilty: four ranks, or 480 images? **Change one number** to find out.
-
-# %%
-RANKS, IMAGES = 4, 480
-# !IMAGES={IMAGES} mpiexec -n {RANKS} python code/07_ddp.py
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
+# Now we lose accuracy, too. Who is guilty: four ranks, or 480 images? **Change one number**, and run again.
+#
+# <details><summary>Open after your run</summary>
 #
 # With `RANKS = 1`, the loss is 1.714463 again. The ranks are innocent, and the batch is guilty:
 #
@@ -240,33 +239,44 @@ RANKS, IMAGES = 4, 480
 # 1,500 images in batches of 480:  5 epochs ×  4 steps = 20 steps
 # ```
 #
-# At this learning rate, 20 steps are too few. Lesson 05 tries larger rates.
+# Can longer steps make up for fewer? The **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss, then set `LR = 0.2` and run again.
+#
+# </details>
+#
+# <details><summary>Open after the run with LR = 0.2</summary>
+#
+# The loss is 0.596202: most of what we lost is back, but not all. The rule works up to some batch size.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# For 64 GPUs on 8 machines:
-#
 # ```
-# # on each machine; HOST is one of them
+# # 64 GPUs: on each of 8 machines; HOST is one of them
 # torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
+#
+# # and in FILE
+# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # first of all: this process's GPU
+# dist.init_process_group("nccl")                       # in place of "gloo"
+# model = network().cuda()                              # before it is wrapped; move the images, too
 # ```
 #
-# Use the **backend** `"nccl"`, NVIDIA's library for messages between GPUs. (Gloo is one for CPUs.) First call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, then move model and images to that GPU.
+# The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
+#
+# DDP keeps the whole model on every GPU. Does yours not fit? See lesson 11.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - DDP broadcasts weights when it wraps a model, and averages gradients in `backward`.
+# - DDP broadcasts the weights when it wraps a model, and averages the gradients inside `backward`.
 # - The rest is your job: shards, `set_epoch`, learning rate, batch norm, testing, saving.
-# - When you compare numbers of ranks, keep the global batch.
+# - When you compare numbers of ranks, keep the global batch. If it grows, tune the rate.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast. (b) Each takes such a batch: an epoch is seven times as fast. Which do you choose?
+# You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast. (b) Each takes a batch of that size: seven times as fast. Which do you choose?
 #
 # <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs.</details>
 
@@ -276,8 +286,30 @@ RANKS, IMAGES = 4, 480
 # %% [markdown] tags=["more"]
 # ## More
 #
-# In the core, DDP averaged whatever the ranks gave it, and nothing ever raised an error. Before you read on, here are four cases from practice. Every one of these programs runs to its end,
-# so only you can tell whether its result is right.
+# In the core, DDP averaged whatever the ranks gave it, and nothing ever raised an error. Does it look after every number of a model?
+#
+# **Is it the same network on all ranks?** The weights are. But **batch norm** rescales each pixel by its mean and spread over a batch, and a rank sees only its own batch, here 30 of 120 images.
+# For tests, the layer keeps a running mean of these means. It is a **buffer**: a number that belongs to the model, but gets no gradient.
+#
+# **Vote:** after an epoch, a pixel's running mean is (a) on each rank, the average over all ranks, (b) on each rank, that of rank 0, (c) different on each rank.
+
+# %%
+# %%px
+model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+train(model, TensorDataset(images, labels), 120, epochs=1)
+print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0, 20]:.6f}")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (c), although DDP does copy buffers. When a forward pass begins, each rank gets those of rank 0. (So rank 0 must never call such a replica alone.) Then each rank updates its copy from its own 30
+# images. After the last step, nothing copies them again.
+#
+# The model that rank 0 saves has seen only rank 0's shards, since each forward overwrites what the others added. And what if a shard is small? See the first question below.
+#
+# </details>
+#
+# Here are four more cases from practice. Each of these programs runs to its end, so only you can tell whether its result is right.
 
 # %% tags=["exercise: 07.q6"]
 
@@ -290,15 +322,13 @@ RANKS, IMAGES = 4, 480
 # %% [markdown]
 # ### What does a step send?
 #
-# If a batch is too large for memory, each rank cuts its shard into micro-batches, adds up their gradients, and then takes one step (lesson 05). But DDP all-reduces in *every*
-# `backward`. With four micro-batches it does so four times per step, although the optimizer needs the average only once. Can we save three of the four?
+# If a batch is too large for memory, each rank cuts its shard into micro-batches, adds up their gradients, and then takes one step (lesson 05). What does DDP do meanwhile?
+# It all-reduces in *every* `backward`. With four micro-batches, it does so four times per step.
 #
-# DDP has a switch for this. A micro-batch whose forward and backward run inside `with replica.no_sync():` only adds to the rank's own gradients, and DDP sends nothing.
-# **Vote:** which micro-batches belong inside `no_sync`: (a) all four, (b) all but the last, (c) all but the first?
+# Let us count the bytes. DDP collects gradients in **buckets**, and all-reduces one bucket at a time. A **communication hook** is a function of ours that DDP calls with each bucket, in place of its own
+# all-reduce. Ours notes how many bytes the bucket has, and then does what DDP would have done.
 #
-# A good choice sends less, and leaves all ranks with the gradient that they have without `no_sync` (`none`). So the cells print bytes, and the norm of one gradient as its fingerprint.
-# To count the bytes, we register a **communication hook**. DDP calls it in place of its own all-reduce, once per **bucket** (gradients that are sent together). Our hook writes down the size of the bucket, and then does what DDP would have done.
-# **Predict:** one bucket holds all gradients of our network, 76,880 bytes. Without `no_sync`, how many bytes per step does each rank hand to all-reduces?
+# **Predict:** one bucket holds all gradients of our network, 76,880 bytes. How many bytes per step does each rank hand to all-reduces?
 
 # %%
 # %%px
@@ -306,50 +336,77 @@ from contextlib import nullcontext
 
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-BATCH = np.arange(480).reshape(4, size, -1)  # four micro-batches, each with a shard per rank
-SILENT = {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (1, 2, 3)}
 
-
-def count(sent, bucket):
-    sent.append(bucket.buffer().nbytes)
+def count(sizes, bucket):
+    sizes.append(bucket.buffer().nbytes)
     return allreduce_hook(None, bucket)  # what DDP does by itself
 
 
-def accumulate(silent):
-    """Add up the micro-batches' gradients; the bytes sent, and the norm of the last layer's gradient."""
+# %%
+# %%px
+BATCH = np.arange(480).reshape(4, size, -1)  # four micro-batches, each with a shard per rank
+
+
+def accumulate(silent=()):
+    """Add up the gradients of four micro-batches; for those in `silent`, DDP sends nothing.
+
+    Returns the bytes that this rank handed to all-reduces, and the norm of the last layer's gradient.
+    """
     torch.manual_seed(0)
-    replica, sent = DistributedDataParallel(network()), []
-    replica.register_comm_hook(sent, count)
+    replica, sizes = DistributedDataParallel(network()), []
+    replica.register_comm_hook(sizes, count)
     for part, shards in enumerate(BATCH):
         mine = shards[rank]
         with replica.no_sync() if part in silent else nullcontext():
             loss = F.cross_entropy(replica(images[mine]), labels[mine])
             (loss / len(BATCH)).backward()
-    return sum(sent), replica.module[-1].weight.grad.norm()
+    return sum(sizes), replica.module[-1].weight.grad.norm()
 
 
 # %%
 # %%px
-for name, silent in SILENT.items():
-    nbytes, norm = accumulate(silent)
-    if rank < 2:
-        print(f"{name:4} {nbytes:6} bytes, norm of the last gradient {norm:.6f}")
+nbytes, norm = accumulate()
+if rank < 2:
+    print(f"{nbytes:6} bytes, norm of the last gradient {norm:.6f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The line `none` shows the run without `no_sync`: every `backward` all-reduces, so each rank hands over 4 × 76,880 = 307,520 bytes. With (b) it is a quarter of that, and yet the
-# gradient is the same. The first three micro-batches add up on each rank, and the last `backward` all-reduces the whole sum.
+# Each `backward` all-reduces all gradients: 4 × 76,880 = 307,520 bytes. More bytes travel. In a ring of n ranks, each rank sends 2 (n − 1) / n bytes for every byte that it hands over (lesson 04), almost 2 on 64 ranks.
 #
-# (a) sends least, but it averages nothing, and (c) averages only the first micro-batch. You can see it in the norms: ranks 0 and 1 hold different gradients. Their optimizers
-# then take different steps, so the replicas drift apart, and nothing raises an error.
+# </details>
+#
+# The optimizer needs only one average per step. Can we save three of the four all-reduces? DDP has a switch: if forward and backward of a micro-batch run inside `with replica.no_sync():`, they only add to the
+# rank's own gradients, and DDP sends nothing.
+#
+# **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
+#
+# A good choice sends less, and still leaves every rank with the gradient from above. Its norm serves as a fingerprint: where two norms differ, the gradients differ.
+
+# %%
+# %%px
+for name, silent in {"(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (1, 2, 3)}.items():
+    nbytes, norm = accumulate(silent)
+    if rank < 2:
+        print(f"{name} {nbytes:6} bytes, norm of the last gradient {norm:.6f}")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (b). It hands over a quarter of the bytes, and the gradient is the same. The first three micro-batches add up on each rank, and the last `backward` all-reduces the whole sum.
+#
+# (a) sends least, but it averages nothing. (c) averages only the first micro-batch. You can see both in the norms, which differ between ranks 0 and 1. Their optimizers
+# would then take different steps, and the replicas would drift apart without an error.
+#
+# If you shard with PyTorch's FSDP2 (lesson 11), the switch is `set_requires_gradient_sync(False)`, and it has a price: until the ranks sum their gradients again, each keeps full gradients in place of a shard.
 #
 # </details>
 #
 # #### And what does a step wait for?
 #
-# Sending is one thing that takes time in a step, and waiting is another. How do you tell them apart? We make rank 1 late on purpose: it sleeps for 200 ms before its step. Meanwhile a
-# **profiler** records on each rank when three things begin and end: forward, the computations of backward, and the all-reduces (`sum`). The network is deeper than before,
+# Now we know what a step sends. It also takes time in which nothing is sent or computed, and a profile does not name it. Let us cause some: rank 1 sleeps for 200 ms before its step.
+#
+# Meanwhile a **profiler** records on each rank when three things begin and end: forward, the computations of backward, and the all-reduces (`sum`). The network is deeper than before,
 # so that DDP sends several buckets. **Predict:** in which of rank 0's three lines do the 200 ms appear?
 
 # %%
@@ -398,9 +455,8 @@ print(cluster["report"][1])
 # (c). On rank 0 the 200 ms appear in the sums, because an all-reduce cannot end before rank 1 has joined it. Rank 1 arrives last and waits for nobody, so its sums take far less time. The difference is
 # **waiting**. Faster links would not shorten it, but a punctual rank 1 would.
 #
-# The trace of rank 0 cannot show this, because there waiting and sending look the same. So compare ranks: the straggler is the rank on which the same all-reduce is *shortest*. With several buckets, look
-# at the first, since after it all ranks are level again. (On GPUs, add `ProfilerActivity.CUDA`, and look for NCCL's kernels.)
-# (Compare durations, and not moments: each trace counts from its own first event, which on rank 1 comes after the sleep.)
+# On rank 0's trace, waiting and sending look the same. So compare ranks: the straggler is the rank on which the same all-reduce is *shortest*. Compare durations, and not moments, because each trace counts from
+# its own first event. Here only the first bucket shows the delay, since after it all ranks are level again. A rank that computes slowly is late for every bucket. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
 #
 # Look also at when the sums *begin*: before backward ends. DDP sends the first bucket while backward still computes the next gradients, which is the overlap of lesson 06.
 # To see it drawn, save a trace with `profiler.export_chrome_trace("trace.json")`, and open it in [Perfetto](https://ui.perfetto.dev).
@@ -412,7 +468,7 @@ print(cluster["report"][1])
 # %% [markdown]
 # ### What did the study measure?
 #
-# In section 6 we suspected that the published accuracy fell because of a larger batch. But we tested that on small digits, with another network. Does the suspicion survive real MNIST?
+# In section 5 we suspected that the published accuracy fell because of a larger batch. But we tested that on small digits, with another network. Does the suspicion survive real MNIST?
 #
 # Jakovac and Pichler compared three programs on a laptop with eight cores: one process, their own loop over MPI, and DDP over Gloo. We repeated their study on two cores, with
 # real MNIST, models as large as theirs, five epochs and three seeds.
@@ -426,7 +482,7 @@ from statistics import fmean
 
 from course.lessons.l07_ddp_on_mnist.study_published import TABLE
 from course.lessons.l07_ddp_on_mnist.study_results import load
-from course.lessons.l07_ddp_on_mnist.study_tables import finals, timings
+from course.lessons.l07_ddp_on_mnist.study_tables import finals
 
 study = load()
 RULES = {"global": "same global batch", "local": "128 per rank"}
@@ -451,7 +507,7 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The line with the same global batch is flat: four ranks make as many errors as one. With 128 images per rank, the errors rise, because five epochs then have fewer steps, as in section 6. The published
+# The line with the same global batch is flat: four ranks make as many errors as one. With 128 images per rank, the errors rise, because five epochs then have fewer steps, as in section 5. The published
 # points rise, too, by 0.4 points from one rank to eight, which is less than our second line.
 #
 # So a larger global batch would explain the published rise, and the number of ranks alone does not. This is no proof, because we do not know their batch. But it is a good reason to write down the
@@ -459,28 +515,8 @@ show(errors, x="ranks", y="test images read wrong", by="batch")
 #
 # </details>
 #
-# **Do ranks beat threads?** The study also compared times. One process can use several cores with threads, too, so what do ranks gain? On the authors' eight cores, eight threads had a speed-up of 2.2,
-# eight ranks over MPI 3.4, and eight ranks of DDP over Gloo 3.9. **Vote:** on our two cores, are two ranks (a) faster than two threads, (b) as fast, (c) slower?
-
-# %% tags=["nbval-ignore-output"]
-WAYS = {"sequential": "threads", "mpi": "ranks, by hand", "ddp-gloo": "DDP over Gloo"}
-gains = [
-    {"labels": {"two threads or ranks": WAYS[one.engine]}, "value": one.speedup, "unit": "times"}
-    for one in timings(study.rows)
-    if (one.model, one.label, one.ranks * one.threads) == ("cnn", "measured", 2) and one.engine in WAYS
-]
-show(gains, x="two threads or ranks", y="speed-up of the CNN")
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# (c). Here two *threads* are faster, so ranks do not always win. Threads share the work of each single operation. With 128 images, an operation has enough work for two threads,
-# but perhaps not for eight. Ranks split the batch instead, and pay for it with an all-reduce in every step. Which costs more depends on the model, the batch and the number of cores, so measure both on your machine:
-# `.venv/bin/course study --quick` does that in a small study.
-#
-# The site's page *The study* has the other models and the learning curves.
-#
-# </details>
+# The study also compared times, and that is harder. On the authors' eight cores, eight ranks over MPI had a speed-up of 3.4. How much would you conclude from seconds on another machine?
+# (The site's page *The study* has all times, the other models and the learning curves. Repeat it on your machine with `.venv/bin/course study --quick`.)
 
 # %% tags=["exercise: 07.q5"]
 

@@ -186,7 +186,8 @@ WHICH_NORM = Question(
         Option(
             "a different training, since each rank scales by a norm of its own",
             reply="Each rank sees only its slices, so each finds a different norm, and none is larger than "
-            "the norm of all gradients. To repair it, sum the squares over all ranks, then take the root.",
+            "the norm of all gradients. To repair it, sum the squares over all ranks, then take the root. "
+            "FSDP2's sharded tensors and DeepSpeed's `gradient_clipping` do this for you.",
             right=True,
         ),
         Option(

@@ -28,29 +28,27 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Four copies
 #
-# A model does not fit into your GPU. Do three more GPUs help? Not in data parallelism (lesson 06), because every rank keeps all **model states**: weights, gradients,
-# and Adam's two averages per weight, its **optimizer state**. This is stage 0:
+# A model does not fit into your GPU. Do three more GPUs help?
+#
+# In data parallelism, they do not. Each rank keeps all **model states**: the weights, their gradients, and Adam's two averages per weight, its **optimizer state**.
+# Look at stage 0 first, and read down a column:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
 
-draw_kept(ranks=4, stages=[0])
+draw_kept(ranks=4)
 
 # %% [markdown] tags=["subslide"]
-# Ranks 1 to 3 keep copies. **ZeRO**, the *Zero Redundancy Optimizer*, **shards** more in each stage. Of what is sharded, each rank keeps one slice:
+# Four ranks keep four copies. One would do, if ranks send each other what is missing. This is the idea of **ZeRO**, the *Zero Redundancy Optimizer*. It **shards** tensors:
+# each rank keeps one slice. Only this rank, the slice's **owner**, updates it.
 #
-# ```
-#            weights     gradients     optimizer state
-# stage 1    full        full          slice
-# stage 2    full        slice         slice
-# stage 3    slice       slice         slice
-# ```
+# Now look at stages 1 to 3. Each shards one more of the three.
 #
-# A slice's **owner** keeps and updates it. We write stage 1 first:
+# We write stage 1. Here are the data, and a function that cuts any tensor, so a rank owns a slice of every layer:
 
 # %%
 # %%px --save 11_zero.py
-"""ZeRO, stage by stage: trains a network on data/digits.npz."""
+"""ZeRO, stage by stage, on data/digits.npz."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,19 +71,18 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# After backward, each rank has gradients of its own images. A **reduce-scatter** adds them up, and sends each owner only its slice:
+# After backward, each rank has full gradients of its own images. A **reduce-scatter** sums them over all ranks, and sends each owner only its slice:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The optimizer gets only this rank's slices, `mine`. They are views into the weights, so the optimizer changes the model:
+# Below, Adam gets only `mine`, this rank's slices, so it makes averages for these only. That is stage 1. The slices are views into the weights, so Adam changes the model:
 
 
 # %%
 # %%px --save 11_zero.py
-def train(comm, stage, steps=60, layers=0, width=128):
-    """Train, and print the last loss."""
+def train(comm, stage, steps=60, layers=0, width=128):  # section 4 adds layers
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
     model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), *middle, nn.Linear(width, 10))
@@ -94,7 +91,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
         sum_in_backward(comm, model, mine)  # section 3 has these two
     if stage == 3:
         gather_in_time(comm, model, mine)
-    optimizer = torch.optim.Adam(mine, lr=0.01)
+    optimizer = torch.optim.Adam(mine, lr=0.01)  # averages for our slices only
     x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
     for _ in range(steps):
         loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
@@ -108,7 +105,7 @@ def train(comm, stage, steps=60, layers=0, width=128):
 # %% [markdown] tags=["slide"]
 # ## 2 · The last line of the loop
 #
-# The loop ends with `update`. A colleague tested this version on one rank, and the last loss was right: 0.001087.
+# The loop ends with `update`. A colleague wrote this one, tested it on one rank, and got the right last loss, 0.001087.
 
 
 # %%
@@ -130,12 +127,12 @@ train(comm, stage=1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): the loss is 1.10, and no rank reports an error. On one rank, a slice is the full tensor, so the test passed. On four, which weights does a rank update?
-# Which does its next forward use?
+# (c): the loss is 1.10, and no rank reports an error. The test passed because on one rank, a slice is the full tensor. On four ranks, which weights does a rank's optimizer
+# change? Which does its next forward use?
 #
 # </details>
 #
-# Your second tool, the **all-gather**, fills a tensor with all ranks' slices:
+# The other half of an all-reduce, the **all-gather**, fills a tensor with all ranks' slices:
 
 # %% tags=["source: course_lib.parallel.plain_zero:gather"]
 # %%px --save 11_zero.py
@@ -150,29 +147,27 @@ train(comm, stage=1)
 if __name__ == "__main__":
     train(comm, stage=1)
 
-# %% [markdown]
-# Is the file still right on one rank?
-
 # %%
-# !mpiexec -n 1 python code/11_zero.py
+# !mpiexec -n 1 python code/11_zero.py  # is the file still right on one rank?
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# Full gradients stay in memory until backward ends. **Stage 2** sums and drops them earlier, in a **hook**: a function that PyTorch calls at a given moment, here
-# when one gradient is complete.
+# On four ranks, stage 1 trains as on one. What does it still waste? Until backward ends, each rank collects full gradients, but it will need only slices.
+#
+# **Stage 2** sums each gradient once it is complete, and drops the full one. At this moment, PyTorch calls a function of ours, a **hook**:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A layer needs its full weights. So in **stage 3**, hooks gather them just before it runs, in forward and again in backward, and free them right after (code in More).
+# A layer cannot run with a slice of its weights. So in **stage 3**, hooks gather its full weights just before it runs, in forward and in backward, and free them right after.
 #
-# **Vote:** which of the two end at 0.001087? (a) Neither, (b) only stage 2, (c) both.
+# **Vote:** stage 3's last loss is (a) 0.001087 again, (b) a little different, since rounding differs, (c) higher, since no rank ever has all weights.
 
 # %%
 # %%px
-from course_lib.parallel.plain_zero import gather_in_time
+from course_lib.parallel.plain_zero import gather_in_time  # we read it in More
 
 for stage in (2, 3):
     train(comm, stage)
@@ -180,43 +175,21 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Layers still run with full weights, and weights get the same summed gradients. ZeRO changes where numbers are kept, not what is computed.
+# (a), to all six decimals. Every rank still runs every layer in full, on its own images. ZeRO changes where numbers are kept, not what is computed.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 4 · What is left?
+# ## 4 · Three limits
 #
-# Forward also keeps **activations** for backward:
-#
-# ```
-# per image        64 inputs + 128 hidden numbers + 10 outputs  =    202
-# per rank         32 images · 202                              =  6,464
-# per parameter    6,464 / 9,610 parameters                     =   0.67
-# ```
-#
-# **Vote:** of stage 0's 4 + 0.67 numbers per parameter, stage 3 leaves about (a) a quarter, (b) a third, (c) half.
-
-# %%
-draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per rank, 9,610 parameters
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# (b): 4/4 + 0.67 = 1.67. Each rank needs the activations of its *own* images. They are no copies, so no stage shards them. While a layer runs, its
-# full weights come on top.
-#
-# </details>
-
-# %% [markdown] tags=["slide"]
-# ## 5 · Three limits
-#
-# Memory runs out. A larger network needs, in MiB:
+# Which stage does your model need? Add up what a rank keeps. For a larger network:
 #
 # ```
-# weights 64      gradients 64      optimizer state 128
-# activations and the layer at work: up to 10, in every stage
+# stage 0, in MiB:           weights 64      gradients 64      optimizer state 128
+# on top, in every stage:    activations and the layer at work, together up to 10
 # ```
+#
+# No stage shards activations: they belong to a rank's own images, so they are no copies.
 #
 # Each of *two* ranks may allocate 224 MiB, then 150, then 120 (Linux only).
 
@@ -224,23 +197,28 @@ draw_kept(ranks=4, activations=32 * (64 + 128 + 10) / 9610)  # 32 images per ran
 predict("The lowest stage that fits into 150 MiB?", None)
 
 # %%
-from course_lib.effects import runs_within
+from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
 
 first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # no limit
-large = "train(comm, {}, steps=3, layers=32, width=512)"
-lowest = {}
-for mib in 224, 150, 120:
-    fits = (n for n in (1, 2, 3) if runs_within(mib, 2, "code/11_zero.py", large.format(n), first))
-    lowest[mib] = next(fits, "none")
-    print(f"{mib} MiB: lowest stage: {lowest[mib]}")
+
+
+def fits(stage, mib):
+    large = f"train(comm, {stage}, steps=3, layers=32, width=512)"
+    return runs_within(mib, 2, "code/11_zero.py", large, first)
+
+
+fitting = {mib: [stage for stage in (1, 2, 3) if fits(stage, mib)] for mib in (224, 150, 120)}
+print("stages that fit, by MiB:", fitting)
 
 # %%
-outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is stage")
+outcome("The lowest stage that fits into 150 MiB?", min(fitting[150], default="none"), word="it is stage")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # ```
+# On two ranks, a slice is half:
+#
 #            weights   gradients   optimizer state    MiB per rank
 # stage 0      64    +    64     +      128         =  256
 # stage 1      64    +    64     +       64         =  192
@@ -255,25 +233,37 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
-# |---|---|
-# | 16 bits | Weights and gradients take 2 bytes each, the optimizer state 12 (with a 32-bit copy), so stage 1 frees most. |
-# | slow network | Shard inside each machine, if a full copy of the model states fits there (HSDP, in More). |
+# What does each of 64 GPUs keep? Take 8 billion parameters:
+#
+# ```
+#            weights   gradients   optimizer state
+#            16 bits   16 bits     with a 32-bit copy of the weights
+# bytes        2           2             12          per parameter
+#
+# stage 0     16      +   16      +      96          =  128     GB per GPU
+# stage 1     16      +   16      +       1.5        =   33.5
+# stage 2     16      +    0.25   +       1.5        =   17.75
+# stage 3      0.25   +    0.25   +       1.5        =    2
+#
+# on top, in every stage: activations; in stage 3, also the layer at work, in full
+# ```
+#
+# On a slow network, shard inside each machine, if a full copy fits there (HSDP, in More).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights, and no stage activations.
+# - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
 # - ZeRO trains as data parallelism does, up to rounding, if the optimizer updates each number by itself, as Adam does.
-# - Begin with stage 1, because its reduce-scatter and all-gather are the halves of stage 0's all-reduce. Stage 3 gathers weights twice.
+# - Begin with stage 1. It sends no more than stage 0, because it splits the all-reduce into its halves. Stage 3 gathers weights twice.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # In data parallelism, each of your 8 GPUs is 20 GB short. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) of all
-# model states, (c) only activations.</details>
+# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) of all model states, less the layer at work,
+# (c) only activations.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -281,7 +271,28 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Before you read on, try the core on three plans that somebody else has made. Which stage fits, how long does each GPU compute, and does this clipping still clip?
+# No stage shards activations, said the core. How much can that matter? We count them for the network that we trained:
+#
+# ```
+# per image        64 inputs + 128 hidden numbers + 10 outputs  =    202
+# per rank         32 images · 202                              =  6,464
+# per parameter    6,464 / 9,610 parameters                     =   0.67
+# ```
+#
+# **Vote:** in stage 0, a rank keeps 4 + 0.67 numbers per parameter. In stage 3, on four ranks, it keeps about (a) a quarter of this, (b) a third, (c) half.
+
+# %%
+draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (b): 4/4 + 0.67 = 1.67 of 4.67 numbers. On 64 ranks, with 32 images each, it would be 4/64 + 0.67, and nearly all of that is activations. More ranks shrink model states. Only fewer
+# images per rank, or computing activations again in backward (lesson 08), shrink the rest.
+#
+# </details>
+#
+# Before you read on: can you use the core in three new situations?
 
 # %% tags=["exercise: 11.q4"]
 
@@ -292,16 +303,16 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 # %% [markdown]
 # ### How does a layer run without its weights?
 #
-# In stage 3, a rank gives most of its weights away, and yet every layer runs with all of them. Somebody must fetch a layer's weights in time, twice per step, and must drop them in
-# between. In the core, `gather_in_time` did this out of sight. Now we read it. It needs a hook for each of three moments:
+# In stage 3, a rank keeps only a slice of each weight, and yet every layer runs with full weights. In the core, `gather_in_time` saw to that out of sight. Now we read it.
 #
-# - Forward is about to run a layer. The hook `before` gathers the layer's weights.
-# - Forward has run the layer. The hook `after` frees the weights, and puts another hook on the layer's output. That one calls `before` again when backward reaches the layer.
-# - The gradient of a weight is complete. Stage 2's hook sums the gradient, and then `free` drops the weight.
+# Follow one layer through a step. Three things happen to it, and each needs a hook:
 #
-# Our hooks expect one backward per step. A second one would replace the gradients of the first, because `sum_slice` makes a new gradient each time.
+# 1. Forward is about to run the layer. The hook `before` gathers its weights.
+# 2. Forward has run the layer. The hook `after` frees the weights. They will be needed again, so `after` also puts a hook on the layer's output: when backward gets there, it calls
+#    `before` once more.
+# 3. In backward, the gradient of a weight is complete. Stage 2's hook sums the gradient, and then `free` drops the weight.
 #
-# To free a weight, we take away its memory and leave the tensor in place:
+# How do you free a tensor that autograd and the layer still hold? We take away its memory, and leave the tensor itself in place:
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -314,12 +325,12 @@ outcome("The lowest stage that fits into 150 MiB?", lowest[150], word="it is sta
 #
 # #### Is memory paid for in messages?
 #
-# Each stage keeps less than the stage before. If it had to send more, you would want to know how much, so we count.
+# Each stage keeps less than the stage before. Does it send more in return? We let the communicator count.
 #
-# We count the numbers that a rank sends as if MPI used rings (lesson 04). On a ring of N ranks, a rank sends n · (N − 1)/N numbers in a reduce-scatter of n numbers, and as many in an
-# all-gather. An all-reduce is one after the other, so it sends twice as many. The factor (N − 1)/N is the same everywhere, and `Counting` leaves it out.
+# What shall it count? If MPI uses a ring of N ranks (lesson 04), each rank sends n · (N − 1)/N numbers in a reduce-scatter of n numbers. An all-gather sends as many, and an all-reduce, which
+# is both in turn, twice as many. All have the factor (N − 1)/N, so `Counting` leaves it out and adds up n.
 #
-# Before you predict, look back at the hooks: which collectives does a weight go through in one step of stage 2, and which in stage 3?
+# Before you predict, look back at the hooks. In one step, which collectives do a weight and its gradient go through in stage 2? And in stage 3?
 
 # %%
 predict("How many times as many bytes does a rank send in stage 3 as in stage 2?", None)
@@ -363,22 +374,95 @@ outcome(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.5 times. In stages 1 and 2, a step has one reduce-scatter, which sums the gradients, and one all-gather, which brings back the new weights. Together, the two are the
-# all-reduce of a ring, so stages 1 and 2 send exactly as much as stage 0. Stage 3 gathers the weights once for forward and once more for backward, because it freed them in
-# between. This makes three collectives instead of two.
+# 1.5 times. In stages 1 and 2, a step has one reduce-scatter for the gradients and one all-gather for the new weights. Together, the two are the all-reduce of a ring, so stages 1
+# and 2 send exactly as much as stage 0. Stage 3 gathers the weights for forward, frees them, and gathers them again for backward. That makes three collectives instead of two.
 #
-# ZeRO's paper counts the same for one backward per step: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3. So stages 1 and 2 save memory without sending more, and stage 3 is
-# the first that sends more.
+# ZeRO's paper has the same counts: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3. They hold for one backward per step. If you accumulate the gradients of several backwards,
+# stages 0 and 1 can wait and sum once. Stage 2 must sum after each, since it does not keep full gradients. Stage 3 must also gather each time. (Our short code expects one
+# backward: `sum_slice` would replace the first gradient by the second.)
 #
 # </details>
 #
+# #### Who writes these hooks in practice?
+#
+# PyTorch does. **FSDP** (*Fully Sharded Data Parallel*) is, by default, its stage 3. The second version, **FSDP2**, is one function, `fully_shard`. It places the hooks that you
+# have just read.
+#
+# You decide what is gathered together: all weights of one call. So we call `fully_shard` for every layer (in a Transformer, for every block), and at last for the model, which takes
+# what is left. A single call for the whole model would gather the whole model.
+#
+# One setting decides whether the gradients are right. By default, FSDP2 sums gradients and divides by the number of ranks. Our loss is already divided by the global batch, so the
+# gradients would be divided twice. We set FSDP2's divisor to 1.
+
+# %%
+# %%px --timeout 100
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from course_lib.parallel.ddp import start_group
+
+start_group(comm, "mpi4py")
+x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
+
+
+def train_fsdp(mesh):
+    """As `train`, with FSDP2 on a mesh of ranks; the last loss, and how many weights this rank keeps."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    for layer in (model[0], model[2], model):  # the two linear layers, then what is left
+        fully_shard(layer, mesh=mesh).set_gradient_divide_factor(1.0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return comm.allreduce(loss.item()), sum(each.to_local().numel() for each in model.parameters())
+
+
+# %% [markdown]
+# The second decision is about the network. With FSDP on several machines, each layer's weights come from all ranks, also from those in other machines, over slower links.
+# **HSDP**, hybrid sharding, shards the model only among the ranks of a group, often one machine. Each group then keeps a full copy of the model states, and must have room for it.
+#
+# We pretend that two of our ranks are one machine and two are another. **Predict**, for FSDP and for HSDP: how many of the 9,610 weights does rank 0 keep? Does
+# the last loss equal that of our stage 3?
+
+# %%
+# %%px --timeout 100
+train(comm, stage=3)
+sharded = train_fsdp(init_device_mesh("cpu", (4,)))
+hybrid = train_fsdp(init_device_mesh("cpu", (2, 2), mesh_dim_names=("machines", "ranks")))
+
+# %%
+for name in ("sharded", "hybrid"):
+    loss, numbers = cluster[name][0]
+    print(f"{name:12} loss {loss:.6f}, rank 0 keeps {numbers} numbers")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, a little more than a quarter. FSDP2 cuts by rows, and the last layer has ten: the ranks get 3, 3,
+# 3 and 1 of them. Our code cuts between any two numbers.
+#
+# With HSDP, rank 0 keeps half of the weights, because only two ranks share them. In return, weights are gathered inside a machine, and only slices of gradients cross the
+# network between machines.
+#
+# </details>
+#
+# So HSDP keeps more memory to send less over slow links. FSDP2 has one more setting that trades memory for messages:
+
+# %% tags=["exercise: 11.q6"]
+
+# %% [markdown]
 # ### What would a much larger model need?
 #
-# You have all three stages, and they train a network of 9,610 parameters. Now let the model grow until something breaks again. What breaks first?
+# Our stages train a network of 9,610 parameters. Let the model grow until something breaks. What breaks first?
 #
-# **One layer is too large.** While a layer runs, stage 3 gathers all of its weights on every rank, however many ranks there are. *Memory-centric tiling* splits a linear layer into
-# many small linear layers, the tiles, and stage 3 treats each tile as a layer. **Vote:** a layer has 2.1 MB of weights and is cut into 16 tiles. At any moment of a step, how much of the layer
-# is gathered? At most (a) all tiles, since backward needs them, (b) two tiles, since one follows the other, (c) one tile.
+# **One layer is too large.** While a layer runs, stage 3 gathers all of its weights on every rank, and more ranks do not help. *Memory-centric tiling* splits a linear layer into many
+# small linear layers, the tiles. Stage 3 then treats each tile as a layer.
+#
+# **Vote:** a layer has 2.1 MB of weights and is cut into 16 tiles. At any moment of a step, how much of the layer is gathered? At most (a) all tiles, since backward needs them,
+# (b) two tiles, since one follows the other, (c) one tile.
 
 # %%
 # %%px
@@ -393,16 +477,16 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): 131.6 kB is a sixteenth. Our code frees a tile before it gathers the next, in forward and in backward. A library that fetches the next tile while this one
-# computes waits less, but it needs room for two.
+# (c): 131.6 kB is a sixteenth. Our code frees a tile before it gathers the next, in forward and in backward. So it computes nothing while it gathers. On a cluster, libraries
+# fetch the next tile, or the next layer, while this one computes. They wait less, but need room for two at least, so (b) is closer for them.
 #
 # </details>
 #
-# **Even a slice is too large.** Tiles make smaller what is gathered, not what a rank keeps. If the slices themselves do not fit, a GPU can **offload** them: it keeps them in
-# the host's memory or on a disk. We have no GPU here, so we move Adam's averages one step further down, from memory to files.
+# **Even a slice is too large.** Tiles shrink what a rank gathers, not what it keeps. If the slices themselves do not fit, a GPU can **offload** them to the host's memory or to a
+# disk. We have no GPU here, so we move Adam's averages one step further down, from memory to files.
 #
-# The first cell makes a tensor whose numbers are in a file. The second trains with our stage 2, written as a class, `Zero2`. For each of Adam's averages, `offload_state` calls `in_file`
-# and gives the result to Adam, which is not told that anything has changed. **Predict:** will any of the loss's six decimals change?
+# The first cell makes a tensor whose numbers are in a file. The second trains with our stage 2, written as a class, `Zero2`. There, `offload_state` replaces each of Adam's averages
+# by such a tensor. Adam itself stays as it is. **Predict:** will any of the loss's six decimals change?
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -415,7 +499,6 @@ from course_lib.parallel.zero import Zero2, offload_state
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-x, y = (each.tensor_split(comm.size)[comm.rank] for each in (images, labels))
 zero = Zero2(comm, model, lambda slices: torch.optim.Adam(slices, lr=0.01))
 with tempfile.TemporaryDirectory() as name:
     in_files = offload_state(zero.optimizer, Path(name), comm.rank)
@@ -435,77 +518,10 @@ print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two aver
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No: both losses are 0.537938. For Adam, a tensor in a file is a tensor like any other, because the operating system reads a part of the file when Adam needs it.
-# The numbers stay the same, and only the way to them is longer. So offloading costs time, not accuracy.
+# No: both losses are 0.537938. For Adam, a tensor in a file is like any other, because the operating system reads a part of the file when Adam asks for it. The numbers are the same,
+# and only the way to them is longer. So offloading costs time, not accuracy.
 #
 # </details>
-#
-# #### Who writes these hooks in practice?
-#
-# You read the hooks once, so that you know what happens. In your own training you would let PyTorch place them. **FSDP** (*Fully Sharded Data Parallel*) is PyTorch's stage 3, by default, and
-# its second version, **FSDP2**, is one function, `fully_shard`. The weights in one call are gathered together. So we call it for every layer (in a Transformer, for every block), and
-# then for the model, which takes what is left. FSDP2 cuts each parameter by rows.
-#
-# One setting decides whether the gradients are right. By default, FSDP2 divides the summed gradients by the number of ranks. Our loss is already divided by the global batch, so the gradients
-# would be divided twice. We set FSDP2's divisor to 1.
-
-# %%
-# %%px --timeout 100
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-from course_lib.parallel.ddp import start_group
-
-start_group(comm, "mpi4py")
-
-
-def train_fsdp(mesh):
-    """As `train`, with FSDP2 on a mesh of ranks; the last loss, and how many weights this rank keeps."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    for layer in (model[0], model[2], model):  # the two linear layers, then what is left
-        fully_shard(layer, mesh=mesh).set_gradient_divide_factor(1.0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(60):
-        loss = F.cross_entropy(model(x), y, reduction="sum") / len(images)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return comm.allreduce(loss.item()), sum(each.to_local().numel() for each in model.parameters())
-
-
-# %% [markdown]
-# There is a second decision, about links. With FSDP, the weights of every layer come from all ranks, and on a cluster this means through the network between machines. **HSDP**,
-# hybrid sharding, shards the model only among the ranks of a group, often those of one machine. Each group then keeps a full copy of the model states, and must have room for the copy.
-#
-# We pretend that two of our ranks are one machine and two are another. **Predict**, for FSDP and for HSDP: how many of the 9,610 weights does rank 0 keep? Does
-# the last loss equal that of our stage 3?
-
-# %%
-# %%px --timeout 100
-train(comm, stage=3)
-sharded = train_fsdp(init_device_mesh("cpu", (4,)))
-hybrid = train_fsdp(init_device_mesh("cpu", (2, 2), mesh_dim_names=("machines", "ranks")))
-
-# %%
-for name in ("sharded", "hybrid"):
-    loss, numbers = cluster[name][0]
-    print(f"{name:12} loss {loss:.6f}, rank 0 keeps {numbers} numbers")
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, which is more than a quarter. The last layer has ten rows, and FSDP2 gives the ranks 3, 3, 3 and 1
-# of them, while our code cuts between any two numbers.
-#
-# With HSDP, rank 0 keeps half of the weights, because only two ranks share them. In return, weights are gathered inside a machine, and only slices of gradients cross the
-# network between machines.
-#
-# </details>
-#
-# So HSDP keeps more in order to send less over slow links. FSDP2 has another setting of this kind:
-
-# %% tags=["exercise: 11.q6"]
 
 # %% [markdown]
 # ## References

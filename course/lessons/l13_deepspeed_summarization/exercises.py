@@ -22,10 +22,10 @@ from mpi_classroom.exercises import (
 Counts = Sequence[Sequence[int]]
 
 
-def _check_weights(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
+def _check_factors(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
     """`counts[r]` are the tokens of rank r's micro-batches."""
     mine = list(counts[comm.rank])
-    got = answer.weights(comm, list(mine))
+    got = answer.factors(comm, list(mine))
     expect(got is not None, "returned None. Does the function end with a return?")
     got = list(got)
     expect(
@@ -36,9 +36,9 @@ def _check_weights(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
     pieces = sum(map(len, counts[: comm.size]))
     lookalikes = {
         "weighs all micro-batches alike: a token of a short one counts for more.": [1 / pieces] * len(mine),
-        "divides by this rank's tokens. Then the weights of each rank add up to 1, and those of all ranks to "
+        "divides by this rank's tokens. Then the factors of each rank add up to 1, and those of all ranks to "
         "the number of ranks.": [count / sum(mine) for count in mine],
-        "divides by the number of ranks as well. What do the weights of all ranks add up to?": [
+        "divides by the number of ranks as well. What do the factors of all ranks add up to?": [
             count / everyone / comm.size for count in mine
         ],
         "counts this rank's tokens and divides by the number of ranks: right only where all ranks have "
@@ -50,21 +50,21 @@ def _check_weights(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
     expect_array(got, np.array([count / everyone for count in mine]), lookalikes)
 
 
-_WEIGHTS = '''\
-def weights(comm, counts):
+_FACTORS = '''\
+def factors(comm, counts):
     """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
     Factor times mean loss, added up over all micro-batches of all ranks, is the mean loss over all tokens.
     """
-    everyone = comm.allreduce(sum(counts))
-    return [count / everyone for count in counts]
+    total = comm.allreduce(sum(counts))
+    return [count / total for count in counts]
 '''
 _STUB = changed(
-    _WEIGHTS, ("sum(counts)", "len(counts)"), ("count / everyone for count in", "1 / everyone for _ in")
+    _FACTORS, ("sum(counts)", "len(counts)"), ("count / total for count in", "1 / total for _ in")
 )
 _MEAN = "comm.allreduce(sum(counts))"
 
-WEIGHTS = Exercise(
+FACTORS = Exercise(
     id="13.4",
     title="Spot the bug: the factors",
     task="Every *token* should weigh the same in the loss. Correct the function.",
@@ -76,10 +76,10 @@ WEIGHTS = Exercise(
         "whole batch divide the sum of all of them?",
         "rank 0   30 tokens, mean 1 ─→ 30/40 · 1 ─┐\n"
         "rank 1   10 tokens, mean 3 ─→ 10/40 · 3 ─┴─ 1.5, the mean of 40",
-        "everyone = comm.allreduce(…)   and then   count / everyone   for each count",
+        "total = comm.allreduce(…)   and then   count / total   for each count",
     ),
-    solution=_WEIGHTS,
-    check=_check_weights,
+    solution=_FACTORS,
+    check=_check_factors,
     cases=(
         ((30, 5), (10,), (5, 1), (15,)),
         ((3, 9, 2), (20, 1, 4), (6, 6, 7), (1, 1, 12)),
@@ -90,18 +90,16 @@ WEIGHTS = Exercise(
     save="13_summarize.py",
     wrong=(
         WrongAnswer(_STUB, "weighs all micro-batches alike"),
-        WrongAnswer(changed(_WEIGHTS, (_MEAN, "sum(counts)")), "divides by this rank's tokens"),
-        WrongAnswer(changed(_WEIGHTS, ("count / everyone", "count / everyone / comm.size")), "as well"),
-        WrongAnswer(changed(_WEIGHTS, (_MEAN, "sum(counts) * comm.size")), "equally many"),
-        WrongAnswer(changed(_WEIGHTS, ("count / everyone", "count")), "returns the counts"),
-        WrongAnswer(changed(_WEIGHTS, ("count / everyone", "1 / everyone")), "divides 1 by all tokens"),
+        WrongAnswer(changed(_FACTORS, (_MEAN, "sum(counts)")), "divides by this rank's tokens"),
+        WrongAnswer(changed(_FACTORS, ("count / total", "count / total / comm.size")), "as well"),
+        WrongAnswer(changed(_FACTORS, (_MEAN, "sum(counts) * comm.size")), "equally many"),
+        WrongAnswer(changed(_FACTORS, ("count / total", "count")), "returns the counts"),
+        WrongAnswer(changed(_FACTORS, ("count / total", "1 / total")), "divides 1 by all tokens"),
         WrongAnswer(
-            changed(_WEIGHTS, ("    return [count / everyone for count in counts]\n", "")), "returned None"
+            changed(_FACTORS, ("    return [count / total for count in counts]\n", "")), "returned None"
         ),
         WrongAnswer(
-            changed(
-                _WEIGHTS, ("[count / everyone for count in counts]", "[sum(counts) / everyone, 0, 0, 0]")
-            ),
+            changed(_FACTORS, ("[count / total for count in counts]", "[sum(counts) / total, 0, 0, 0]")),
             "Each needs one",
         ),
     ),
@@ -166,12 +164,12 @@ ROUGE_AND_FACTS = Question(
     objectives=(3,),
 )
 
-EXERCISES = (WEIGHTS, NEW_LOADER, ROUGE_AND_FACTS)
+EXERCISES = (FACTORS, NEW_LOADER, ROUGE_AND_FACTS)
 
 PREDICTIONS = (
     Prediction(
         id="13.p5",
-        question="Rank 0: how many of the 22 words are still the reference's?",
+        question="How many of the reference's 21 words does your sentence share?",
         objectives=(2,),
         targets=("rouge-up-facts-right",),
     ),

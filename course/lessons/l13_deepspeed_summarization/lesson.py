@@ -24,8 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# Would you trust a summarizer because its loss fell? We train a tiny one on news. (`course fetch smollm2` gets a real one, **SmolLM2**.)
-# Each article has a good summary, its **reference**.
+# Would you trust a summarizer because its loss fell? Let us train a tiny one on news and read what it writes. Each article has a good summary, its **reference**.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -62,7 +61,7 @@ news, unseen = articles[:48], articles[48:]  # to train on, to test with
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
-deepspeed.ops.__compatible_ops__ = {}  # or it compiles C++ to find out
+deepspeed.ops.__compatible_ops__ = {}  # do not try to compile C++ kernels
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
     import torch_mpi4py  # MPI, as a backend of torch
 
@@ -79,14 +78,14 @@ def allreduce(value):
 comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allreduce=allreduce)
 
 # %% [markdown] tags=["subslide"]
-# A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable next token.
+# A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable next token, up to 40 times.
 
 
 # %%
 # %%px --save 13_summarize.py
 fetched = Path(os.environ.get("SMOLLM2", Path.home() / ".cache/course_lib/smollm2"))
-folder = fetched if fetched.is_dir() else data / "small_model"
-tokenizer = AutoTokenizer.from_pretrained(folder)
+folder, rate = (fetched, 3e-4) if fetched.is_dir() else (data / "small_model", 7e-4)
+tokenizer = AutoTokenizer.from_pretrained(folder)  # after `course fetch smollm2`: SmolLM2, a real model
 load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
@@ -95,14 +94,14 @@ def prompt(article):
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):
+def write(model, article):  # at ZeRO stage 3, all ranks must call this together
     read = torch.tensor([prompt(article)], device=model.device)
-    ids = model.generate(read, attention_mask=read**0, max_new_tokens=40, do_sample=False)[0]
+    ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes an unseen article. Does the summary name the right people?
+# Each rank summarizes an unseen article. Does it name the right people?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -110,7 +109,7 @@ article = unseen[comm.rank]
 print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", write(load(), article))
 
 # %% [markdown]
-# No. So far the tiny model has read only generated news, and keeps writing that. Let us train it.
+# No. The tiny model has read only news made up by a program. Let us train it on ours.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -127,29 +126,22 @@ print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", 
 #
 # **Vote:** is the mean over *all* tokens (a) 2.75, (b) close to 2, (c) close to 5?
 #
-# A first try averages the four means:
-
-# %%
-# %%px
-count, mean = (10, 5.0) if comm.rank == 0 else (100, 2.0)
-print(f"{comm.allreduce(mean / comm.size):.3f}")
-
-# %% [markdown] tags=["subslide"]
-# Hugging Face's Trainer averaged like this until 2024. Find the bug:
+# Hugging Face's Trainer averaged the means until 2024. What is wrong?
 
 # %% tags=["exercise: 13.4"]
 
 # %% [markdown]
-# Now your function weighs the means:
+# With your factors:
 
 # %%
 # %%px
-print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
+count, mean = (10, 5.0) if comm.rank == 0 else (100, 2.0)
+print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). In the mean of means, one token of rank 0 weighs as much as ten of another rank:
+# (b): 300 of 310 tokens have a mean loss of 2. In the mean of means, each token of rank 0 weighs as much as ten of another rank:
 #
 # ```
 # all ranks count alike     (5 + 2 + 2 + 2) / 4         =  2.75
@@ -164,7 +156,7 @@ print(f"{comm.allreduce(weights(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps
 #
-# The model guesses each next token. The **labels** say which guesses are right. For the prompt they are −100, "do not score this":
+# The model guesses each next token. The **labels** are the right guesses. We want summaries, not articles, so the prompt's labels are −100, "do not score":
 #
 # ```
 # input       (the prompt)     The     ferry     Marigold     has
@@ -183,46 +175,45 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# Our factors already average over all tokens, but DeepSpeed divides, too:
+# DeepSpeed expects plain means, and averages them:
 #
 # ```
-# 12 articles on 4 ranks        make 3 micro-batches per rank
-# backward                      divides by 3
-# the sum over the ranks        is divided by 4
+# 12 articles, one per micro-batch     3 micro-batches on each of 4 ranks
+# backward                             divides each loss by 3
+# between the ranks                    gradients are summed and divided by 4
 # ```
 #
-# So we multiply by 12, our `batch`:
+# Our factors have divided by all tokens. We undo both divisions:
 
 # %%
 # %%px --save 13_summarize.py
 batch = 12  # articles
 setup = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
-rate = 3e-4 if folder == fetched else 7e-4  # a small model takes larger steps
 setup["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
 
 
 def train(model, encode=encode):
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
-    losses = [0.0] * 4
     for step in range(4):
         mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
-        factors = weights(comm, [(each["labels"] != -100).sum().item() for each in mine])
-        for inputs, factor in zip(mine, factors):
+        counts = [(each["labels"] != -100).sum().item() for each in mine]
+        loss = 0.0  # this rank's part of it
+        for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
-            engine.backward(batch * part)  # AdamW nearly hides a forgotten factor; SGD does not
+            engine.backward(part * engine.gradient_accumulation_steps() * comm.size)  # undo both
             engine.step()  # updates after the last micro-batch
-            losses[step] += part.item()
-    return [comm.allreduce(loss) for loss in losses]
+            loss += part.item()
+        yield comm.allreduce(loss)
 
 
 # %% [markdown] tags=["subslide"]
-# Four steps, then the golf course again:
+# Four steps, then the golf course:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
 if __name__ == "__main__":
-    losses = train(model := load())
+    losses = list(train(model := load()))
     if comm.rank == 0:
         print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # golf
 
@@ -233,12 +224,12 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. But the mean of means would pass, too.
+# Yes: four ranks train like one. May we trust the loss?
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
 #
-# A colleague has read that a Transformer's outputs are "shifted right", so she moves our labels one place right. **Vote:** does her loss fall (a) more than ours, (b) less, (c) not at all?
+# A colleague has read that a Transformer's outputs are "shifted right". So she moves our labels one place right. **Vote:** does her loss fall (a) more than ours, (b) less, (c) not at all?
 
 
 # %%
@@ -247,7 +238,7 @@ def moved(article):
     return encode(article) | {"labels": encode(article)["labels"].roll(1)}
 
 
-hers = train(model := load(), moved)
+hers = list(train(model := load(), moved))
 if comm.rank == 0:
     print(*(f"{loss:.2f}" for loss in hers))
 
@@ -255,7 +246,8 @@ if comm.rank == 0:
 # Whose model would you take? For scale:
 #
 # ```
-# guessing blindly among the tiny model's 600 tokens     ln 600 = 6.40
+# guessing blindly among the tiny model's 600 tokens             ln 600 = 6.40
+# its first loss in section 3, when it was sure of its own news           9.73
 # ```
 
 # %% tags=["nbval-ignore-output"]
@@ -265,7 +257,7 @@ print(write(model, article))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Her shift comes on top of the one in `transformers`:
+# (a). `transformers` moves the labels, too:
 #
 # ```
 # the model has just read    The      ferry       Marigold
@@ -273,29 +265,36 @@ print(write(model, article))
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating is easier than summarizing. So her loss falls more, and her model repeats. A low loss can mean an easy question.
+# Her model need only repeat the token just read. That is easier, so her loss falls more. A loss does not show whether the labels ask the right question.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# So let us score the text. **ROUGE-1** counts the words that a summary shares with its reference. In each reference of section 1, we replace the person:
+# Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
+#
+# A forger copies a reference but changes the pilot's name, and keeps 19 of 21 words. Can you beat that with the truth? Replace our sentence by yours about this article:
+#
+# ```
+# A pilot has landed a small plane on the golf course of Elmstead because
+# a swarm of flies had stopped up its pipes. Nadja Firth, 29, was on her way
+# to Port Ansel with two passengers and a cello. She chose the long ninth hole,
+# touched down at noon on Sunday and rolled through a bunker. …
+# ```
 
 # %%
-predict("Rank 0: how many of the 22 words are still the reference's?", None)
+yours = "Thanks to insects, Nadja Firth used the ninth hole as a runway."
+predict("How many of the reference's 21 words does your sentence share?", None)
 
 # %%
-# %%px
-wrong = article["summary"].replace(article["facts"][0], news[comm.rank]["facts"][0])
-same = [word == right for word, right in zip(wrong.split(), article["summary"].split())]
-print(f"{wrong}\n → {sum(same)} of {len(same)} words are right")
+from collections import Counter
 
-# %%
-outcome("Rank 0: how many of the 22 words are still the reference's?", sum(cluster["same"][0]))
+shared = Counter(yours.split()) & Counter(cluster["article"][2]["summary"].split())
+outcome("How many of the reference's 21 words does your sentence share?", shared.total(), word="counted")
 
 # %% [markdown]
-# Nine in ten words are right, yet each summary names the wrong person. ROUGE-1 hardly notices.
+# Ours shares 4. ROUGE-1 rewards the reference's words. It does not know that two wrong words make a summary false.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -308,21 +307,27 @@ outcome("Rank 0: how many of the 22 words are still the reference's?", sum(clust
 # 7 billion parameters         7 billion × 16 bytes = 112 GB    too much for a GPU of 80 GB
 # ```
 #
-# On 64 GPUs, `batch` must be a multiple of 64: every GPU computes equally many articles.
+# What else changes?
+#
+# ```
+# batch    on 64 GPUs, a multiple of 64: every GPU computes equally many articles
+# comm     the data-parallel ranks, without those that hold other parts of the same model
+# write    at stage 3, all ranks call it, with synced_gpus=True: they gather the weights together
+# ```
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A mean over tokens divides by the tokens of *all* data-parallel ranks and micro-batches.
+# - A mean over tokens divides by the tokens of *all* micro-batches on *all* data-parallel ranks.
 # - A falling loss shows only that the model predicts its labels better.
 # - ROUGE-1 counts words, not facts.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Of the names and numbers that a model writes, 99 % are in the article. May a newsroom publish its summaries unread?
+# A model writes four names and numbers per summary, and 99 % are in the article. May a newsroom publish unread?
 #
-# <details><summary>What to listen for</summary>No. With four per summary and mistakes spread out, about one summary in 25 is wrong. And a right name can stand in the wrong place.</details>
+# <details><summary>What to listen for</summary>No. If mistakes are spread out, one summary in 25 has one. And a right name can stand in the wrong place.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -342,10 +347,11 @@ outcome("Rank 0: how many of the 22 words are still the reference's?", sum(clust
 # %% [markdown]
 # ### Which mean does the Trainer take today?
 #
-# Section 2 took two means of the same losses: 2.75, in which all micro-batches count alike, and 2.097, in which all tokens do. Until October 2024, Hugging Face's **Trainer** took the first over the micro-batches of a step. Which does
-# it take today? We can compare, because it accepts our DeepSpeed settings and logs its losses.
+# Section 2 had two means of the same losses: 2.75 if all micro-batches count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
-# (On CPUs, its library Accelerate does not notice that DeepSpeed runs our ranks, so the line with `PartialState` says it. The Trainer will warn that Accelerate counts 1 micro-batch per rank and step, and DeepSpeed 3. It uses
+# Our test with one process cannot tell. The mean of means averages the same 12 numbers on one rank or four, so it would have passed that test as well. But the Trainer accepts our DeepSpeed settings and logs its losses, so we can compare them with ours.
+#
+# (Two details. On CPUs, the library Accelerate does not notice that DeepSpeed runs our ranks, so the line with `PartialState` says it. And the Trainer will warn that Accelerate counts 1 micro-batch per rank and step, but DeepSpeed 3. It uses
 # the 3, which is right.)
 #
 # **Vote:** does today's Trainer get the same four losses as we did?
@@ -358,12 +364,12 @@ from accelerate.state import DistributedType, PartialState
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 PartialState(cpu=True).distributed_type = DistributedType.DEEPSPEED
-pieces = {"gradient_accumulation_steps": batch // comm.size}
-same = {"per_device_train_batch_size": 1, "max_steps": 4, "learning_rate": rate} | pieces
-order = {"train_sampling_strategy": "sequential", "lr_scheduler_type": "constant"}
-engine = {"deepspeed": setup | pieces, "accelerator_config": {"use_configured_state": True}}
-quiet = {"logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
-arguments = TrainingArguments(tempfile.gettempdir(), **same, **order, **engine, **quiet)
+accumulate = {"gradient_accumulation_steps": batch // comm.size}
+batches = {"per_device_train_batch_size": 1, "train_sampling_strategy": "sequential"} | accumulate
+steps = {"max_steps": 4, "learning_rate": rate, "lr_scheduler_type": "constant"}
+by_deepspeed = {"deepspeed": setup | accumulate, "accelerator_config": {"use_configured_state": True}}
+output = {"logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
+arguments = TrainingArguments(tempfile.gettempdir(), **batches, **steps, **by_deepspeed, **output)
 examples = [encode(each) for each in news]
 trainer = Trainer(load(), arguments, train_dataset=examples, data_collator=lambda examples: examples[0])
 trainer.remove_callback(PrinterCallback)
@@ -373,35 +379,37 @@ if comm.rank == 0:
     print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, theirs)):.2f}")
 
 # %% [markdown]
-# A test must be able to fail. So we train with the mean of means, too:
+# Can this test fail? We train with the mean of means, which it must notice:
 
 
 # %%
 # %%px --timeout 900
-def weights(comm, counts):
+def factors(comm, counts):
     return [1 / batch for _ in counts]
 
 
-means = train(load())
+means = list(train(load()))
 if comm.rank == 0:
     print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, means)):.2f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Today's Trainer has our losses, so it takes the mean over all tokens. The mean of means misses them by 0.04, so the test would have noticed it. That is little, because our references are of similar length.
+# Today's Trainer has our losses, so it takes the mean over all tokens. The mean of means differs from them by up to 0.04, so the test would have noticed it. The difference is small because our references are of similar length.
 #
-# Before each step, the Trainer counts the tokens of all micro-batches on all ranks and divides by their number, as `weights` does. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers
-# repaired that, and counting over the ranks became the default later.
+# How does the Trainer do it? Before each step, it counts the tokens of all micro-batches on all ranks and divides by their number, as `factors` does. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of
+# transformers repaired that, and counting over the ranks became the default later.
+#
+# A comparison of losses does not see everything. If we forgot to undo DeepSpeed's division by 12, the printed losses would hardly change, because AdamW divides each gradient by its usual size. SGD would take steps 12 times too short.
 #
 # </details>
 #
 # ### Is a model better than a pair of scissors?
 #
-# Reporters put the news first. So scissors cut a decent summary without any model: the first sentence, or the first three (**lead-3**). How good can they get? For the **oracle extract**, somebody who knows the reference cuts out the best
-# choice of up to three sentences.
+# Reporters put the news first. So scissors cut a decent summary without any model: the first sentence, or the first three (**lead-3**). How good can scissors get? For the **oracle extract**, somebody who knows the reference cuts out the best
+# choice of up to three sentences. Our tiny model takes part as well, as it was before section 3.
 #
-# Against these three, we send the model as it was before our training. **Predict:** does it beat any by ROUGE-1?
+# **Vote:** which has the higher ROUGE-1, (a) the first sentence, (b) lead-3?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 600
@@ -409,7 +417,7 @@ model = load()
 texts = [write(model, each) for each in unseen[comm.rank :: comm.size]]
 
 # %% [markdown]
-# Two functions score the texts. ROUGE-1 is twice the number of shared words, divided by the number of words in summary and reference together:
+# Two functions score the texts. Section 5 only counted shared words, so a summary could win by being long. The full ROUGE-1 is twice that count, divided by the number of words in summary and reference together:
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
@@ -419,7 +427,7 @@ texts = [write(model, each) for each in unseen[comm.rank :: comm.size]]
 # %% tags=["source: course_lib.training.facts:fact_scores"]
 
 # %% [markdown]
-# One more system takes part: a forger, who replaces the person in each reference, as we did in section 5. A reference has three to seven names and numbers, and a person is two of them: first name and surname.
+# The forger of section 5 takes part, too, and replaces the person in each reference. A reference has three to seven names and numbers. A person is two of them: first name and surname.
 
 # %%
 import json
@@ -478,19 +486,14 @@ for name, each in scores.items():
     print(f"{name:16}{words:6.0f}{one:9.1f}{interval:>18}{precision:11.0f}{recall:8.0f}")
 
 # %%
-outcome(
-    "Precision of references with one wrong name, in percent?",
-    100 * scores["wrong name"][:, 1].mean(),
-    "%",
-    word="counted",
-)
+precision = 100 * scores["wrong name"][:, 1].mean()
+outcome("Precision of references with one wrong name, in percent?", precision, "%", word="counted")
 
 # %% [markdown]
-# The tiny model beats nobody, because it knows only its own news. The first sentence and the oracle extract are better than lead-3: their intervals do not contain 0. And the forger wins, although every forged summary is false. Only the
-# precision shows it.
+# The forger wins, although every forged summary is false. Only the precision shows it. The tiny model beats nobody, because it knows only its own news.
 #
-# Why does one sentence beat three? Look at the column of words. The references have about 21 words, lead-3 has 45, and the first sentence has 15. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems
-# at equal length.
+# And the vote: (a). The interval of the first sentence does not contain 0, so it is better than lead-3. Why does one sentence beat three? Look at the column of words. The references have about 21 words, the first sentence has 15, and lead-3 has 45.
+# Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
 #
 # And on real news? For this course, a small Transformer was trained with ZeRO on two ranks. It *chooses* sentences of an article from CNN/DailyMail, so it is **extractive**. (A model that writes its own sentences is
 # **abstractive**.) The Transformer was tested once on 500 articles, with three seeds:
@@ -504,7 +507,7 @@ for system in ("mean over the seeds", "greedy oracle"):
     print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
 
 # %% [markdown]
-# The trained model is 0.7 points above lead-3, and the interval barely excludes 0. The greedy oracle knows the reference and adds sentences one by one, each time the one that helps most, so no honest system can be expected to reach it.
+# The trained model is 0.7 points above lead-3, and the interval barely excludes 0. The greedy oracle adds sentences one by one, each time the one that helps most. It knows the reference, so no honest system can be expected to reach it.
 # (This ROUGE compares words without their endings, so do not compare it with the table above.)
 #
 # And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. Each step had four articles, of which the model read the first 320 tokens. It summarized 200 test articles before training (**zero-shot**) and

@@ -38,7 +38,12 @@ def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         f"each message holds 1/{n} of the array here. The first holds a half, the next a quarter.": (
             2 * log2 * (alpha + beta * nbytes / n)
         ),
-        "each message holds a half here. The next holds a quarter.": 2 * log2 * (alpha + beta * nbytes / 2),
+        "that sends two arrays, as if each message holds a half here. The second one holds a quarter.": (
+            2 * log2 * (alpha + beta * nbytes / 2)
+        ),
+        "these are the bytes of the way there. On the way back, as many follow.": (
+            2 * log2 * alpha + bytes_of_halving / 2
+        ),
         "the messages have no latency here.": bytes_of_halving,
     }
     _compare("halving", n, got, 2 * log2 * alpha + bytes_of_halving, halving)
@@ -127,6 +132,10 @@ FORECASTS = Exercise(
         ),
         WrongAnswer(
             changed(_FORECASTS, (_HALVING, "2 * steps * (alpha + beta * nbytes / 2.0)")), "holds a half here"
+        ),
+        WrongAnswer(
+            changed(_FORECASTS, (_HALVING, "2 * steps * alpha + (n - 1) / n * beta * nbytes")),
+            "the bytes of the way there",
         ),
         WrongAnswer(changed(_FORECASTS, (_HALVING, "2 * (n - 1) / n * beta * nbytes")), "no latency"),
         WrongAnswer(

@@ -55,6 +55,8 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "all messages of the data ranks are gone. On this link they take longer than what they hide "
         "behind.": busy + tensor,
         "that is the longer of the two, and computing is counted already.": busy + max(data, cover) + tensor,
+        "that is the computing that no message uses, and computing is counted already. What is left of "
+        "the messages?": busy + max(0, cover - data) + tensor,
     }
     for words, value in lookalikes.items():
         if math.isclose(got["total"], value, rel_tol=1e-6):
@@ -74,7 +76,9 @@ def step(
     # flop per token: 6 per parameter, and attention
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of the activations
+    # none of it hides here: the next product needs the sum
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
+    # a stage waits while the pipeline fills and drains (equal stages, 1F1B)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
@@ -104,8 +108,9 @@ def _exposed(line: str) -> str:
 HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
-    task="For `cover` seconds, data ranks can compute and send together. What is left to send is "
-    "**exposed**: it makes the step longer. Here, tensor messages never hide. Correct one line.",
+    task="Data ranks' messages can hide behind `cover` seconds of computing. The rest is **exposed**: the "
+    "GPU waits for it. A friend's `step` says 6.7 s for ZeRO-3, but even if nothing hid, it would be "
+    "4.6 s. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
@@ -124,6 +129,7 @@ HIDE = Exercise(
         WrongAnswer(_exposed("data_messages - cover"), "shorter than its parts"),
         WrongAnswer(_exposed("0"), "are gone"),
         WrongAnswer(_exposed("data_messages"), "nothing hides yet"),
+        WrongAnswer(_exposed("max(0, cover - data_messages)"), "that no message uses"),
         WrongAnswer(
             changed(
                 _STEP,
@@ -145,16 +151,17 @@ TWO_NODES = Question(
     options=(
         Option(
             "ZeRO-3 inside nodes, data between them",
-            reply="This is hybrid sharding (HSDP), with 14 GB of states per GPU. Weights travel over the "
-            "fast link, where they hide. The slow link carries little: each GPU all-reduces only its eighth "
-            "of the gradients, 1.7 GB, once per step. That takes 0.6 s, which can hide, too.",
+            reply="This is hybrid sharding (HSDP). Inside nodes, weights travel over the fast link and hide, "
+            "and states take 14 GB per GPU. Between nodes, each GPU all-reduces only its eighth of the "
+            "gradients, 1.7 GB, once per step. That takes 0.6 s. With four micro-batches, the last one's "
+            "backward takes 1.1 s, so even this message can hide.",
             right=True,
         ),
         Option(
             "tensor inside nodes, data between them",
-            reply="This plan fits, and tensor groups stay on the fast link. But a step takes 8.8 s, because "
-            "the sums inside blocks take 2 s and our page hides none of them (Megatron-LM and TorchTitan can "
-            "hide a part).",
+            reply="This plan fits, and tensor groups stay on the fast link. But a step takes 8.8 s instead "
+            "of 6.7, because the GPUs wait 2 s for the sums inside blocks. Our page hides none of these "
+            "(Megatron-LM and TorchTitan can hide a part).",
             belief="messages-hide-or-not",
         ),
         Option(
@@ -162,7 +169,7 @@ TWO_NODES = Question(
             reply="This plan saves another 7 GB of states per GPU, but the others fit already. In return, "
             "two gathers and a scatter cross the slow link in every micro-batch. They take 13 s if one "
             "network card per node sends, 1.6 s if all eight do. Memory asks for at least four "
-            "micro-batches, so even then 6.5 s barely hide behind 6.7 s of computing.",
+            "micro-batches, so even with eight cards, 6.5 s barely hide behind 6.7 s of computing.",
             belief="most-saving-is-best",
         ),
     ),
@@ -176,8 +183,8 @@ INSIDE_A_NODE = Question(
     options=(
         Option(
             "it is wrong: pipelines are faster inside a node",
-            reply="Then a pipeline would also win with few micro-batches or one long sequence, where it "
-            "idles and loses (`genome`). The users measured one job, not all jobs.",
+            reply="Then a pipeline would also win with few micro-batches or one long sequence. But there it "
+            "idles and loses, as for `genome`. The users measured one job, not all jobs.",
             belief="one-plan-for-every-machine",
         ),
         Option(
@@ -188,8 +195,8 @@ INSIDE_A_NODE = Question(
         ),
         Option(
             "it holds: their link is broken, or tensor ranks would win",
-            reply="A healthy link is enough to lose: for our Transformer at 235 GB/s, the sums take about a "
-            "quarter of the step, and our page hides none of them.",
+            reply="Tensor ranks can lose on a healthy link. For our Transformer at 235 GB/s, the sums take "
+            "about a quarter of the step, and our page hides none of them.",
             belief="messages-hide-or-not",
         ),
     ),
@@ -199,6 +206,12 @@ INSIDE_A_NODE = Question(
 EXERCISES = (HIDE, TWO_NODES, INSIDE_A_NODE)
 
 PREDICTIONS = (
+    Prediction(
+        id="16.p7",
+        question="Hours that cards pays with tensor parallelism?",
+        objectives=(3,),
+        targets=("one-plan-for-every-machine",),
+    ),
     Prediction(
         id="16.p6",
         question="How many times as long as data parallelism does the pipeline take here?",

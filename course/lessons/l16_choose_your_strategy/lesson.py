@@ -10,7 +10,7 @@
 #   - compare a prediction with published runs
 # before: >-
 #   {08}, {09} and {11}
-# minutes: {core: 20, more: 9}
+# minutes: {core: 20, more: 12}
 # ranks: 4
 # warm-up:
 #   - ask: Adam trains in 16 bits. How many bytes of model states does each parameter need?
@@ -24,13 +24,18 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You train a Transformer of 7 billion parameters on eight GPUs. Which of four plans do you pick, before you pay for an hour?
+# You train a Transformer of 7 billion parameters on eight GPUs. Which plan fits, and which is fastest? A page of arithmetic answers before you pay.
 #
-# A **plan** says what is divided: *data* and *ZeRO-3* divide the batch, *pipeline* the list of blocks, and *tensor* every block.
+# A **plan** says what the GPUs divide:
+#
+# - *data*: the batch
+# - *ZeRO-3*: the batch and the model states
+# - *pipeline*: the list of blocks, four per GPU
+# - *tensor*: every block, an eighth per GPU
 
 # %%
 # %%px --save 16_plan.py
-"""What a plan needs on each GPU, and how long a step takes: one page of arithmetic."""
+"""What a plan needs on each GPU, and how long a step takes."""
 
 from mpi4py import MPI
 
@@ -41,13 +46,13 @@ plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# A GPU keeps 16 bytes of model states per parameter. Until backward, it also keeps activations: with FlashAttention, about 16 · width numbers of 2 bytes per token and block. Tensor ranks divide 12 of these 16, and each keeps the other 4 whole.
+# What does a GPU keep? First, 16 bytes of model states per parameter. Second, activations, until backward uses them. With FlashAttention, a block keeps about 16 · `width` numbers of 2 bytes per token. Tensor ranks divide 12 of these 16, and each keeps the other 4 whole.
 
 
 # %%
 # %%px --save 16_plan.py
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return a dict of all numbers, in bytes on the fullest GPU; `zero` is the ZeRO stage: 0, 1 or 3."""
+    """Return all numbers in a dict: bytes on the fullest GPU. `zero` is the ZeRO stage: 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
@@ -60,7 +65,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# Undivided, the states take 110 GB. Activations take 8.6 GB per sequence, and each GPU computes all its sequences at once. **Vote:** how many of the four plans fit into 72 GB? (a) One, (b) three, (c) none.
+# The states take 110 GB, so *data* cannot fit. The other plans divide them by eight. Activations take 8.6 GB per sequence, and each GPU computes its share of the batch at once. **Vote:** how many plans fit into 72 GB? (a) One, (b) three, (c) none.
 
 
 # %%
@@ -78,11 +83,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). An eighth of the states is only 14 GB, but activations take 69 GB: eight whole sequences, or an eighth of 64. Tensor ranks keep more: they divide only three quarters.
+# (c). An eighth of the states is only 14 GB. But the activations of eight sequences take 69 GB, and so do four blocks of all 64 sequences. Tensor ranks keep more: they divide only 12 of 16 numbers.
 #
 # </details>
 #
-# So take eight micro-batches: of one sequence for *data* and *ZeRO-3*, of eight for the others. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) the pipeline, (c) tensor.
+# So we cut each share into eight micro-batches. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) pipeline, (c) tensor.
 
 # %%
 # %%px
@@ -92,14 +97,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The pipeline's first stage starts eight micro-batches before a gradient returns, and keeps all their activations. Other ranks keep one at a time. With 64 micro-batches, the stage keeps eight smaller ones, and fits. Which of the three is fastest?
+# (b). ZeRO-3 and tensor keep one micro-batch at a time. But a pipeline's first stage starts all eight before the first gradient returns, and keeps them. With 64 micro-batches, it keeps eight smaller ones, and fits. Which of the three is fastest?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Not every message costs time. Data ranks send one layer's gradients while they compute the next: these messages **hide** behind computing. ZeRO-3's hide too, if ranks gather weights early. How much is left to wait for?
+# A message costs time only if a GPU waits for it. Data ranks need not: while one layer's gradients travel, they compute the next layer's. Such messages **hide** behind computing. ZeRO-3's hide, too, if ranks gather weights early.
 
 # %% tags=["exercise: 16.7"]
 
@@ -107,7 +112,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# All three compute for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order, fastest first.
+# All three compute for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. With 64 micro-batches, the pipeline idles for 0.37 s. **Predict** the order, fastest first.
 
 # %%
 # %%px --save 16_plan.py
@@ -119,16 +124,16 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# ZeRO-3 sends longest and still wins, because all its messages hide on this link. Is it always the answer?
+# ZeRO-3 sends longest and wins, because all its messages hide. Is that luck?
+#
+# Per micro-batch it sends for about 6 · `params` / `link` seconds, and computes for 6 · `params` · tokens / `rate`. In the ratio, `params` drops out. So for any model, messages can hide if a GPU's micro-batch has more tokens than `rate` / `link`. On NVLink that is 928, and ours has 2,048. What if the link is slower?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps. `chat` is our job. `cards` runs it on cheap GPUs: smaller, half as fast, on a link 23 times slower. `genome` trains on one long sequence per step.
-#
-# A famous rule says: *keep tensor parallelism inside a node*. Your `bets` use it for everybody. **Guess** which customer loses most. Then change `bets` for a bill below 32 hours. A plan that does not fit costs 100.
+# Three customers order 10,000 steps each. `chat` is our job. `cards` runs it on cheap GPUs: smaller, half as fast, on a link 23 times slower. `genome` trains on one long sequence per step.
 
 # %%
 # %%px
@@ -137,13 +142,21 @@ genome = {"seq": 16384, "batch": 1}
 customers = {"chat": job | node, "cards": job | node | cards, "genome": job | node | genome}
 
 
-def hours(customer, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
-    asked = customer | locals()
+def hours(name, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
+    asked = customers[name] | locals()  # the customer's numbers and the plan's
+    needed, seconds = memory(**asked)["total"], step(**asked)
     assert data * pipeline * tensor == 8, "use all eight GPUs"
-    assert customer["batch"] % (data * microbatches) == 0, "the batch does not divide evenly"
-    fits = memory(**asked)["total"] <= customer["room"]
-    return 10_000 * step(**asked)["total"] / 3600 if fits else 100
+    assert asked["batch"] % (data * microbatches) == 0, "the batch does not divide evenly"
+    parts = {part: round(seconds[part], 2) for part in ("computing", "idle", "tensor_messages", "exposed")}
+    print(f"{name:7}{needed / 1e9:5.1f} GB", parts)
+    return 10_000 * seconds["total"] / 3600 if needed <= asked["room"] else 100
 
+
+# %% [markdown]
+# A famous rule says: *keep tensor parallelism inside a node*. Each customer has one node, so all `bets` start with tensor. For `chat`, computing costs 9.3 hours and messages 2.8. How many hours will `cards` pay?
+
+# %%
+predict("Hours that cards pays with tensor parallelism?", None)
 
 # %%
 # %%px
@@ -154,13 +167,18 @@ bets = {
 }
 
 if rank == 0:
-    bill = {name: round(hours(customers[name], **bet), 1) for name, bet in bets.items()}
+    bill = {name: round(hours(name, **bet), 1) for name, bet in bets.items()}
     print(bill, f"in all {sum(bill.values()):.1f} hours")
 
+# %%
+outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
+
 # %% [markdown]
+# Now change `bets` for a bill below 32 hours. What does each customer wait for? A plan that does not fit costs 100.
+#
 # <details><summary>Open when you have won, or given up</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO-3 (or ZeRO-1), whose messages hide. `cards` takes a pipeline of 64 micro-batches, which sends least. `genome` takes tensor, because with one micro-batch a pipeline idles.
+# The best bill is 31.0 hours. `chat` takes ZeRO-3 (or ZeRO-1), whose messages hide. For `cards` they cannot: `rate` / `link` is 11,500 tokens, and memory allows only 2,048 per micro-batch. A pipeline of 64 micro-batches sends least, and wins. `genome` keeps tensor: with one micro-batch, a pipeline idles.
 #
 # </details>
 
@@ -169,16 +187,15 @@ if rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
+# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). More data ranks leave each pipeline fewer micro-batches, so it idles longer. |
 # | 2,048 GPUs | A ring's latency grows with its ranks, so use ZeRO-3 inside groups of nodes, and all-reduce between them. |
 
-# %% tags=["exercise: 16.q6", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations beside states, above all on a pipeline's first stage.
-# - Gradients and ZeRO-3's messages can hide if a GPU has more tokens per micro-batch than rate / link (928 on NVLink).
+# - Gradients and ZeRO-3's messages can hide if a GPU has more tokens per micro-batch than rate / link.
 # - No plan wins everywhere. Compute all, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -196,9 +213,9 @@ if rank == 0:
 #
 # ### Who wins one long sequence on cheap GPUs?
 #
-# `cards` needed a pipeline, and `genome` needed tensor parallelism. Now a customer comes who is both: `genome`'s long sequence, on the cheap GPUs with the slow link. Which plan wins? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
+# `cards` needed a pipeline, and `genome` needed tensor parallelism. Now a customer needs both: `genome`'s long sequence, on `cards`' GPUs and link. Which plan wins? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell shows every even way to divide eight GPUs, as your own program computes it. Choose 16,384 tokens, 1 sequence, 10 GB/s and *28.8 GB, 115 Tflop/s*. Click on a total to see the lines of `16_plan.py` behind it.
+# The next cell runs your own program for every even way to divide eight GPUs. The fastest plan that fits comes first. Choose 16,384 tokens, 1 sequence, 10 GB/s and *28.8 GB, 115 Tflop/s*. Click on a total to see the lines of `16_plan.py` behind it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -208,22 +225,28 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # <details><summary>Open after you have voted and looked</summary>
 #
-# (c), says this page. Eight tensor ranks do not fit, because each keeps a quarter of the activations whole. A pipeline of eight fits, but with one micro-batch each stage idles most of the time. Pipeline 4 × tensor 2 fits and idles less, since only four stages wait for each other.
+# (c), says this page. The two pure plans fail for different reasons. Eight tensor ranks do not fit, because each keeps a quarter of the activations whole. A pipeline of eight fits, but with one micro-batch each stage idles seven eighths of the time. Pipeline 4 × tensor 2 fits, and only four stages wait for each other.
 #
-# Its win is narrow. Pipeline 2 × tensor 4 would be faster, and needs 0.03 GB too much. That is less than this page's error: the page leaves out embeddings, logits, the layers that ZeRO-3 gathers, and a pipeline's messages (17 MB per sequence and boundary, each way). So measure that plan before you reject it.
+# Now look one row further down. Pipeline 2 × tensor 4 would be faster, but it needs 0.03 GB too much. Do you reject it? The page's own error is larger: for example, it leaves out embeddings and logits. So measure that plan before you reject it.
 #
-# You can also change what a GPU keeps. *Recomputing* (lesson 08) keeps fewer activations and computes more; try it first. With sequence parallelism (lesson 09), tensor ranks also divide the inputs of norms and of layers split by columns, so they divide all 16 · width numbers. Then eight tensor ranks fit, and win. *Context parallelism* cuts the sequence itself; it is not on this page.
+# You can also change what a GPU keeps. Try *recomputing* (lesson 08) first: a GPU keeps fewer activations, and runs forward twice. Or let the tensor ranks use *sequence parallelism* (lesson 09). Then they divide all 16 · width numbers, and eight of them fit, and win. *Context parallelism* cuts the sequence itself, and is not on this page.
 #
 # </details>
 #
+# The page has another gap: it knows only one link. A cluster has two, a fast one inside nodes and a slow one between them. So ask of each plan: which bytes cross which link, and how often per step?
+
+# %% tags=["exercise: 16.q6"]
+
+# %% [markdown]
 # ### Should you believe one page of arithmetic?
 #
-# You have just chosen plans without running one. Two witnesses can object: the machine in front of you, and people who measured such plans on real GPUs.
+# You have just chosen plans without running one. Who could object? There are two witnesses: the machine in front of you, and people who measured such plans on real GPUs.
 #
 # #### Would this laptop choose the same plan?
 #
-# Take a pipeline of four stages with a single micro-batch. While one stage computes, three wait. So our page says that with one device per stage, a step takes four times as long as with data parallelism on the same four devices. Here, four ranks train
-# a small Transformer both ways. They may have to share cores.
+# Take the worst pipeline: four stages and a single micro-batch. While one stage computes, three wait. With one device per stage, our page says, its step takes four times as long as with data parallelism on the same four devices.
+#
+# The next cell trains a small Transformer both ways on our four ranks. They may have to share cores.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -255,8 +278,9 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. With data parallelism all four compute at once, so each gets half a core and runs at half speed. In the pipeline only one stage computes at a time, and it has a core to itself. That alone halves the factor, from four to two.
-# Two smaller costs slow the data ranks and so lower the factor further: these ranks wait for their all-reduce, and they multiply smaller matrices, which is less efficient. With one core per rank, you measure more, up to four.
+# In the run shown, four ranks share two cores. With data parallelism all four compute at once, so each has half a core. In the pipeline only one stage computes at a time, and it has a whole core. That alone halves the factor, from four to two.
+#
+# Two smaller costs lower the factor further, because only data ranks pay them. They wait for their all-reduce. And each computes on fewer samples, so its matrices are smaller, which is less efficient. With one core per rank, you measure more, up to four.
 #
 # So step times on a laptop say little about plans on a cluster, because here ranks are not devices. Bytes sent are the same there, and so are losses, up to rounding.
 #
@@ -264,11 +288,9 @@ show(rows, x="way", y="time of a step")
 #
 # #### Do published runs agree?
 #
-# The second witness is better placed. Three published sources compare plans on eight A100s. To compare with them, we use a **planner** (`course/lessons/l16_choose_your_strategy/planner`): a program that does this page's arithmetic layer by layer. We chose the sources before
-# the planner could hide messages, so they were not picked to flatter it.
+# The second witness is better placed. Three published sources compare plans on eight A100s. Some of their runs recompute, which our page does not know. So we let a longer program predict them: a **planner** (`course/lessons/l16_choose_your_strategy/planner`), which does this arithmetic layer by layer. We chose the three sources before the planner could hide messages, so they were not picked to flatter it.
 #
-# One of them, DLRover, trained Llama 2 with 7 billion parameters by four plans. The planner orders these four by speed, twice: once as if all messages that can hide do hide (they **overlap** with computing), and once as if none does.
-# **Predict:** when does the planner's order agree with DLRover's? (a) only if messages hide, (b) only if nothing hides, (c) in both cases.
+# Begin with one source. DLRover trained Llama 2 with 7 billion parameters by four plans. The planner sorts these four by speed, twice: once with every message hidden that can hide (it **overlaps** with computing), and once with none. **Predict:** when is the planner's order DLRover's? (a) Only if messages hide, (b) only if nothing hides, (c) in both cases.
 
 # %%
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, rows, same_order
@@ -281,19 +303,31 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). If nothing hides, ZeRO-3 pays for all its messages, and the planner wrongly puts it behind two others. For Megatron-LM the order is right both ways: neither plan has data ranks, so our planner has nothing to hide. For FlagPerf it is wrong both ways: the last two plans are 2 % apart, and the planner swaps them.
+# (a). If nothing hides, ZeRO-3 pays for all its messages, and the planner wrongly puts it behind two others.
 #
-# Now look at the sizes, which are worse than the order. DLRover measured 22 % less throughput for tensor 2 × data 4 than for ZeRO-3; the planner says 4 % less. It does not know that smaller matrix products, which tensor ranks have, run at a lower rate. Whole runs also
+# The other two sources say less. Megatron-LM compared two plans without data ranks, so our planner has nothing to hide, and its order is right both ways. For FlagPerf it is wrong both ways: two plans are 2 % apart, and the planner swaps them.
+#
+# Now look at the bars. The sizes are worse than the order. For tensor 2 × data 4, DLRover measured 22 % less throughput than for ZeRO-3, and the planner says 4 % less. It does not know that tensor ranks have smaller matrix products, which run at a lower rate. Whole runs also
 # report less than 218 Tflop/s, which only matrix products reach when they run alone.
 #
-# Memory is better where the settings are known: 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off, because its pipeline recomputes block by block and ours a whole stage at once, and because we had to guess its sequence length.
+# And memory? Where the settings are known, the planner is better: 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off. We had to guess the sequence length, and DLRover recomputes block by block, but our planner a whole stage at once.
 #
 # </details>
 #
-# What about this course's own runs? We drew 24 small Transformers with six plans each, and committed the list. We predicted them all, and only then ran them on two cores. For 143 of these 144 plans, the predicted memory was right within 15 %, and the last was off by 15.2 %. The
-# median error of seconds was 8 %. For 22 of the 24 models, the planner chose the fastest plan that fits, or one at most 10 % slower. Nothing overlaps on two cores, so this proves nothing about GPUs.
+# You can also test a planner at home. We drew 24 small Transformers with six plans each, and committed the list. We predicted all 144 plans, and only then ran them on two cores. For 143 of them, the predicted memory was right within 15 %, and the last was off by 15.2 %. The
+# median error of seconds was 8 %. For 22 of the 24 models, the planner chose the fastest plan that fits, or one at most 10 % slower. But nothing overlaps on two cores, so this proves nothing about GPUs.
 #
-# So believe the page when plans are far apart, and measure when two are close. Section 3 had such pairs. For `chat`, ZeRO-1 ties with ZeRO-3: it needs 46.5 GB, but sends a twelfth, so on a worse link try it first. For `cards`, ZeRO-1 on 2 × pipeline 4 is only 2 % behind the pipeline of 8. Always measure the memory: one step is enough.
+# So believe the page when plans are far apart, and measure when two are close. Section 3 had two such pairs:
+#
+# - For `chat`, ZeRO-1 is as fast as ZeRO-3. It needs 46.5 GB with eight micro-batches, but sends only a twelfth. On a worse link, try it first.
+# - For `cards`, ZeRO-1 on 2 × pipeline 4 is only 2 % behind the pipeline of 8.
+#
+# Always measure the memory, too: one step is enough. The page leaves out four things:
+#
+# - embeddings, logits and the blocks that ZeRO-3 has just gathered
+# - what a pipeline sends: per sequence of 2,048 tokens and boundary, 17 MB each way
+# - the part of a GPU that NCCL uses, so that computing slows a little while it hides messages
+# - gradients in 32 bits: with them, as Megatron-LM offers, the states take 18 bytes per parameter
 #
 # Before you read on: one of the three sources seems to contradict the famous rule of section 3. Does it?
 
@@ -318,6 +352,7 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # - DLRover, ATorch, [Llama 2:
 # performance](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md), 2023.
 # - Megatron-LM, [issue 258](https://github.com/NVIDIA/Megatron-LM/issues/258), 2022: a pipeline of 8 faster than 8 tensor ranks inside one node.
+# - NVIDIA, [Distributed optimizer](https://docs.nvidia.com/megatron-core/developer-guide/latest/distrib_optimizer.html), Megatron Core: bytes per parameter with gradients in 16 and 32 bits.
 # - V. Korthikanti and others, [Reducing activation recomputation](https://arxiv.org/abs/2205.05198), 2022: what a block keeps.
 # - D. Narayanan and others, [Efficient large-scale language model training](https://arxiv.org/abs/2104.04473), 2021: tensor inside a node, pipeline between nodes.
 # - Hugging Face, [Efficient training on multiple GPUs](https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many), Transformers 4.49, 2025: a list of which plan to take.

@@ -32,7 +32,7 @@ def _check_sum(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> No
         "changed `opposite` only; `ours` lacks the other replica's gradients.": both(
             first[stage], right[mirrored]
         ),
-        "took the mean; each loss was divided by all images, so gradients are added.": both(
+        "took the mean; the loss is a sum over all images, so the gradients are added.": both(
             right[stage] / 2, right[mirrored] / 2
         ),
         "sent an array to which it had already added: one replica counts twice. Send both first.": both(
@@ -67,8 +67,8 @@ _ADD_OURS, _ADD_OPPOSITE = "    ours += for_ours\n", "    opposite += for_opposi
 SUM_REPLICAS = Exercise(
     id="17.1",
     title="Spot the bug",
-    task="Rank r holds one replica's gradients of stage r (`ours`) and the other's of stage p − 1 − r "
-    "(`opposite`). Its partner is rank p − 1 − r. Add both replicas' gradients of each stage.",
+    task="On rank r, `ours` holds replica 0's gradients of stage r, and `opposite` holds replica 1's of "
+    "stage p − 1 − r. Turn both arrays into sums over the replicas.",
     objectives=(1,),
     targets=("ours-is-your-ours",),
     stub='''\
@@ -89,7 +89,9 @@ def sum_replicas(comm, ours, opposite):
     solution=_SUM,
     check=_check_sum,
     cases=((3, 3, 3, 3), (2, 5, 4, 3)),
-    describe=lambda lengths: "stages of equal size" if lengths[0] == lengths[1] else "stages of other sizes",
+    describe=lambda lengths: (
+        "stages of equal size" if lengths[0] == lengths[1] else "stages of different sizes"
+    ),
     sizes=(2, 3, 4, 1),
     wrong=(
         WrongAnswer(
@@ -124,7 +126,7 @@ def sum_replicas(comm, ours, opposite):
 HOW_WELL = Question(
     id="17.q1",
     question="On 4 GPUs, Basic took 7.25 hours and MASTER 4.21. On 128 GPUs, MASTER with data parallelism "
-    "took 27 minutes. What is its scaling efficiency from 4 to 128?",
+    "took 27 minutes. What is MASTER's scaling efficiency from 4 to 128?",
     options=(
         Option(
             "0.50: 16.1 times as fast as Basic",

@@ -22,8 +22,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose the activations of one image fill a GPU. Then the next image cannot enter the pipeline before a backward has freed the memory, so one stage works while three wait. This is
-# **layer parallelism**, or *Basic*. Can we use what lies idle? First we count what each rank holds, with four small images for a large one.
+# The activations of one large image can fill a GPU. Then rank 0 cannot begin the next image until this one's backward has freed its memory.
+# One stage works at a time: GEMS's authors call this **layer parallelism**, or *Basic*.
+#
+# What do the ranks hold meanwhile? We cut a network into four stages and count. Stage 0 sees the full image, 256 × 256, and pools it to 64 × 64.
 
 
 # %%
@@ -38,52 +40,49 @@ from course_lib.parallel.stages import run_stage
 from course_lib.training.kept import SavedBytes
 
 torch.set_default_dtype(torch.float64)
-comm, width = MPI.COMM_WORLD, 8 * 32 * 32  # so many numbers per image travel between stages
+comm = MPI.COMM_WORLD
 
 
 # %%
 # %%px
 def cut(n):
-    """Stage `n` of four; its weights are the same on every rank."""
+    """Stage `n` of four, with the same weights on every rank."""
     torch.manual_seed(n)
-    side, maps = (128, 1) if n == 0 else (32, 8)
+    side, maps = (256, 1) if n == 0 else (64, 8)
     conv = nn.Conv2d(maps, 8, 3, padding=1)
-    end = {0: [nn.MaxPool2d(4)], 3: [nn.MaxPool2d(8), nn.Flatten(), nn.Linear(128, 10)]}.get(n, [])
+    end = {0: [nn.MaxPool2d(4)], 3: [nn.MaxPool2d(8), nn.Flatten(), nn.Linear(512, 10)]}.get(n, [])
     return nn.Sequential(nn.Unflatten(1, (maps, side, side)), conv, nn.ReLU(), *end, nn.Flatten())
 
 
 # %% [markdown] tags=["subslide"]
-# `train` takes each batch through the stages and back; `SavedBytes` counts the activations. Ignore `mirror` and `opposite` until section 2.
+# Lesson 08's `run_stage` sends flat rows. `SavedBytes` counts the activations that autograd keeps.
 
 
 # %%
 # %%px
 torch.manual_seed(1)
-batches = [(torch.randn(4, 128 * 128), torch.randint(10, (4,))) for _ in range(8)]
+images = [(torch.randn(1, 256 * 256), torch.randint(10, (1,))) for _ in range(8)]
 loss_fn = nn.CrossEntropyLoss(reduction="sum")
-rows = []
 
 
-def train(way, replicas):
-    """Train on all batches; return the two stages of this rank, with gradients."""
-    mirror = comm.Split(0, -comm.rank)  # the same ranks, numbered from the other end
-    stage, opposite = cut(comm.rank), cut(mirror.rank)
-    with SavedBytes(stage, opposite) as counter:
-        for i, batch in enumerate(batches):
-            ranks, mine = [(comm, stage), (mirror, opposite)][i % replicas]
-            run_stage(ranks, mine, [("F", 0), ("B", 0)], [batch], loss_fn, width)  # one micro-batch
+def run(way, *pipelines):
+    """Run all images, add up gradients; return the most activations this rank held, as a row to draw."""
+    with SavedBytes(*(stage for _, stage in pipelines)) as counter:
+        for i, image in enumerate(images):  # forward and backward, then the next image
+            ranks, stage = pipelines[i % len(pipelines)]
+            run_stage(ranks, stage, [("F", 0), ("B", 0)], [image], loss_fn, width=8 * 64 * 64)
     labels = {"rank": f"rank {comm.rank}", "way": way}
-    rows.append({"labels": labels, "value": counter.peak / 2**20, "unit": "MiB", "kind": "counted"})
-    return stage, opposite
+    return {"labels": labels, "value": counter.peak / 2**20, "unit": "MiB", "kind": "counted"}
 
 
-_ = train("Basic", replicas=1)
+basic = run("Basic", (comm, cut(comm.rank)))
 
 # %%
-show(sum(cluster["rows"], []), x="rank", y="most activations held")
+show(cluster["basic"], x="rank", y="most activations held")
 
 # %% [markdown]
-# Only rank 0's stage sees all pixels, so the others' memory is nearly empty. Who could use it, and their time?
+# Rank 0 holds 9.5 times as much as rank 1, because stage 0 keeps eight maps of the full image, and the others see a sixteenth of its pixels. They have idle time and nearly empty memory. Who
+# could use both?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
@@ -91,38 +90,40 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held")
 # **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction:
 #
 # ```
-#                            rank 0      rank 1      rank 2      rank 3
-# replica 0, even batches    stage 0  →  stage 1  →  stage 2  →  stage 3     `stage`
-# replica 1, odd batches     stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`, on `mirror`
-#
-# two batches per update: MAST                more: MASTER
+#                           rank 0      rank 1      rank 2      rank 3
+# replica 0, even images    stage 0  →  stage 1  →  stage 2  →  stage 3     `stage`
+# replica 1, odd images     stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`
 # ```
 #
-# Rank 0 now also runs stage 3, which held half a MiB on rank 3.
+# How do we turn a pipeline around? `run_stage` sends to the next rank, so `mirror` numbers the ranks from the other end.
+#
+# With several images per replica and update, this is *MASTER*. Rank 0 now also runs stage 3, which held 0.508 MiB on rank 3.
 
 # %%
 predict("MASTER: how many MiB of activations does rank 0 hold?", None)
 
 # %%
 # %%px
-stage, opposite = train("MASTER", replicas=2)
+mirror = comm.Split(0, -comm.rank)  # sorted by key: the last rank comes first
+stage, opposite = cut(comm.rank), cut(mirror.rank)
+master = run("MASTER", (comm, stage), (mirror, opposite))
 
 # %%
-held = cluster["rows"][0][1]["value"]
+held = cluster[0]["master"]["value"]
 outcome("MASTER: how many MiB of activations does rank 0 hold?", held, word="counted")
-show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
+show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", by="way")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 4.75, not one byte more: each backward frees rank 0's activations before the next forward gets there. Rank 3's empty memory is now used.
+# Still 4.75. Rank 0 finishes image 0's backward, which frees its activations, before it begins image 1. So its peak is the larger of its two stages, not their sum. The price: each rank keeps the weights of two stages.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the batches. Our loss is a sum, so a stage's two gradients must be added, but they lie on different ranks.
+# Each replica saw half of the images. Our loss is a sum, so both replicas' gradients of a stage must be added. Those of stage 0 lie on ranks 0 and 3.
 
 # %% tags=["exercise: 17.1", "subslide"]
 
@@ -130,7 +131,7 @@ show(sum(cluster["rows"], []), x="rank", y="most activations held", by="way")
 # Seven minutes up to here, six for the exercise. Let pairs play ranks 0 and 3.
 
 # %% [markdown] tags=["subslide"]
-# Does one process get the same sums?
+# Are the sums right? Each rank also runs all four stages alone.
 
 # %%
 continue_with("17.1")
@@ -142,101 +143,91 @@ def flat(module):
     return parameters_to_vector([parameter.grad for parameter in module.parameters()]).numpy()
 
 
+ours, theirs = flat(stage), flat(opposite)
+sum_replicas(comm, ours, theirs)
 whole = nn.Sequential(*map(cut, range(4)))
-for images, labels in batches:
-    loss_fn(whole(images), labels).backward()
-here, there = flat(stage), flat(opposite)
-sum_replicas(comm, here, there)
-print("equal:", np.allclose(here, flat(whole[comm.rank])), np.allclose(there, flat(whole[3 - comm.rank])))
+for pixels, label in images:
+    loss_fn(whole(pixels), label).backward()
+print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, flat(whole[mirror.rank])))
+
+# %% [markdown]
+# Both equal one process's, up to rounding.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks may share cores, so instead of timing them we **replay** the schedule. On every stage a forward takes one slot, a backward two; messages are free.
-
-
-# %%
-def replay(count, both):
-    """All passes of `count` batches: (rank, "F" or "B", batch, start, slots)."""
-    passes, free = [], [0] * 4  # free: when each rank has done what it began
-    for i in range(count):
-        now = 0
-        for kind, n, slots in [("F", n, 1) for n in (0, 1, 2, 3)] + [("B", n, 2) for n in (3, 2, 1, 0)]:
-            rank = 3 - n if both and i % 2 else n
-            start = max(now, free[rank])
-            passes.append((rank, kind, i, start, slots))
-            free[rank] = now = start + slots
-    return passes
-
+# Our ranks may share cores, so instead of timing, we **replay** the schedule. A forward takes one slot, a backward two, and messages are free. Each rank takes the images in order. A pass starts
+# when its input has arrived.
 
 # %% [markdown]
-# **Vote:** Basic needs 12 slots per batch. With four batches, is MASTER (a) twice as fast, (b) about a quarter faster, or (c) as fast?
+# **Vote:** Basic needs 12 slots per image. With four images, is MASTER (a) twice as fast, (b) about a quarter faster, or (c) as fast?
 
 # %%
-from course.lessons.l17_five_dimensions.figures import draw_replays
+from course.lessons.l17_five_dimensions.figures import draw_directions
 
-draw_replays({"Basic": replay(4, both=False), "MASTER": replay(4, both=True)})
+draw_directions({"Basic": "→→→→", "MASTER": "→←→←"})  # an arrow per image; try others
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): 39 slots, not 48. The next batch starts on the rank that a backward leaves first, and follows it. Three of its four forwards run beside that backward, so it adds 9 slots, and MASTER gains at most
-# 12/9 = 1.33 here. The authors measured more.
+# (b): 39 slots, not 48. Image 1 starts on rank 3 as soon as image 0's backward has left, and follows it. Three of its four forwards cost no extra time, so each further image adds 9 slots, and the
+# speed-up stays below 12 / 9 = 1.33.
 #
 # </details>
+#
+# What did the authors measure?
 
 # %% tags=["exercise: 17.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# Rank 0 is still full. Tiles make room for a second image, and so for micro-batches. **Hy-Fi** combines five [ways to cut](../docs/ways-to-split.md): tiles, stages, micro-batches, two
-# directions and data parallelism.
+# Why not 1F1B? With four images as micro-batches, it needs (4 + 3) · 3 = 21 slots. But rank 0 then holds four images, and one already fills it.
+#
+# **Tiles** make room. If two ranks share stage 0, each keeps about half of an image's activations. Then a second image fits, as a micro-batch. **Hy-Fi** combines five
+# [ways to cut](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
 #
 # ```
 #              rank 0      rank 1      rank 2      rank 3      ranks 4 to 7
 # replica 0    tile 0      tile 1   →  stage 1  →  stage 2     the same,
 # replica 1    stage 2  ←  stage 1  ←  tile 1      tile 0      with other images
 #
-# stage 0 is cut into the two tiles
+# tiles 0 and 1 are the halves of stage 0
 # ```
 #
-# A program trains MASTER and Hy-Fi, without and with a mistake in a sum of gradients, and compares the weights with one process's.
-#
-# **Vote:** how many of the two mistakes stop with an error?
+# A program trains it on eight ranks and compares all weights with one process's. Then ranks 0 to 3 and 4 to 7 forget to sum their gradients. **Vote:** does this (a) hang, (b) raise an error, or
+# (c) run to the end?
 
 # %%
-# !mpiexec -n 4 python -m course.lessons.l17_five_dimensions.strategies GEMS-MASTER
-# !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies
+# !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None, because every message arrives and every shape fits. Only comparing with one process finds them.
+# (c): every message arrives, and every shape fits. Only the comparison finds it.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with 64 GPUs |
-# |---|---|
-# | links | Keep an image's tiles inside one machine, because most layers exchange halos. |
-# | memory | If one layer fills a GPU, no cut between layers helps, but tiles do. |
+# - Wherever micro-batches fit, prefer 1F1B: it idles less, and keeps model states once.
+# - With 64 GPUs, keep an image's tiles inside one machine: most layers exchange halos.
+# - Batch norm ends the equality, because a tile or a replica sees only its part.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count memory on every rank: one can be full while others are nearly empty.
 # - GEMS's fullest rank holds no more activations than Basic's, but model states exist twice.
-# - Compare speed with the same method on fewer GPUs, and weights with one process's.
+# - For scaling efficiency, compare a method with itself on fewer GPUs.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations, and a GPU has 40. How do you use eight GPUs? (a) GEMS with eight stages. (b) Eight tiles. (c) Two tiles × four stages.
+# An image needs 60 GB of activations, and a GPU has 40. How do you use eight GPUs: (a) GEMS with eight stages, (b) eight tiles, (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(a) fails if the first stage needs most of the 60 GB. In (b), each GPU holds about an eighth, but all weights. (c) pays when eight tiles are too thin.</details>
+# <details><summary>What to listen for</summary>(a) fails if one stage needs more than 40 GB. In (b), each GPU holds about 7.5 GB, but all weights. (c) needs at most about 30 GB, but stages wait.</details>
 
 # %% [markdown]
 # ## References

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import getsource
 from itertools import pairwise
 from typing import Any, cast
 from unittest.mock import patch
@@ -561,16 +560,14 @@ def measure(comm: MPI.Intracomm, strategy: Strategy, *, mistaken: bool = False) 
 
 
 def main(names: Sequence[str]) -> None:
-    """Rank 0 prints the rows that run on this many ranks; with names only those, below their mistake."""
+    """Rank 0 prints the rows that run on this many ranks, below a header; with names those rows alone."""
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
-    if comm.rank == 0:
+    if comm.rank == 0 and not names:
         print(f"a weight's largest difference from one process: below {ROUNDING:.0e} (equal), or off by …")
     for strategy in (one for one in STRATEGIES if comm.size in one.ranks):
         if names and strategy.name not in names:
             continue
-        if comm.rank == 0 and names:
-            print(f"\n{getsource(strategy.wrong)}\n…in place of {strategy.replaces.rpartition('.')[2]}\n")
         right, wrong = measure(comm, strategy), measure(comm, strategy, mistaken=True)
         if comm.rank == 0:
             verdicts = "equal" if right < ROUNDING else "DIFFERS", f"{wrong:.0e}"

@@ -9,8 +9,8 @@ TERMS = (
     ),
     Term(
         "GEMS",
-        "Two replicas of a pipeline on the same ranks in opposite directions, so that one works while "
-        "the other waits.",
+        "Two replicas of a pipeline on the same ranks in opposite directions: each uses time and memory "
+        "that the other leaves idle.",
     ),
     Term(
         "Hy-Fi",

@@ -92,7 +92,7 @@ def test_no_later_cell_of_the_core_needs_a_section_that_may_be_left_out() -> Non
     for part in re.split(r"^## \d\d:\d\d · (?=\d\d )", walk, flags=re.MULTILINE)[1:]:
         rows = re.findall(r"^\| [\d:]+ \| (\d+) · .*\| leave out(?:,[^|]*)? \|$", part, re.MULTILINE)
         named += [(part[:2], int(section)) for section in rows]
-    assert len(named) >= 5
+    assert len(named) >= 2
     assert {at: names for at in named if (names := needed_after(*at))} == {}
 
 
