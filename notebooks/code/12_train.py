@@ -35,7 +35,7 @@ deepspeed.init_distributed(verbose=False)
 
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
-images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
+images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())  # drawn shapes
 config = json.loads((here / "ds_config.json").read_text())
 
 
@@ -62,17 +62,16 @@ def batch_keys(global_batch, ranks, room):
 
 # %%
 def train(config, steps=3, width=1536):
-    """Train on one batch; yield its size and its loss in each step."""
+    """Train; yield the images per update, and the loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)
         for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
-            inputs = images[part].to(device) / 8 - 1  # pixels are 0 to 15; the network gets -1 to 0.9
-            loss = F.cross_entropy(engine(inputs), labels[part].to(device))
+            loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
             engine.backward(loss)
-            engine.step()  # an update after the last micro-batch
+            engine.step()  # updates after the last micro-batch
             total += loss.detach() * len(part) / batch
         dist.all_reduce(total)
         yield batch, total.item()

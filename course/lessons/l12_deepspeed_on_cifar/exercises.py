@@ -88,27 +88,30 @@ def batch_keys(global_batch, ranks, room):
 
 SEVEN_BILLION = Question(
     id="12.q4",
-    question="A model of 7 billion parameters trains in stage 3 with DeepSpeed's defaults, one micro-batch "
-    "per update. How many numbers per parameter does each GPU send?",
+    question="A model of 7 billion parameters trains with DeepSpeed's defaults, and each update has 4 "
+    "micro-batches. Stages 1, 2 and 3 all fit. Which one sends least per update?",
     options=(
         Option(
-            "2, as here: weights are gathered once",
-            reply="That holds while weights stay gathered from forward to backward. They do if they are used "
-            "again within a billion numbers. Our network has 4.7 million. How many of 7 billion are near "
-            "enough?",
+            "stage 3: 2 numbers per parameter, as in the core",
+            reply="That holds for one micro-batch, and while weights stay gathered from forward to backward. "
+            "They do if they are used again within a billion numbers (`stage3_max_reuse_distance`). Our "
+            "network had 4.7 million. How many of 7 billion are near enough, and how often is each gathered "
+            "in 4 micro-batches?",
             belief="stage-3-is-free",
         ),
         Option(
-            "almost 3: most weights are gathered twice",
-            reply="A weight stays gathered only if it is used again within a billion numbers "
-            "(`stage3_max_reuse_distance`): half a billion forward, and as many back. The other weights are "
-            "freed and gathered again for backward, so stage 3 is almost back at lesson 11's 3.",
+            "stage 1: 3 numbers per parameter",
+            reply="It sums gradients once per update (2) and gathers the new weights (1). Stage 2 sums 4 "
+            "times: 4 · 2 + 1 = 9. In stage 3 most weights of such a model are freed after forward and "
+            "gathered again for backward, which makes almost 3 for each micro-batch and almost 12 in all. "
+            "Stages that keep less send more here, so take the lowest that fits.",
             right=True,
         ),
         Option(
-            "almost 1: weights never leave their rank",
-            reply="Then a rank could not run a layer whose weights another rank keeps. Each rank computes "
-            "all layers on its own data, so the weights must be sent at least once per update.",
+            "stage 2: less than stage 1, because it keeps less",
+            reply="A rank that keeps less does not send less. In stage 2 no rank keeps all gradients until "
+            "the last micro-batch, so they are summed over the ranks in each of the 4. How many numbers does "
+            "that make?",
             belief="higher-stage-is-faster",
         ),
     ),

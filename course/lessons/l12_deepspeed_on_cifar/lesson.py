@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# The library **DeepSpeed** does all of lesson 11, and one digit in a JSON file selects the stage. Which digit do you need? We begin with 0.
-# (More explains the other keys.)
+# In lesson 11 you wrote ZeRO. The library **DeepSpeed** does the same, and one digit in a JSON file selects the stage. Which digit do you need? We
+# start with 0.
 
 # %%
 from pathlib import Path
@@ -36,7 +36,9 @@ _ = Path("code/ds_config.json").write_text("""\
  "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# Our images are drawn shapes, in CIFAR-10's size:
+# `gradient_clipping` is a key because from stage 2 on, no rank has the full gradient to clip.
+#
+# Skim the next two cells, which start it up.
 
 # %%
 # %%px --save 12_train.py
@@ -76,7 +78,7 @@ deepspeed.init_distributed(verbose=False)
 
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
-images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
+images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())  # drawn shapes
 config = json.loads((here / "ds_config.json").read_text())
 
 # %% [markdown] tags=["subslide"]
@@ -96,8 +98,8 @@ def network(width):
 
 
 # %% [markdown]
-# An update uses 48 images, the **global batch**, shared equally by the ranks. A rank has room for 24 at a time, so it may need several
-# **micro-batches**, whose gradients it adds up. In DeepSpeed's keys, "gpu" means rank.
+# An update uses 48 images, the **global batch**, shared equally by the ranks. A rank has room for 24 at a time. If its share is larger, it adds up the
+# gradients of several **micro-batches**. In DeepSpeed's keys, "gpu" means rank.
 
 # %% tags=["exercise: 12.1"]
 
@@ -111,17 +113,16 @@ def network(width):
 # %%
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536):
-    """Train on one batch; yield its size and its loss in each step."""
+    """Train; yield the images per update, and the loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)
         for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
-            inputs = images[part].to(device) / 8 - 1  # pixels are 0 to 15; the network gets -1 to 0.9
-            loss = F.cross_entropy(engine(inputs), labels[part].to(device))
+            loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
             engine.backward(loss)
-            engine.step()  # an update after the last micro-batch
+            engine.step()  # updates after the last micro-batch
             total += loss.detach() * len(part) / batch
         dist.all_reduce(total)
         yield batch, total.item()
@@ -133,7 +134,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process trains alone. **Vote:** how many of the three decimals stay the same?
+# Now *one* process trains. **Vote:** how many of the three decimals stay the same?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -141,22 +142,30 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three. Four ranks take 12 images each, one takes 24 twice, and each update averages the same 48.
+# All three: each update averages the same 48 images, four times 12 or twice 24.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# Why not stay with 0? A weight, its gradient and Adam's two averages take 4 bytes each, in total 504 MiB. Activations hardly matter. Each of
-# *two* ranks gets 600 MiB, besides Python and its libraries. **Vote:** does stage 0 train?
+# Why not stay with 0? Every rank keeps everything:
+#
+# ```
+# weight 4 + gradient 4 + Adam's two averages 8  =  16 bytes per parameter
+# 33 million parameters                          =  504 MiB
+# activations of 24 images                       =  a few MiB
+# room, besides Python and its libraries         =  600 MiB
+# ```
+#
+# Each of *two* ranks gets 600 MiB. **Vote:** does stage 0 train?
 
 # %%
 from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):
-    """Whether the ranks train with `mib` MiB each; `zero` replaces keys."""
+    """Whether ranks train with `mib` MiB each; `zero` replaces keys."""
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # first, without a limit
     large = f"config['zero_optimization'] |= {zero}; list(train(config))"
     return runs_within(mib, ranks, "code/12_train.py", large, first=tiny)
@@ -167,27 +176,39 @@ trains(600)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before it sends all gradients, DeepSpeed copies them, so stage 0 briefly needs 20 bytes per parameter, or 630 MiB.
+# No. Before DeepSpeed sends gradients, it copies up to 500 million of them into one tensor. Here that is all of them:
+#
+# ```
+# 16 + 4  =  20 bytes per parameter  =  630 MiB
+# ```
 #
 # </details>
 #
-# One character selects stage 1. Each rank then keeps half of the averages, and a copy of the half of the weights that it updates. **Vote:** does it train?
+# One character selects stage 1. Each rank then keeps the averages of half of the weights, and a 32-bit copy of that half to update, because models often
+# compute in 16. **Vote:** does it train?
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
 trains(600)
 
 # %% [markdown]
-# It trains. Could we have predicted that? On N ranks, the bytes per parameter are, with numbers of 32 bits:
+# Could you have known? On N ranks, the bytes per parameter are (600 MiB have room for 19):
 #
 # ```
-#           weights   gradients   averages and copy   short-lived buffers
-# stage 1     4     +    4      +       12/N        +       about 4
-# stage 2     4     +    4/N    +       12/N        +       about 4
-# stage 3     4/N   +    4/N    +       12/N        +       about 4
+#           weights   gradients   averages and copy   buffers
+# stage 0     4     +    4      +        8          +    4
+# stage 1     4     +    4      +       12/N        +    4
+# stage 2     4     +    4/N    +       12/N        +    4 to 6
+# stage 3     4/N   +    4/N    +       12/N        +    4
 # ```
-#
-# 600 MiB have room for 19 bytes, 420 MiB for 13. **Predict** the next four answers:
+
+# %%
+from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
+
+draw_needs(ranks=2, room=19)
+
+# %% [markdown]
+# **Predict** four more answers. On 4 ranks, draw again with room for 13:
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
@@ -196,16 +217,30 @@ for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 3 has the smallest sum, and fails. While one layer runs, it already gathers the next ones (**prefetch**), here soon the whole network, and it needs
-# buffers in which weights arrive. Without prefetch, it trains: `trains(600, stage=3, stage3_prefetch_bucket_size=0)`.
+# Stage 3 has the shortest bar, and fails: the bar leaves out gathered weights. By default, DeepSpeed gathers up to 50 million numbers ahead
+# (**prefetch**), and keeps up to a billion gathered. Our network has 33 million:
+#
+# ```
+# 14 + gathered weights 4 + weights on their way 2  =  20 bytes per parameter
+# without prefetch                                     18, but each layer waits for its weights
+# ```
 #
 # </details>
+
+# %%
+trains(600, stage=3, stage3_prefetch_bucket_size=0)
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is sent?
 #
-# What does saved memory cost? In lesson 11, stages 0 to 2 sent 2 numbers per parameter and stage 3 sent 3 (without the factor (N − 1)/N). Does
-# DeepSpeed, by default? `slow_collectives` counts:
+# A higher stage keeps less. Does it send more? Our code in lesson 11 sent:
+#
+# ```
+# stage                    0    1    2    3
+# numbers per parameter    2    2    2    3      times (N − 1)/N, which we leave out
+# ```
+#
+# What does DeepSpeed send by default? `slow_collectives` counts:
 
 # %%
 continue_with("12.1")
@@ -216,16 +251,14 @@ predict("How many numbers per parameter does stage 1 send?", None)
 # %%px --timeout 300
 from course_lib.effects import slow_collectives
 
-parameters = sum(map(torch.numel, network(512).parameters()))
-
 
 def third_step(**zero):
-    """Numbers per parameter that a rank sends in step three."""
+    """Numbers per parameter sent by a rank in step three, without losses."""
     steps = train(config | {"zero_optimization": zero}, width=512)
-    next(steps), next(steps)
-    with slow_collectives(mb_per_s=1e6) as sent:  # fast enough not to wait
+    next(steps), next(steps)  # stage 3 learns in which order layers run
+    with slow_collectives(mb_per_s=1e6) as sent:  # so fast that it only counts
         _, loss = next(steps)
-    numbers = {name: round(n / parameters, 1) for name, n in sent.items() if n > 999}
+    numbers = {name: round(n / 4.73e6, 1) for name, n in sent.items() if n > 999}  # 4.73 million in all
     if rank == 0:
         print(f"{zero}\n    loss {loss:.3f}, {numbers}")
     return numbers
@@ -239,23 +272,38 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# A rank needs only its quarter of the summed gradients. But by default, stages 1 and 2 all-reduce all of them (2), then gather the new
-# weights (1). Stage 3 gathers once, not twice, because these few weights stay gathered until backward. A large model gathers most of its weights
-# twice (More). With several micro-batches, stages 2 and 3 send more.
+# A rank needs only its quarter of the summed gradients. But by default, stages 1 and 2 all-reduce all of them (2), then gather the new weights (1).
+#
+# Stage 3 gathers once, because these few weights stay gathered until backward. A large model gathers most of its weights twice. With several
+# micro-batches, stages 2 and 3 send more.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# If you add GPUs and keep the micro-batch, the global batch grows. Tune the learning rate again, or use fewer accumulation steps.
+# 7 billion parameters on 64 GPUs, in 16 bits:
+#
+# ```
+# with "bf16": {"enabled": true} in the file, in GB:
+#
+#           weights   gradients   averages and copy
+# stage 1     14    +    14     +        1.3          =  29
+# stage 2     14    +     0.2   +        1.3          =  16
+# stage 3      0.2  +     0.2   +        1.3          =   1.8
+# a buffer of 500 million numbers                     =   1
+# stage 3: up to a billion gathered weights           =   2
+# ```
+#
+# For stage 3, build the model in `with deepspeed.zero.Init():`, or each rank first puts all of it on its GPU. More GPUs with the same keys make the global batch
+# larger: tune the learning rate again.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits. Other keys also decide what fits and what is sent, so measure both.
+# - Take the lowest stage that fits, and measure: other keys decide, too.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -274,9 +322,12 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 #
 # In stage 1, DeepSpeed sent one number per parameter more than our own code in lesson 11, because it all-reduces all gradients. Can a key of the JSON file change that?
 #
-# Two keys decide how gradients travel. `reduce_bucket_size` says how many are sent together, in one **bucket**. The default, 500 million, takes a buffer of 2 GB in float32, which is why our file
-# sets 2 million. `use_multi_rank_bucket_allreduce` is on by default, and allows a bucket to mix gradients that belong to different owners. **Vote:** which of them makes
-# stage 1 send less, (a) a smaller `reduce_bucket_size`, or (b) `use_multi_rank_bucket_allreduce` turned off?
+# Two keys decide how gradients travel:
+#
+# - `reduce_bucket_size` says how many gradients are sent together, in one **bucket**. With the default, 500 million, a bucket takes 2 GB in float32. This is why our file sets 2 million.
+# - `use_multi_rank_bucket_allreduce` lets a bucket mix gradients that belong to different owners. It is on by default.
+#
+# **Vote:** which change makes stage 1 send less, (a) smaller buckets, or (b) buckets that are not mixed?
 
 # %%
 # %%px --timeout 200
@@ -286,17 +337,17 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Smaller buckets carry the same numbers in more messages, so stage 1 still sends 3. With the key turned off, DeepSpeed sums the gradients of each owner separately. Only that owner needs the sum, so `reduce`
-# takes the place of `all_reduce`, and the gradients cost 1 number instead of 2. Together with the gathered weights that makes 2, as in lesson 11.
+# (b). Smaller buckets carry the same numbers in more messages, so stage 1 still sends 3. Without mixed buckets, DeepSpeed sums the gradients of each owner separately. Only the owner needs the sum, so a
+# `reduce` is enough. The gradients cost 1 number instead of 2, and with the gathered weights that makes 2, as in lesson 11.
 #
 # Then why is this not the default? It needs a `reduce` for every owner. With many ranks and a small model, these are many small messages, and they can cost more time than they save.
 #
 # </details>
 #
-# All these counts are for one micro-batch per update. With k micro-batches, stage 1 still sums the gradients once, after the last. Stage 2 sums them k times, because
-# no rank keeps all gradients from one micro-batch to the next. Stage 3 also sums k times, and gathers the weights k times as well.
+# So far, every update had one micro-batch. What if there are k of them? Stage 1 keeps adding up gradients on each rank, and sums them over the ranks once, after the last. Stage 2 cannot wait:
+# no rank keeps all gradients from one micro-batch to the next, so it sums them k times. Stage 3 also sums k times, and gathers the weights anew for every micro-batch.
 #
-# One surprise is left. DeepSpeed's stage 3 sent 2, although ours in lesson 11 sent 3. Before you read on: would a large model be as lucky?
+# You now have all you need to choose between stages that fit:
 
 # %% tags=["exercise: 12.q4"]
 
@@ -305,8 +356,13 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # A project rarely begins with an empty folder. You inherit a JSON file, a checkpoint and a script, and none of the three says what it was made for. What can go wrong with each?
 #
-# The JSON file comes first. Some keys depend on the machine: our `torch_adam` selects PyTorch's AdamW, because DeepSpeed's own needs a compiler. To compute in 16 bits on GPUs, you
-# would add `"torch_autocast": {"enabled": true, "dtype": "bfloat16"}`. Other keys depend on the number of ranks, and these are easy to overlook:
+# The JSON file comes first. Some keys depend on the machine. Our `torch_adam` selects PyTorch's AdamW, because DeepSpeed's own needs a compiler. Two keys compute in 16 bits:
+#
+# - `"bf16": {"enabled": true}` also keeps weights and gradients in 16 bits, which saves the most memory. The program must then do the same with its inputs, here with `.bfloat16()` after `/ 8 - 1`.
+#   Otherwise, PyTorch stops at the first layer and reports two different types.
+# - `"torch_autocast": {"enabled": true, "dtype": "bfloat16"}` keeps the weights in 32 bits, and our program runs unchanged.
+#
+# Other keys depend on the number of ranks, and these are easy to overlook:
 
 # %% tags=["exercise: 12.q5"]
 
