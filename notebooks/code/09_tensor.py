@@ -1,4 +1,4 @@
-"""Tensor parallelism by hand: trains a network on data/digits.npz.
+"""Tensor parallelism by hand, on data/digits.npz.
 
 Start it with one of these:
 
@@ -8,16 +8,15 @@ Start it with one of these:
 """
 
 # %%
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
-images, new_images = (digits[f"{part}_images"].reshape(-1, 64) / 16 for part in ("train", "test"))
-targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the others
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits["train_labels"]]
+new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 
 # %%
@@ -31,7 +30,7 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 # %%
 def network(comm, weights, pixels):
-    """Forward: `x`, `hidden` and `y`."""
+    """Forward: x, hidden, y."""
     first, up, down = weights
     x = np.maximum(pixels @ first, 0)
     return x, *mlp_forward(comm, x, up, down)
@@ -39,24 +38,19 @@ def network(comm, weights, pixels):
 
 def gradients(comm, weights, pixels, targets):
     """Backward: gradients of half the squared error per image, averaged."""
-    _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
-    d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
-    return pixels.T @ (d_x * (x > 0)), d_up, d_down
+    d_x, d_up, d_down = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
+    d_first = pixels.T @ (d_x * (x > 0))  # back through the ReLU of x
+    return d_first, d_up, d_down
 
 
 # %%
-def new_weights(comm):
-    """The matrix `first`, this rank's columns of `up`, and its rows of `down`."""
-    draw = np.random.default_rng(0)
-    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in pairwise([64, 54, 202, 10]))
-    mine = np.array_split(np.arange(202), comm.size)[comm.rank]
-    return first, up[:, mine], down[mine]
-
-
 def train(comm):
     """Train; return this rank's weights."""
-    weights = new_weights(comm)
+    draw = np.random.default_rng(0)
+    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
+    mine = np.array_split(np.arange(202), comm.size)[comm.rank]  # our columns and rows
+    weights = first, up[:, mine], down[mine]  # `first` is the same on every rank
     for batch in np.random.default_rng(1).integers(len(images), size=(400, 100)):
         for weight, gradient in zip(weights, gradients(comm, weights, images[batch], targets[batch])):
             weight -= 0.1 * gradient
@@ -64,9 +58,9 @@ def train(comm):
 
 
 # %%
-def right(comm, weights):
-    """How many new images the network reads correctly."""
-    return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == digits["test_labels"])
+def correct(comm, weights):
+    """How many new images are read correctly."""
+    return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == new_labels)
 
 
 def collected(comm, weights):
@@ -87,6 +81,6 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 # %%
 if __name__ == "__main__":
-    weights = collected(comm, train(comm))
+    full = collected(comm, train(comm))
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, weight {weights[0][20, 0]:.9f}")
+        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, full)} right, weight {full[0][20, 0]:.9f}")

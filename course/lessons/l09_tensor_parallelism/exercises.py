@@ -33,6 +33,12 @@ def _check_backward(answer: SimpleNamespace, comm: Any, hidden: int) -> None:
     expect(
         isinstance(got, tuple | list) and len(got) == 3, "did not return three things: d_x, d_up and d_down."
     )
+    if comm.size > 1 and hidden % comm.size == 0:
+        d_hidden = np.sum([(d_y @ down[shard].T) * (x @ up[:, shard] > 0) for shard in shards], axis=0)
+        expect(
+            not np.array_equal(got[0], d_hidden @ up[:, mine].T),
+            "added up d_hidden over the ranks. Each rank's was complete, for hidden numbers of its own.",
+        )
     for number, name in enumerate(("d_up", "d_down"), 1):
         lookalikes = {}
         if comm.size > 1 and hidden % comm.size == 0:
@@ -98,6 +104,10 @@ MISSING_SUM = Exercise(
         ),
         WrongAnswer(
             changed(_BACKWARD, (_SUM, _SUM + "    comm.Allreduce(MPI.IN_PLACE, d_down)\n")), "added up d_down"
+        ),
+        WrongAnswer(
+            changed(_BACKWARD, (_SUM, ""), (_D_UP, "    comm.Allreduce(MPI.IN_PLACE, d_hidden)\n" + _D_UP)),
+            "added up d_hidden",
         ),
     ),
     why="the gradient of ReLU depends on where hidden is positive. Why did no rank have to ask another rank?",

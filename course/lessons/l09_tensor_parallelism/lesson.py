@@ -24,8 +24,26 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# What if even one layer is too large for a GPU? **Tensor parallelism** cuts its matrices. We take a pair of layers: `hidden = relu(x @ up)`, then `y = hidden @ down`.
-# Each rank keeps some *columns* of `up` and the matching *rows* of `down`:
+# What if even one layer is too large for a GPU? **Tensor parallelism** cuts its matrices: each rank keeps a piece. We try this on a network that reads digits:
+
+# %%
+# %%px --save 09_tensor.py
+"""Tensor parallelism by hand, on data/digits.npz."""
+
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits["train_labels"]]
+new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
+
+# %% [markdown] tags=["subslide"]
+# The network contains a pair of layers (an MLP): `hidden = relu(x @ up)`, then `y = hidden @ down`. Where should we cut?
+#
+# Each hidden number comes from one *column* of `up`. So a rank with complete columns can apply ReLU without asking anyone. It also keeps the *rows* of `down` that multiply its hidden numbers:
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]    → a part of y
@@ -33,28 +51,13 @@
 #             …
 # ```
 #
-# Each rank computes its hidden numbers from its own columns. But a number of `y` is a sum over *all* hidden numbers, so `mlp_forward` adds up the ranks' parts.
-
-# %%
-# %%px --save 09_tensor.py
-"""Tensor parallelism by hand: trains a network on data/digits.npz."""
-
-from itertools import pairwise
-from pathlib import Path
-
-import numpy as np
-from mpi4py import MPI
-
-comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
-images, new_images = (digits[f"{part}_images"].reshape(-1, 64) / 16 for part in ("train", "test"))
-targets = np.eye(10)[digits["train_labels"]]  # 1 for the right digit, 0 for the others
+# Each number of `y` is a sum over *all* hidden numbers, so `mlp_forward` adds up the ranks' parts.
 
 # %% tags=["source: course_lib.parallel.tensor_parallel:mlp_forward"]
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. In our first try, each rank computes gradients of `x` and of its own pieces.
+# Backward starts with `d_y`, the gradient of `y`. Our first try:
 
 
 # %%
@@ -67,13 +70,13 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# Can this learn to read digits? A small matrix in front, `first`, makes `x` from 64 pixels. Every rank keeps all of `first`.
+# Does this learn? Before the pair, a small matrix `first` makes `x` from 64 pixels. Every rank keeps all of it.
 
 
 # %%
 # %%px --save 09_tensor.py
 def network(comm, weights, pixels):
-    """Forward: `x`, `hidden` and `y`."""
+    """Forward: x, hidden, y."""
     first, up, down = weights
     x = np.maximum(pixels @ first, 0)
     return x, *mlp_forward(comm, x, up, down)
@@ -81,29 +84,24 @@ def network(comm, weights, pixels):
 
 def gradients(comm, weights, pixels, targets):
     """Backward: gradients of half the squared error per image, averaged."""
-    _, up, down = weights
     x, hidden, y = network(comm, weights, pixels)
-    d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, (y - targets) / len(pixels))
-    return pixels.T @ (d_x * (x > 0)), d_up, d_down
+    d_x, d_up, d_down = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
+    d_first = pixels.T @ (d_x * (x > 0))  # back through the ReLU of x
+    return d_first, d_up, d_down
 
 
 # %% [markdown]
-# All ranks draw the same matrices and batches, and each keeps its own columns and rows.
+# All ranks draw the same matrices and batches.
 
 
 # %%
 # %%px --save 09_tensor.py
-def new_weights(comm):
-    """The matrix `first`, this rank's columns of `up`, and its rows of `down`."""
-    draw = np.random.default_rng(0)
-    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in pairwise([64, 54, 202, 10]))
-    mine = np.array_split(np.arange(202), comm.size)[comm.rank]
-    return first, up[:, mine], down[mine]
-
-
 def train(comm):
     """Train; return this rank's weights."""
-    weights = new_weights(comm)
+    draw = np.random.default_rng(0)
+    first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
+    mine = np.array_split(np.arange(202), comm.size)[comm.rank]  # our columns and rows
+    weights = first, up[:, mine], down[mine]  # `first` is the same on every rank
     for batch in np.random.default_rng(1).integers(len(images), size=(400, 100)):
         for weight, gradient in zip(weights, gradients(comm, weights, images[batch], targets[batch])):
             weight -= 0.1 * gradient
@@ -111,14 +109,14 @@ def train(comm):
 
 
 # %% [markdown]
-# To save the model, we collect the pieces. One copy of `first` is enough.
+# To save the model, we collect the pieces. Every rank has `first`, so one copy is enough.
 
 
 # %%
 # %%px --save 09_tensor.py
-def right(comm, weights):
-    """How many new images the network reads correctly."""
-    return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == digits["test_labels"])
+def correct(comm, weights):
+    """How many new images are read correctly."""
+    return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == new_labels)
 
 
 def collected(comm, weights):
@@ -127,34 +125,46 @@ def collected(comm, weights):
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then a team of four ranks. The team reads 297 new images. Then *one* process reads them with the collected matrices.
-# **Vote:** compared with one process's network, the team's is (a) about as good, (b) worse, (c) worse only when collected.
+# One process trains, then four ranks. Each team reads 297 new images. Then *one* process reads them with the collected matrices.
+# **Vote:** compared with one process's network, the four ranks' is (a) about as good, (b) worse both times, (c) worse only when collected.
 
 # %%
 # %%px
 for team in MPI.COMM_SELF, comm:
     weights = train(team)
-    in_team, in_one = right(team, weights), right(MPI.COMM_SELF, collected(team, weights))
+    in_team, in_one = correct(team, weights), correct(MPI.COMM_SELF, collected(team, weights))
     if comm.rank == 0:
         print(f"trained on {team.size}: {in_team} right in the team, {in_one} when collected")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Nothing raised an error, but the model that you would save is much worse. The copies of `first` have drifted apart. Each rank's columns have learned to fit its own copy,
-# and you save only rank 0's:
+# (c). Nothing raised an error, and in the team all looks well. But the model that you would save is much worse. What did saving leave behind?
+#
+# </details>
+
+# %% [markdown] tags=["slide"]
+# ## 2 · Look at every rank
+#
+# Saving kept one copy of `first`. All began equal. Are they still? Each rank prints one number:
+
+# %%
+# %%px
+print(f"{weights[0][20, 0]:.3f}")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# The copies have drifted apart. Each rank's columns have learned to fit its own copy, and we saved only rank 0's:
 #
 # ```
 # in the team:      rank 0's first → rank 0's columns     rank 1's first → rank 1's columns     …
 # when collected:   rank 0's first → rank 0's columns     rank 0's first → rank 1's columns     …
 # ```
 #
-# </details>
-
-# %% [markdown] tags=["slide"]
-# ## 2 · What is missing?
+# Only gradients change a weight, so `d_first` must have differed. Which line of `mlp_backward` is to blame?
 #
-# All copies of `first` began equal. Why did they drift?
+# </details>
 
 # %% tags=["exercise: 09.4"]
 
@@ -162,15 +172,14 @@ for team in MPI.COMM_SELF, comm:
 # Eight minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Is the repaired network as good as one process's, or the same? Four ranks train, then one process. Each prints one weight.
-# **Vote:** of nine decimals, (a) all agree, (b) two or three, (c) none.
+# Is the repaired network equal to one process's? Four ranks train, then one process.
 
 # %%
 # %%px --save 09_tensor.py
 if __name__ == "__main__":
-    weights = collected(comm, train(comm))
+    full = collected(comm, train(comm))
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, {right(MPI.COMM_SELF, weights)} right, weight {weights[0][20, 0]:.9f}")
+        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, full)} right, weight {full[0][20, 0]:.9f}")
 
 # %%
 # !mpiexec -n 1 python code/09_tensor.py
@@ -178,19 +187,21 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). A rank's columns of `up` give only a part of `d_x`. Without the sum, each rank corrected `first` by its own part. So a pair needs *two all-reduces*: one forward, one backward.
-# (NumPy has 64 bits. In a GPU's 16 bits, fewer decimals agree.)
+# It is, in all nine decimals. Each rank's columns give only a part of `d_x`. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
+# (In a GPU's 16 bits, fewer digits agree.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Would data parallelism send less? Per step, ranks all-reduce:
+# Would data parallelism send less? Per step, the same ranks all-reduce:
 #
 # ```
 # data parallelism     the gradients:   64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers, at any batch
-# tensor parallelism   y and d_x:       each has one row per image
+#
+# tensor parallelism   y:               one row per image, as long as a row of down
+#                      d_x:             one row per image, as long as a row of x
 # ```
 #
 # At which batch do `y` and `d_x` together have 16,384 numbers?
@@ -199,13 +210,13 @@ if __name__ == "__main__":
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# Now we count bytes.
+# We count with a communicator that notes the bytes of its all-reduces:
 
 
 # %%
 # %%px
 class Counting(MPI.Intracomm):
-    nbytes = 0  # that its all-reduces add up
+    nbytes = 0
 
     def Allreduce(self, sendbuf, recvbuf):
         self.nbytes += recvbuf.nbytes
@@ -214,8 +225,8 @@ class Counting(MPI.Intracomm):
 
 tensor = {}
 for batch in 32, 64, 128, 256, 512, 1024:
-    counting = Counting(comm)
-    gradients(counting, new_weights(comm), images[:batch], targets[:batch])
+    counting = Counting(comm)  # the same ranks, with a counter at 0
+    gradients(counting, weights, images[:batch], targets[:batch])
     tensor[batch] = counting.nbytes
 met = [batch for batch in tensor if tensor[batch] == 16_384 * 8]  # 8 bytes per number
 
@@ -241,8 +252,8 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A language model's batch counts tokens: 16 texts of 2,048 tokens are 32,768 rows. So tensor parallelism usually sends more. Forward also waits for each sum of `y`, while
-# data parallelism can send gradients during backward. So a layer is usually cut inside a machine, where links are fast.
+# A language model's `x` has one row per *token*: thousands to millions per step. So tensor parallelism usually sends more. Forward also waits for each `y`, while data parallelism can send during backward.
+# So a layer is usually cut inside a machine, where links are fast.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -250,12 +261,13 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # - With `up` cut by columns and `down` by rows, a pair needs one all-reduce forward and one backward.
 # - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights.
 # - Each of n ranks keeps and computes 1/n of a pair, for the full batch.
+# - Unequal gradients make copies drift, without an error.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Cut eight ways, a model just fits on a machine's eight GPUs. You get a second machine, over an ordinary network.
-# Do you (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
+# Cut eight ways, a model just fits on a machine's eight GPUs. You get a second machine, over a slower network. Which step is faster:
+# (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), GPUs wait while each pair's sums cross the
 # slow network. In (b), gradients cross it once per step, during backward.</details>
@@ -268,7 +280,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # ### Which cuts work, and which pay?
 #
-# Our cut was given, and it works. Would a different cut work, too? And if a cut works, does it pay, in bytes and in seconds? First decide for yourself in three cases: a model of a realistic size, a cut by rows, and a sentence from a published guide.
+# Our cut works. Would a different one? And does a cut pay, in bytes and in seconds? First decide for yourself in three cases: a model of realistic size, a cut by rows, and a sentence from a published guide.
 # Then we measure the time.
 
 # %% tags=["exercise: 09.q4"]
@@ -278,8 +290,9 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# The last question is for the clock. Two ranks share the work of a pair, so are they faster than one? One rank runs a pair of layers, forward and backward. Then two ranks run it, with half of the hidden numbers each. Both take 256 rows of `x`. A row has 32 numbers at first,
-# and then 512. There are four times as many hidden numbers.
+# The last question is for the clock. Two ranks share the work of a pair. Are they faster than one? One rank runs a pair, forward and backward, on 256 rows of `x`. Then two ranks run the same pair, each with half of the hidden numbers.
+# We try two widths: a row of `x` has 8 numbers, or 512. `hidden` is always four times as wide.
+#
 # **Vote:** two ranks are at least 1.5 times as fast (a) at both widths, (b) only at 512, (c) at neither width.
 
 # %% tags=["nbval-ignore-output"]
@@ -294,21 +307,23 @@ def once(team, width):
     mlp_backward(team, x, mlp_forward(team, x, up, up.T)[0], up, up.T, x)
 
 
-for width in 32, 512:
+for width in 8, 512:
     ways = {"one": lambda: comm.rank == 0 and once(MPI.COMM_SELF, width), "two": lambda: once(pair, width)}
     one, two = (1000 * row.low for row in measure(pair, ways))  # the shortest of ten runs
     if comm.rank == 0:
-        print(f"width {width}: one rank {one:.1f} ms, two ranks {two:.1f} ms")
+        print(f"width {width}: one rank {one:.2f} ms, two ranks {two:.2f} ms")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
 #
-# Both widths halve the work, so why does only one get faster? The work of the matrix products grows with the *square* of the width, while the sums `y` and `d_x` grow only with the width itself. At 32, there is so little work that the two sums take about
-# as long as the cut saves. At 512, they are small beside it.
+# Two ranks halve the work at both widths, so why do they gain at only one? The work of the matrix products grows with the *square* of the width, while the sums `y` and `d_x` grow only with the width itself. At 8, there is so little work that the two sums
+# cost about as much as the cut saves, or more. At 512, they are small beside it.
 #
 # The same comparison says where to stop. With more ranks, each has less work, but the sums stay about as large. At some point the next rank saves less than it costs, which is why a pair is rarely cut 64 ways.
+#
+# Could the sums overlap with the work? In backward, they can: `d_up` does not need the sum of `d_x`, so Megatron-LM computes it in the meantime. In forward, this is harder, because the next layer needs all of `y`.
 #
 # </details>
 
@@ -318,14 +333,19 @@ for width in 32, 512:
 # Most language models are **Transformers**. A Transformer is a stack of blocks, and each block has two halves. The second half is a pair like ours, with a smooth ReLU in the middle that is called **GeLU**. The first half is *attention*, which mixes the
 # positions of a text. Can we cut this half as well?
 #
-# Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads, as before it got complete hidden numbers. (If one rank gets more heads than the others, the others wait for it.) The matrix that leads
-# into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**.
+# Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads, as before it got complete hidden numbers. The matrix that leads
+# into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**. Both halves of a block then look alike:
 #
-# You already know the two places where ranks must add up, one forward and one backward. This time PyTorch's autograd derives the backward pass, but autograd does not know MPI. So we write two functions that bring their own backward. Megatron-LM, where these
-# cuts come from, calls them **f** and **g**:
+# ```
+# attention   x → f → [columns of the matrix into the heads] → our heads → [rows of the matrix out of them] → g → y
+# pair        x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
+# ```
 #
-# - f (`_CopyTo`) is your line from exercise 09.4. In forward, it passes `x` on unchanged. In backward, it adds up the ranks' parts of the gradient of `x`.
-# - g (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient on unchanged, because every rank has all of it.
+# What are f and g? They are the two sums that you know, one in backward and one in forward. This time PyTorch's autograd derives the backward pass, but it does not know MPI. So we write two functions that bring their own backward, named as in Megatron-LM,
+# where these cuts come from:
+#
+# - **f** (`_CopyTo`) is your line from exercise 09.4. In forward, it passes `x` on unchanged. In backward, it adds up the ranks' parts of the gradient of `x`.
+# - **g** (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient on unchanged, because every rank has all of it.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -359,9 +379,13 @@ print("heads per rank:", cluster["heads"])
 outcome("All-reduces in one block, forward and backward together?", cluster["calls"][0], word="counted")
 
 # %% [markdown]
-# Four. Attention is cut like a pair, columns first and then rows, and each of the two has one all-reduce forward and one backward. The six heads cannot be divided equally among four ranks, so two ranks have two heads and two have one.
+# <details><summary>Open after the run</summary>
 #
-# So each rank keeps about a quarter of a block's weights. But weights are not all that fills a GPU. Forward also keeps **activations**, the numbers between layers, because backward needs them. Does a rank keep only a quarter of those, too? Go through a block in your mind:
+# Four. Attention is cut like a pair, columns first and then rows, and each of the two has one all-reduce forward and one backward. Six heads cannot be divided equally among four ranks: two ranks have two heads, and the other two wait for them. Megatron-LM refuses such a number of ranks.
+#
+# </details>
+#
+# Each rank keeps about a quarter of a block's weights. But weights are not all that fills a GPU. Forward also keeps **activations**, the numbers between layers, because backward needs them. Does a rank keep only a quarter of those, too? Go through a block in your mind:
 # norm, attention, addition, norm, pair, addition. Which of these steps did we cut?
 #
 # **Vote:** the rank that keeps most keeps (a) a quarter of the activations of one process, (b) about half, (c) all.
@@ -384,8 +408,8 @@ nbytes = {"one process": kept(MPI.COMM_SELF), "tensor": kept(comm), "tensor, seq
 
 # %%
 most = {way: max(of_rank[way] for of_rank in cluster["nbytes"]) for way in cluster["nbytes"][0]}
-for way, kept in most.items():
-    print(f"{way}: {kept} bytes, {kept / most['one process']:.0%}")
+for way, nbytes in most.items():
+    print(f"{way}: {nbytes} bytes, {nbytes / most['one process']:.0%}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -417,7 +441,7 @@ for way, kept in most.items():
 # %%px
 
 # %% [markdown]
-# To find out, we count DTensor's collectives. And to see whether it got the sums right, we compare its gradient of `x` with the gradient in one process.
+# We count DTensor's collectives, and compare its gradient of `x` with the gradient in one process.
 
 # %%
 # %%px --timeout 120
