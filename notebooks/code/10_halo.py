@@ -1,4 +1,4 @@
-"""Remove noise from pages that are cut into strips, one per rank.
+"""Clean pages cut into strips, one per rank.
 
 Start it with one of these:
 
@@ -23,8 +23,7 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
 
 
-def new_page(lines, number=0):  # (1, 1, rows, columns)
-    """Lines of digits, from 0 (ink) to 1 (paper)."""
+def new_page(lines, number=0):  # lines of digits: (1, 1, rows, columns), from 0 (ink) to 1 (paper)
     chosen = digits[np.random.default_rng(number).integers(len(digits), size=(lines, lines))]
     return torch.tensor(1 - np.vstack([np.hstack(line) for line in chosen]) / 16)[None, None]
 
@@ -48,16 +47,14 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
 
 # %%
 class GhostRows(torch.autograd.Function):
-    """`with_ghost_rows` forward, `return_ghost_rows` backward."""
-
     @staticmethod
     def forward(ctx, comm, x, width):
-        ctx.comm, ctx.width = comm, width  # backward needs them
+        ctx.comm, ctx.width = comm, width  # ctx keeps them for backward
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):
-        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per argument of forward
+    def backward(ctx, gradient):  # of the rows and their ghosts
+        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # for comm, x, width
 
 
 def convolve(comm, x, kernel):  # 5 × 5, across the cuts
@@ -78,27 +75,26 @@ def return_ghost_rows(comm, gradient, width):
 
 # %%
 def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float64):
-    """Train; return this rank's noisy and cleaned strips."""
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
     noisy = clean + 0.4 * torch.randn_like(clean)
     kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
-    replica, replicas = comm.rank // tiles, comm.size // tiles
-    team = comm.Split(replica)  # halos travel in a team …
+    replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
+    team = comm.Split(replica)  # the tiles of one replica, which needs a page
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
-        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])
-        loss = (cleaned - wanted).square().sum() / clean.numel()  # divided by all pixels of all ranks
+        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
+        loss = (cleaned - wanted).square().sum() / clean.numel()  # by all pixels of all ranks
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:
-            comm.Allreduce(MPI.IN_PLACE, kernel.grad)  # … and gradients between all ranks
+            comm.Allreduce(MPI.IN_PLACE, kernel.grad)  # over tiles and replicas
         optimizer.step()
     loss = comm.allreduce(loss.item())
     if comm.rank == 0:
         print(f"tiles: {tiles}, replicas: {replicas}, last loss {loss:.6f}")
-    return x, cleaned.detach()
+    return x, cleaned.detach()  # this rank's strips
 
 
 # %%

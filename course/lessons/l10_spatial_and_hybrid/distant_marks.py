@@ -61,13 +61,22 @@ class TileJudge(nn.Module):
 
 
 def accuracy_with_tiles(
-    tile: int, *, images: int = 1024, epochs: int = 20, seed: int = 0, together: bool = False
+    tile: int,
+    *,
+    images: int = 1024,
+    epochs: int = 20,
+    rate: float = 0.01,
+    seed: int = 0,
+    together: bool = False,
 ) -> float:
-    """The accuracy from 0 to 1, on images never seen, of a network that is trained on tiles of this size."""
+    """The accuracy from 0 to 1, on images never seen, of a network that is trained on tiles of this size.
+
+    At a learning `rate` of 0.01, 2 of 5 seeds with `together` do not get beyond guessing in 40 epochs.
+    """
     pixels, labels = distant_marks(images, seed=seed)
     unseen, expected = distant_marks(512, seed=seed + 1)
     net = seeded(lambda: TileJudge(tile, together), seed=seed, name="tile judge")
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         for batch in torch.randperm(images, generator=generator).split(64):

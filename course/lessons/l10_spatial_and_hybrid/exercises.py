@@ -278,8 +278,8 @@ LOST_GRADIENTS = Question(
         ),
         Option(
             "the outputs near the cuts, in the forward pass",
-            reply="Outputs need only pixels, and all pixels arrived. The error is in the gradients, and "
-            "only a comparison with one process shows it.",
+            reply="Outputs need only pixels, and all pixels arrived. The error is in the gradients, so "
+            "the outputs cannot show it.",
             belief="wrong-gradients-show",
         ),
         Option(

@@ -18,7 +18,8 @@ def draw(pictures: Mapping[str, Sequence[NDArray[np.floating]]]) -> Picture:
         axes.set_title(name, fontsize=FONT_SIZE)
         axes.axis("off")
         words.append(f"{name}{seams(pixels)}")
-    return Picture(figure, f"{len(pictures)} grey pictures side by side: {'; '.join(words)}.")
+    count = "A grey picture" if len(words) == 1 else f"{len(words)} grey pictures side by side"
+    return Picture(figure, f"{count}: {'; '.join(words)}.")
 
 
 def seams(pixels: NDArray[np.floating]) -> str:

@@ -25,9 +25,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A slide of tissue can have 100,000 × 100,000 pixels, too many for one GPU. Can several train on it as if nobody had cut it?
+# A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of it take 320 GB in float32: too much for one GPU. Can several
+# train on it as if nobody had cut it?
 #
-# In **spatial parallelism**, each rank keeps a part of *every* image, its **tile**. Our tiles are strips:
+# In **spatial parallelism**, each rank keeps a part of *every* image, its **tile**, here a strip:
 #
 # ```
 # rank 0   rows  0 to 19   ┌──────────────┐
@@ -39,7 +40,7 @@
 
 # %%
 # %%px --save 10_halo.py
-"""Remove noise from pages that are cut into strips, one per rank."""
+"""Clean pages cut into strips, one per rank."""
 
 import sys
 from pathlib import Path
@@ -56,24 +57,23 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
 
 
-def new_page(lines, number=0):  # (1, 1, rows, columns)
-    """Lines of digits, from 0 (ink) to 1 (paper)."""
+def new_page(lines, number=0):  # lines of digits: (1, 1, rows, columns), from 0 (ink) to 1 (paper)
     chosen = digits[np.random.default_rng(number).integers(len(digits), size=(lines, lines))]
     return torch.tensor(1 - np.vstack([np.hstack(line) for line in chosen]) / 16)[None, None]
 
 
 # %% [markdown]
-# Our blur is a convolution: a pixel becomes the mean of the 5 × 5 around it. Beyond an edge, *padding* supplies zeros, which are black. Each rank
-# blurs 20 rows alone. Which differ from a blur of the uncut page?
+# Our blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Where some are missing, *padding* supplies zeros, drawn black. Each rank
+# blurs its 20 rows alone. How many differ from a blur of the uncut page?
 
 # %%
 # %%px
-page = new_page(lines=10)  # 80 × 80 pixels
-blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)
+page = new_page(lines=10)  # 80 × 80 pixels, the same on every rank
+blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)  # 25 equal weights: a mean
 mine = page.tensor_split(comm.size, dim=2)[comm.rank]  # this rank's rows
-wanted = F.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]  # in one piece
-blurred = F.conv2d(mine, blur, padding=2)
-wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())  # rows with a pixel that differs
+wanted = F.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]  # from the uncut page
+blurred = F.conv2d(mine, blur, padding=2)  # from this rank's rows alone
+wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())  # rows that differ
 
 # %%
 predict("Of 80 rows, how many come out wrong?", None)
@@ -81,7 +81,7 @@ predict("Of 80 rows, how many come out wrong?", None)
 # %%
 from course.lessons.l10_spatial_and_hybrid.figures import draw
 
-draw({"page": cluster["mine"], "in one piece": cluster["wanted"], "by four ranks": cluster["blurred"]})
+draw({"page": cluster["mine"], "blur, uncut": cluster["wanted"], "blur by four ranks": cluster["blurred"]})
 
 # %% [markdown]
 # Count them:
@@ -92,7 +92,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two rows are wrong on each side of the three cuts, because padding replaced a neighbour's rows:
+# Two rows are wrong on each side of the three cuts. Padding stands where a neighbour's rows should be:
 #
 # ```
 # rank 0   … 15 16 17 18 19 │  0  0          row 18 needs rows 16 to 20, and one is missing
@@ -104,14 +104,14 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# So each rank asks its neighbours for copies of their rows. A copy is a **ghost**, and a tile's ghosts are its **halo**:
+# Rank 0 needs copies of rows 20 and 21. A copied pixel is a **ghost**, and a tile's ghosts are its **halo**:
 #
 # ```
 # rank 0   [ … 16 17 18 19 ] 20 21             1. up:    rank 1 sends copies of its rows 20 and 21
 #                    ↓  ↓    ↑  ↑
 # rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends copies of its rows 18 and 19
 #
-# At the page's edge nobody sends, so the ghosts stay zero. There, this is the right padding.
+# Beyond the page's edge, the neighbour is MPI.PROC_NULL. Nothing arrives, and the ghosts stay zero: the right padding there.
 # ```
 
 # %% tags=["source: course_lib.comm.halo:swap"]
@@ -123,10 +123,15 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown] tags=["subslide"]
 # How many rows are wrong now?
 
+
 # %%
 # %%px
-blurred = F.conv2d(with_ghost_rows(comm, mine, 2), blur, padding=(0, 2))  # pad left and right only
-wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())
+def convolve(comm, x, kernel):  # 5 × 5, across the cuts
+    return F.conv2d(with_ghost_rows(comm, x, 2), kernel, padding=(0, 2))  # pad left and right only
+
+
+blurred = convolve(comm, mine, blur)
+wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())  # rows that differ
 
 # %%
 sum(cluster["wrong"])
@@ -134,46 +139,14 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# Forward is right, so can we train? To autograd, what MPI brings is constant, so only a rank's own rows would get gradients. We try that:
-
-
-# %%
-# %%px
-def return_ghost_rows(comm, gradient, width):
-    return gradient[:, :, width:-width]
-
-
-# %% [markdown] tags=["subslide"]
-# PyTorch calls our backward through this class:
-
-
-# %%
-# %%px --save 10_halo.py
-class GhostRows(torch.autograd.Function):
-    """`with_ghost_rows` forward, `return_ghost_rows` backward."""
-
-    @staticmethod
-    def forward(ctx, comm, x, width):
-        ctx.comm, ctx.width = comm, width  # backward needs them
-        return with_ghost_rows(comm, x, width)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per argument of forward
-
-
-def convolve(comm, x, kernel):  # 5 × 5, across the cuts
-    return F.conv2d(GhostRows.apply(comm, x, 2), kernel, padding=(0, 2))
-
-
-# %% [markdown] tags=["subslide"]
-# Our test is a loss with known gradients, the sum of all blurred pixels:
+# No row is wrong. But training needs gradients. As a first try, let autograd compute them, for a loss whose gradients we know: the sum of all blurred pixels.
 #
 # ```
-# a pixel's gradient  =  25 means that read it  ×  1/25  =  1, drawn white     (only the page's edge has fewer means)
+# a pixel is read by 25 means, with weight 1/25 each     →   its gradient is 25 × 1/25 = 1, drawn white
+# near the page's edge, fewer means read it              →   smaller, drawn grey
 # ```
 #
-# **Vote:** beside the cuts, the gradients are (a) 1, (b) smaller, (c) larger.
+# **Vote:** beside the cuts, are the gradients (a) also 1, (b) smaller, (c) larger?
 
 # %%
 # %%px
@@ -186,15 +159,38 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), and no error. Forward *copied* rows, so two ranks use them. The gradient is the *sum* over both uses, and we dropped one:
+# (b), and no error. Two ranks read a pixel beside a cut: its owner, and the neighbour with its ghost. The gradient is the *sum* over both uses. But autograd
+# cannot follow a message, and dropped the ghost's part:
 #
 # ```
-#                    ┌→  15 means on rank 0                         15/25 = 0.6   kept
-# a pixel of row 19 ─┤
-#                    └→  its ghost on rank 1 → 10 means on rank 1   10/25 = 0.4   dropped
+#                      read on rank 0            read on rank 1, as a ghost
+# a pixel of row 19    by 15 means:  0.6         by 10 means:  0.4
+# a pixel of row 18    by 20 means:  0.8         by  5 means:  0.2
+#
+#                      kept: the two greys       dropped
 # ```
 #
 # </details>
+#
+# So we write backward ourselves. In a `Function`, PyTorch calls it with the gradient of what `forward` returned, and `return_ghost_rows` will be yours:
+
+
+# %%
+# %%px --save 10_halo.py
+class GhostRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, comm, x, width):
+        ctx.comm, ctx.width = comm, width  # ctx keeps them for backward
+        return with_ghost_rows(comm, x, width)
+
+    @staticmethod
+    def backward(ctx, gradient):  # of the rows and their ghosts
+        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # for comm, x, width
+
+
+def convolve(comm, x, kernel):  # 5 × 5, across the cuts
+    return F.conv2d(GhostRows.apply(comm, x, 2), kernel, padding=(0, 2))
+
 
 # %% tags=["exercise: 10.3", "subslide"]
 
@@ -214,45 +210,47 @@ draw({"gradients of the pixels": cluster["gradients"]})
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Two convolutions learn to remove noise from two pages. Four ranks can share these in two ways:
+# Now we train: two convolutions learn to remove noise from two pages. Four ranks can share these in two ways:
 #
 # ```
-#    four tiles per page              two replicas (lesson 06) of two tiles
+#               four tiles per page         two replicas (lesson 06) of two tiles
 #
-#     page 0   page 1                          page 0   page 1
-#     rank 0   rank 0                          rank 0   rank 2
-#     rank 1   rank 1                          rank 1   rank 3
-#     rank 2   rank 2
-#     rank 3   rank 3
+#                page 0   page 1                      page 0   page 1
+#                rank 0   rank 0                      rank 0   rank 2
+#                rank 1   rank 1                      rank 1   rank 3
+#                rank 2   rank 2
+#                rank 3   rank 3
+#
+# halos          in a team of 4 ranks                 in each team of 2 ranks
+# gradients      added over all 4 ranks               added over all 4 ranks, which have the same kernels
 # ```
 #
-# The second way is **hybrid parallelism**.
+# The second is **hybrid parallelism**.
 
 
 # %%
 # %%px --save 10_halo.py
 def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float64):
-    """Train; return this rank's noisy and cleaned strips."""
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
     noisy = clean + 0.4 * torch.randn_like(clean)
     kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
-    replica, replicas = comm.rank // tiles, comm.size // tiles
-    team = comm.Split(replica)  # halos travel in a team …
+    replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
+    team = comm.Split(replica)  # the tiles of one replica, which needs a page
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
-        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])
-        loss = (cleaned - wanted).square().sum() / clean.numel()  # divided by all pixels of all ranks
+        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
+        loss = (cleaned - wanted).square().sum() / clean.numel()  # by all pixels of all ranks
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:
-            comm.Allreduce(MPI.IN_PLACE, kernel.grad)  # … and gradients between all ranks
+            comm.Allreduce(MPI.IN_PLACE, kernel.grad)  # over tiles and replicas
         optimizer.step()
     loss = comm.allreduce(loss.item())
     if comm.rank == 0:
         print(f"tiles: {tiles}, replicas: {replicas}, last loss {loss:.6f}")
-    return x, cleaned.detach()
+    return x, cleaned.detach()  # this rank's strips
 
 
 # %%
@@ -260,8 +258,11 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
 if __name__ == "__main__":
     noisy, cleaned = train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
 
+# %%
+draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
+
 # %% [markdown]
-# **Vote:** one rank trains, then two replicas of two tiles. Their last losses are (a) equal, (b) a few per cent apart, (c) far apart.
+# **Vote:** with one rank, and with two replicas of two tiles, the last loss is (a) the same, (b) about a per cent off, (c) far off, as each replica sees only one page.
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
@@ -270,30 +271,34 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a), as if nobody had cut. Loss and gradients are sums over all pixels, whichever rank adds them.
+# (a). Loss and gradients are sums over all pixels, whichever rank adds them.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
+# ```
+# an inner one of 64 strips sends two borders, as wide as the image        ────────  ────────
+# an inner one of 8 × 8 tiles sends four borders, an eighth as wide        ─ ─ ─ ─               together a quarter
+# ```
+#
 # | | with 64 GPUs |
 # |---|---|
-# | strips | A thinner strip needs the same halo. Square tiles have shorter borders. |
-# | links | Keep a replica's tiles inside one machine, as halos travel in every layer. |
+# | overlap | Inner rows need no ghosts. Compute them while halos travel. |
+# | links | Keep a replica's tiles in one machine, if they fit: halos travel in every layer, gradients once per step. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A tile needs its halo: the pixels beyond a cut that its kernels read.
-# - Forward copies them, so backward adds the copies' gradients at the owner.
+# - A tile's halo is what its kernels read beyond a cut. Forward copies it, so backward adds the copies' gradients at the owner.
 # - Divide losses by *all* pixels, add gradients over *all* ranks, and tiles and replicas train like one process, up to rounding. (Batch norm
 #   must not use one tile's statistics.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A network has twenty 3 × 3 convolutions. Each tile has 64 × 64 pixels. Exchange halos (a) twenty times, or (b) once, twenty pixels wide?
+# A network has twenty 3 × 3 convolutions. A tile has 64 × 64 pixels. Exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
 # <details><summary>What to listen for</summary>In (b), neighbours both compute pixels near the cut. It pays if this work and one wide exchange cost less than twenty thin ones.</details>
 
@@ -305,30 +310,34 @@ if __name__ == "__main__":
 #
 # ### Would you notice the first try?
 #
-# In section 3 you saw that gradients were missing, because we had chosen a loss whose gradients we knew. In a real training nobody knows them. Suppose that you had
-# drawn nothing, and had trained with the first try. Yours ended at a loss of 0.051395. **Vote:** the first try ends (a) near 0.16, which is the loss of the noisy pages themselves,
-# (b) a little away from yours, (c) at the same loss, in every digit shown.
+# In section 3 you saw that gradients were missing, because you knew the right ones. In a real training nobody knows them. Suppose that you had drawn nothing, and had trained
+# with the first try.
+#
+# With your backward, the loss ended at 0.051395. **Vote:** with the first try it ends (a) near 0.16, which is the loss of the noisy pages themselves, (b) a little away from
+# yours, (c) at the same loss, in every digit shown.
 
 
 # %%
 # %%px
 def return_ghost_rows(comm, gradient, width):
-    return gradient[:, :, width:-width]
+    return gradient[:, :, width:-width]  # the ghosts' gradients are dropped
 
 
 _, careless = train(comm)  # `GhostRows` finds the function by its name; 10.3, run again, brings yours back
 
 # %%
-draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first try": cluster["careless"]})
+draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["careless"]})
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The loss is 0.3 % *lower*, and the cleaned page shows no seam, so you might even have kept the first try. But its lead is chance: with other seeds, its loss is sometimes
-# higher.
+# (b). The loss is 0.3 % *lower*, and the page shows no seam. You might even have kept the first try. But its lead is chance: with other seeds, its loss is sometimes higher.
 #
-# The damage stays small because only the rows beside a cut get incomplete gradients: two rows on each side, in strips of 24 rows. So neither the loss nor
-# the picture gives the error away. To find it, draw the gradients of a loss that you can work out, as in section 3, or compare the gradients with those of one process.
+# Why is the damage so small? Only rows beside a cut get incomplete gradients, two on each side, and our strips have 24 rows. If you cut the same page into more strips, a
+# larger part of its rows lies beside a cut.
+#
+# So neither the loss nor the picture gives the error away. Two checks do: draw the gradients of a loss that you can work out, as in section 3, or compare the gradients with
+# those of one process.
 #
 # </details>
 #
@@ -347,8 +356,8 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"], "by the first tr
 # %% [markdown]
 # #### What do tiles buy?
 #
-# So a spatial program can be wrong, and nothing shows it. Why run that risk? Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank allocate at most
-# 128 MiB. Our first convolution turns the page into eight maps of the same size, and backward needs what forward computed.
+# So a spatial program can be wrong, and nothing shows it. Why run that risk? Because of memory. Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank
+# allocate at most 128 MiB. Our first convolution turns the page into eight maps of the same size, and backward needs what forward computed.
 #
 # **Vote:** who can train on this page? (a) One rank can, since 128 MiB hold 32 pages. (b) Two ranks can, one cannot. (c) Neither can, since every rank holds all weights. (The
 # limit works on Linux only.)
@@ -365,11 +374,13 @@ for ranks in (1, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The weights cannot be the reason, since there are only 400 of them. Activations fill the memory. Eight maps take 32 MiB, and we need that much several times: for what the
+# (b). The weights cannot be the reason, since there are only 400 of them. Activations fill the memory. Eight maps take 32 MiB, and training needs that much several times: for what the
 # first convolution computes, for its ReLU, for the copy that has ghosts, and for gradients.
 #
-# With two tiles, each rank keeps half of every map and a few ghosts, and that fits. Two replicas would not help, because a replica without tiles takes a page in full. Data
-# parallelism can go no further than one image per rank. If that image is too large, it must be cut.
+# With two tiles, each rank keeps half of every map and a few ghosts, and that fits.
+#
+# Would two replicas have helped? No. A replica of one rank computes its page in full, so data parallelism can go no further than one image per rank. Recomputing activations (lesson 08)
+# frees some memory. If one image is still too large, something must be cut: the image, as here, or the model.
 #
 # </details>
 
@@ -384,17 +395,10 @@ for ranks in (1, 2):
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# Your function needs one exchange where there were two. What does this save, and what does it cost? We count both.
+# Your function needs one exchange where there were two. What does this save? We count what rank 0 sends when four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions.
 #
-# For the saving, we count what rank 0 sends when four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions. In the cell, `tile_model` exchanges before each convolution, and
-# `FusedHalos` once. (`Tiles` holds the communicators of a rank's column and row of tiles, and `counted` returns a communicator that counts what it sends.)
-#
-# For the cost, take a tile of 64 × 64 pixels with neighbours on all sides. With an exchange per layer, twenty layers compute 20 · 64 · 64 pixels. When they are fused, a layer must also
-# compute every pixel outside the tile that later layers will read, and each 3 × 3 convolution reads one pixel further on each side. **Predict:** how many times as many pixels do
-# twenty fused layers compute?
-
-# %%
-predict("Twenty fused layers compute how many times as many pixels?", None)
+# In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` only once. (`Tiles` holds the communicators of a rank's column and row of tiles, and `counted` returns
+# a communicator that counts what it sends.)
 
 # %%
 # %%px
@@ -414,6 +418,19 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
 
 # %%
 print(*cluster[0]["lines"], sep="\n")
+
+# %% [markdown]
+# Both compute what one process computes. Fused, rank 0 sends a quarter of the messages, because one exchange, four pixels wide, replaces four. The bytes grow by 9 %, since wider halos have
+# larger corners. (Here every layer has eight channels. If the image had three, one exchange of the image would even send fewer bytes.)
+#
+# And what does it cost? Take a tile of 64 × 64 pixels with neighbours on all sides. With an exchange per layer, twenty layers compute 20 · 64 · 64 pixels. When they are fused, a layer must also
+# compute every pixel outside the tile that later layers will read, and each 3 × 3 convolution reads one pixel further on each side. **Predict:** how many times as many pixels do
+# twenty fused layers compute?
+
+# %%
+predict("Twenty fused layers compute how many times as many pixels?", None)
+
+# %%
 for layers in (1, 2, 4, 8, 20):
     computed = sum((64 + 2 * later) ** 2 for later in range(layers))  # by layers with so many later ones
     times = computed / (layers * 64**2)
@@ -423,10 +440,10 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Fusing saves messages: rank 0 sends a quarter of them, because one exchange, four pixels wide, replaces four exchanges. The bytes grow by only 9 %, since wider halos have larger corners.
+# The extra work grows faster than the number of layers: it is 10 % for four layers and 71 % for twenty. Why? Of the twenty, the first must provide for 19 later layers, which use up one
+# pixel each on every side. So it computes 102 × 102 pixels for a tile of 64 × 64.
 #
-# The price is extra work near the cuts, and it grows faster than the number of layers: it is 10 % for four layers and 71 % for twenty. Of the twenty, the first must provide for 19 later layers, which use up one
-# pixel each on every side, so it computes 102 × 102 pixels for a tile of 64 × 64. So fuse a few layers at a time, where latency is what the ranks wait for.
+# So fuse a few layers at a time, where latency is what the ranks wait for.
 #
 # </details>
 #
@@ -458,7 +475,7 @@ sees, tile, together = (
     ("tiles of 8, a judgement each", 8, False),
     ("tiles of 16, one judgement", 16, True),
 )[comm.rank]
-percent = 100 * accuracy_with_tiles(tile, images=768, epochs=40, together=together)
+percent = 100 * accuracy_with_tiles(tile, images=768, epochs=40, rate=0.003, together=together)
 row = Row({"judges": sees}, percent, percent, percent, "%")
 
 # %% tags=["nbval-ignore-output"]
@@ -473,8 +490,10 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 100 %, although rank 3 has no halos. So ranks 1 and 2 did not fail for want of halos. They failed because a tile that is judged alone usually has only one of the two marks,
+# Rank 3 is right in 100 %, although it has no halos. So missing halos are not what holds ranks 1 and 2 back. A tile that is judged alone usually has only one of the two marks,
 # and no mean of such judgements can tell whether the two are alike. A judgement needs the features of all tiles.
+#
+# Only when both marks lie in one tile can that tile tell. This happens more often in a large tile, so rank 1 may do better than guessing.
 #
 # Halos serve a different purpose: with them, tiles compute exactly the network that one process would compute, whatever the task.
 #
