@@ -29,10 +29,9 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 
 # %%
 def cut(team):
-    """This rank's layers."""
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # each rank builds all layers here, so that any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # this rank's
 
 
 # %%
@@ -75,7 +74,6 @@ def gpipe(stage, stages, m):
 
 
 def train(team, schedule=gpipe, m=2, steps=40):
-    """Return the last loss."""
     stage, order = cut(team), schedule(team.rank, team.size, m)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
     for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, 512)):  # 512 images each
@@ -83,7 +81,7 @@ def train(team, schedule=gpipe, m=2, steps=40):
         optimizer.zero_grad()
         loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, 128)
         optimizer.step()
-    return team.allreduce(loss)
+    return team.allreduce(loss)  # only the last rank has one, the others have 0
 
 
 # %%

@@ -27,17 +27,30 @@ def _check_1f1b(answer: SimpleNamespace, comm: Any, m: int) -> None:
         return
     where = f"stage {stage} of {stages}, {m} micro-batches"
     strange = [each for each in got if each not in wanted]
-    expect(not strange, f"{where}: {strange[:1]} is no pass of these micro-batches.")
+    expect(
+        not strange,
+        f"{where}: {strange[:1]} is no pass of these micro-batches, which are 0 to {m - 1}. "
+        "Is `warmup` ever larger than m?",
+    )
     missing = [each for each in wanted if each not in got]
-    expect(not missing, f"{where}: {missing[:1]} is missing.")
+    expect(
+        not missing,
+        f"{where}: {missing[:1]} is missing. Each micro-batch needs one forward and one backward: which does "
+        "`turns` leave over?",
+    )
     expect(len(got) == len(wanted), f"{where}: a pass comes twice in {got}.")
     first = next(place for place, (kind, _) in enumerate(got) if kind == "B")
     right = next(place for place, (kind, _) in enumerate(wanted) if kind == "B")
     expect(
         first == right,
         f"{where}: {first} forwards come before the first backward, expected {right}: one for each later "
-        "stage and that of the first pair, or fewer where micro-batches are fewer.",
+        "stage, and the forward of the first pair (or fewer if there are not so many micro-batches).",
     )
+    if sorted(got[-right:]) == sorted(wanted[-right:]) and got[:-right] == wanted[:-right]:
+        raise Wrong(
+            f"{where}: the last backwards are {got[-right:]}. Expected the lowest micro-batch first: its "
+            "gradient arrives first."
+        )
     raise Wrong(f"{where}: the order is {got}. Expected a forward and a backward in turn, then backwards.")
 
 
@@ -53,15 +66,16 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** means one forward, one backward. A stage begins with `warmup` forwards: one to feed each "
-    "*later* stage, but at most m. Then forwards and backwards alternate. At the end, `warmup` "
-    "backwards remain. Two places are wrong.",
+    task="**1F1B** means one forward, one backward. A stage's first gradient comes back through all later "
+    "stages, so the stage begins with forwards. Two lines do not do what their comments say.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):
     """The schedule 1F1B of one of the stages, for m micro-batches."""
-    warmup = 0
+    warmup = 0  # first, one forward for each later stage, but at most m
+    # then forwards and backwards alternate
     turns = [each for i in range(m - warmup) for each in (("F", warmup + i), ("B", i))]
+    # in the end, the remaining backwards
     return [("F", i) for i in range(warmup)] + turns
 ''',
     hints=(

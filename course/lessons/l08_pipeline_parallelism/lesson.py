@@ -29,13 +29,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A stage per rank
 #
-# Some networks do not fit on one GPU. In **pipeline parallelism**, each rank keeps a few consecutive layers, its **pipeline stage**. How long
-# do ranks wait for each other?
+# Some networks do not fit on one GPU. In **pipeline parallelism**, each rank keeps a few consecutive layers, its **pipeline stage**.
 #
 # ```
 #             rank 0           rank 1           rank 2           rank 3
-# images →  layers 1, 2  →   layers 3, 4  →   layers 5, 6  →   layers 7, 8  → loss     forward
-#                        ←                ←                ←                ←          backward
+# images →  layers 1, 2  →   layers 3, 4  →   layers 5, 6  →   layers 7, 8  → loss     forward: outputs
+#                        ←                ←                ←                ←          backward: their gradients
 # ```
 
 # %%
@@ -64,21 +63,22 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    """This rank's layers."""
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # each rank builds all layers here, so that any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # this rank's
 
 
 # %% [markdown] tags=["subslide"]
-# We cut each batch into **micro-batches**. A **schedule** lists what a rank does, in order:
+# We cut each batch into **micro-batches** (why: section 2). A **schedule** lists what a rank does, in order:
 #
 # ```
 # ("F", 2)   micro-batch 2 forward:    receive the stage's input, run its layers, send the output to the next rank
 # ("B", 2)   micro-batch 2 backward:   receive the output's gradient, run backward, send the input's gradient back
 # ```
 #
-# A forward also keeps what the layers computed, their **activations**, for backward.
+# Backward needs what the layers computed in forward, their **activations**, so a rank keeps them.
+#
+# Why send back the *input's* gradient? The previous rank starts its backward from it. `requires_grad_()` makes autograd compute it.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -87,9 +87,7 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# With `requires_grad_()`, backward also computes the gradient of the input. The previous rank is waiting for it.
-#
-# The simplest schedule is **GPipe**: all micro-batches go forward, then all go backward.
+# The simplest schedule is **GPipe**: all micro-batches go forward, then all backward.
 
 
 # %%
@@ -99,7 +97,6 @@ def gpipe(stage, stages, m):
 
 
 def train(team, schedule=gpipe, m=2, steps=40):
-    """Return the last loss."""
     stage, order = cut(team), schedule(team.rank, team.size, m)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
     for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, 512)):  # 512 images each
@@ -107,7 +104,7 @@ def train(team, schedule=gpipe, m=2, steps=40):
         optimizer.zero_grad()
         loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, 128)
         optimizer.step()
-    return team.allreduce(loss)
+    return team.allreduce(loss)  # only the last rank has one, the others have 0
 
 
 # %%
@@ -118,7 +115,7 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, loss {loss:.6f}")
 
 # %% [markdown]
-# Now one rank trains all layers. **Guess:** how many of the six decimals change?
+# Next, one rank trains all layers. **Guess:** how many decimals change?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
@@ -126,14 +123,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None: each layer does the same arithmetic in the same order, only elsewhere.
+# None: each layer does the same arithmetic in the same order. (Dropout would draw other numbers.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 2 · Who is idle?
+# ## 2 · Is it faster?
 #
-# Is it faster? We time rank 0 with all layers, then ranks 0 and 1 with half of them each, for 1 to 16 micro-batches.
+# We time rank 0 with all layers, then ranks 0 and 1 with half each, for 1 to 16 micro-batches of 512 images.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -149,25 +146,28 @@ for m in 1, 2, 4, 8, 16:
     speed[m] = alone / timed(pair, lambda: train(pair, m=m, steps=1))
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
+
 outcome("One micro-batch: how many times as fast are two ranks?", cluster[0]["speed"][1])
+draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You pay for two ranks and get about the speed of one. Rank 1 waits for rank 0's output, then rank 0 for rank 1's gradient.
+# With one micro-batch, you pay for two ranks and get about the speed of one: rank 1 waits for rank 0's output, then rank 0 for rank 1's gradient.
+# Points scatter, because messages, unequal stages and other programs take time.
 #
 # </details>
 #
-# Do more micro-batches help? We draw four equal stages. A forward takes 1 slot of time, a backward 2, a message none.
+# Where does the dashed curve come from? We draw four equal stages. A forward takes 1 slot of time, a message none. A backward takes 2, for
+# gradients of input and weights.
 
 # %%
-from course.lessons.l08_pipeline_parallelism.figures import draw_schedules, draw_speed
-
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# The white slots are the **bubble**: each rank is idle for 9 of 21 slots.
-# **Vote:** with 16 micro-batches, each rank is idle for (a) fewer slots, (b) 9, (c) more.
+# The white slots are the **bubble**. Count rank 3's: 3 before its first forward, 6 after its last backward. Each rank has 9.
+# **Vote:** with 16 micro-batches, each has (a) fewer, (b) 9, (c) more.
 
 # %%
 draw_schedules(16, cluster[0]["gpipe"])
@@ -179,35 +179,24 @@ draw_schedules(16, cluster[0]["gpipe"])
 # *share* of the step shrinks:
 #
 # ```
-#                             idle           busy           idle share of a step
-# 4 ranks, 16 micro-batches   3 · 3 = 9      16 · 3 = 48    9 / 57
-# p ranks,  m micro-batches   (p − 1) · 3    m · 3          (p − 1) / (m + p − 1)
+#                             idle           busy           idle share of a step      times as fast as one rank
+# 4 ranks, 16 micro-batches   3 · 3 = 9      16 · 3 = 48    9 / 57                    4 · 48 / 57 = 3.4
+# p ranks,  m micro-batches   (p − 1) · 3    m · 3          (p − 1) / (m + p − 1)     p · m / (m + p − 1)
+# 2 ranks,  m micro-batches   3              m · 3          1 / (m + 1)               2 · m / (m + 1), the dashed curve
 # ```
-#
-# </details>
-#
-# So two ranks should be 2m/(m + 1) times as fast as one: with 16 micro-batches, 1.88 times. **Predict:** how fast were yours?
-
-# %% tags=["nbval-ignore-output"]
-draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8, 16)})
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# If yours is below the formula (dashed), messages and other programs took time, and our stages are not quite equal.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So why not take many micro-batches? With two ranks, each forward keeps about 2 MiB of activations. We let a rank allocate 64 MiB in all.
-# **Vote:** with 32 micro-batches, the ranks (a) train, (b) run out of memory.
+# So why not take many micro-batches? With two ranks, each forward keeps about 2 MiB of activations. We let each rank allocate 64 MiB.
+# **Vote:** do 32 micro-batches (a) fit, (b) not fit?
 
 # %%
-from course_lib.effects import runs_within  # runs a job whose ranks may allocate so many MiB
+from course_lib.effects import runs_within  # whether a job ends within so much memory per rank
 
-job = 64, 2, "code/08_pipeline.py"
+job = 64, 2, "code/08_pipeline.py"  # 64 MiB on each of 2 ranks, after an unlimited `first`
 print("GPipe trains:", runs_within(*job, "train(comm, gpipe, 32, 1)", first="train(comm)"))
 
 # %% [markdown]
@@ -225,7 +214,7 @@ print("GPipe trains:", runs_within(*job, "train(comm, gpipe, 32, 1)", first="tra
 # Eight minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Does 1F1B train within 64 MiB, and is it faster? On four ranks, 8 micro-batches take 33 slots with GPipe. **Predict:** how many with 1F1B?
+# Does 1F1B train? On four ranks, GPipe takes 33 slots for 8 micro-batches. **Predict:** how many does 1F1B take?
 
 # %%
 print("1F1B trains:", runs_within(*job, "train(comm, one_f_one_b, 32, 1)", first="train(comm)"))
@@ -236,29 +225,31 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1F1B trains, but in 33 slots again: the pipeline fills and drains as before. What shrinks is memory. Each backward frees a micro-batch's
-# activations before the next forward, so a rank keeps at most p micro-batches.
+# 1F1B trains, but takes 33 slots, too. Look at rank 0: after four forwards, each backward frees a micro-batch's activations before the next
+# forward. So a rank keeps at most p.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# With 64 GPUs, several pipelines share one global batch, which limits m. Stages send little (outputs and their gradients), so a pipeline often spans machines.
+# - On 64 GPUs, eight pipelines of 8 share 128 micro-batches: 16 each, idle for 7/23 of a step.
+# - If messages take half a slot (with overlap), GPipe needs 36 slots instead of 33, 1F1B 41.
+# - 1F1B's rank 0 keeps p micro-batches of 1/p of the layers. More stages do not shrink that.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With equal stages and free messages, each rank is idle for (p − 1) / (m + p − 1) of a step.
-# - GPipe keeps the activations of all m micro-batches, 1F1B those of at most p.
+# - With equal stages and free messages, each rank is idle for (p−1)/(m+p−1) of a step.
+# - GPipe keeps the activations of m micro-batches, 1F1B of at most p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your GPipe has 8 stages and 8 micro-batches. Which gives more images per second: (a) 1F1B, (b) 32
-# micro-batches of the same size?
+# Your GPipe fills its memory with 8 micro-batches on 8 stages. Which gives most images per second: (a) 1F1B, (b) GPipe with 32
+# micro-batches, (c) 1F1B with 32?
 #
-# <details><summary>What to listen for</summary>(b), if training tolerates a batch four times as large: ranks are then idle for 7/39 of a step, not 7/15. 1F1B makes room for it.</details>
+# <details><summary>What to listen for</summary>(c), if training tolerates the larger batch: idle for 7/39 of a step, not 7/15. (b) would keep 32, (c) at most 8.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -274,13 +265,20 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% tags=["exercise: 08.q4"]
 
 # %% [markdown]
-# GPipe's authors had an answer of their own to the memory limit: save memory, and pay with time. Their ranks **recompute**. In a forward, a rank keeps only the input of its stage and drops
+# GPipe's authors had another answer to the memory limit: save memory, and pay with time. Their ranks **recompute**. In a forward, a rank keeps only the input of its stage and drops
 # the activations. When the gradient arrives, the rank runs the same forward again, which brings the activations back, and then runs backward.
+# PyTorch calls this activation checkpointing (`torch.utils.checkpoint`), although no file is written.
 #
-# PyTorch calls this activation checkpointing (`torch.utils.checkpoint`), although no file is written. We use `Recomputed` of `course_lib`, and `SavedBytes` counts the bytes that autograd keeps.
+# We let four ranks run 8 micro-batches in three ways: with GPipe, with 1F1B, and with GPipe that recomputes. `Recomputed` of `course_lib` wraps a stage, and `SavedBytes` counts the bytes that
+# autograd keeps. One micro-batch takes:
 #
-# Four ranks run 8 micro-batches in three ways: with GPipe, with 1F1B, and with GPipe that recomputes. On rank 0, the activations of one micro-batch take 0.75 MiB, and its input takes 0.25 MiB.
-# On rank 3 they take 1.04 and 0.5 MiB. **Predict:** which way keeps least on rank 0? And which keeps least on rank 3?
+# ```
+#              input of the stage     activations
+# rank 0       0.25 MiB               0.75 MiB
+# rank 3       0.50 MiB               1.04 MiB
+# ```
+#
+# **Predict:** which way keeps least on rank 0? And which keeps least on rank 3?
 
 # %%
 # %%px
@@ -307,58 +305,75 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On rank 0, GPipe that recomputes keeps least, and on rank 3, 1F1B does. A recomputing rank keeps eight inputs, and all activations of the one micro-batch that is going backward: on rank 0, that makes
-# 8 · 0.25 + 0.75 = 2.75 MiB. With 1F1B, it depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
+# On rank 0, GPipe that recomputes keeps least, and on rank 3, 1F1B does.
+#
+# A recomputing rank keeps eight inputs, and all activations of the one micro-batch that is going backward. On rank 0, that makes 8 · 0.25 + 0.75 = 2.75 MiB.
+#
+# With 1F1B, it depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
 #
 # What does recomputing cost? Each micro-batch needs a second forward, so it takes 4 slots instead of 3. In return, it saves far more in deep stages than in ours: we have two linear layers per stage, while a deep stage
-# has many activations for one input. You can also combine the two. Then a rank keeps at most p inputs, and the activations of one micro-batch.
+# has many activations for one input. You can also combine the two: with 1F1B that recomputes, a rank keeps at most p inputs, and the activations of one micro-batch.
 #
 # </details>
 #
 # #### Can the bubble shrink without more micro-batches?
 #
-# Now we trade in the other direction, and try to gain time. Cut the network into eight equal stages instead of four, and give two of them to each rank: rank r gets stages r and r + 4. These two are its **chunks**,
-# and the schedule is called **interleaved**. A rank needs only half as long for a chunk as for a whole stage, so the first micro-batch reaches the last rank in half the time, and the bubble shrinks.
+# Now we trade in the other direction, and pay with memory to gain time. Cut the network into eight equal stages instead of four, and give two of them to each rank: rank r gets stages r and r + 4. These two are its
+# **chunks**, and the schedule is called **interleaved**. A chunk takes half as long as a whole stage, so the first micro-batch reaches the last rank in half the time. The bubble shrinks.
 #
-# What does this cost in memory? A micro-batch now visits rank 0 twice before its first gradient can come back. **Predict:** does rank 0 keep more activations than with 1F1B, or fewer?
+# What does this cost in memory? A micro-batch now visits rank 0 twice before its first gradient can come back. **Predict:** with 8 micro-batches, 1F1B keeps 4 on rank 0. How many does the interleaved schedule keep there?
+# (Two forwards, each through one chunk, keep as much as one through a whole stage.)
 
 # %%
 from course_lib.theory.schedules import (
     interleaved_one_f_one_b,
     makespan,
-    one_f_one_b,
     peak_activations,
     simulate,
 )
 
-for m in (4, 8, 32):
-    for chunks in (1, 2):
-        schedule = interleaved_one_f_one_b(4, m, chunks=chunks)
-        slots, held = makespan(simulate(schedule, 1 / chunks, 2 / chunks)), peak_activations(schedule[0])
-        print(f"m = {m:2}, {chunks} per rank: {slots:5} slots, rank 0 holds {held / chunks} micro-batches")
+schedules = {chunks: interleaved_one_f_one_b(4, 8, chunks=chunks) for chunks in (1, 2, 4)}
+for chunks, schedule in schedules.items():
+    slots = makespan(simulate(schedule, 1 / chunks, 2 / chunks))  # a forward, a backward through one chunk
+    held = peak_activations(schedule[0]) / chunks
+    print(f"chunks per rank: {chunks}   slots: {slots:5}   rank 0 keeps {held} micro-batches")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# More, from m = 8 on. The first gradient comes back to rank 0 only after its micro-batch has gone round all ranks twice. To keep the other ranks supplied until then, rank 0 runs 11 forwards, each through one chunk.
-# A chunk is half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. With 1F1B, rank 0 keeps 4. (With m = 4 there are only 8 forwards to run, which is why both keep 4.)
+# 5.5. Rank 0 sends four micro-batches through its first chunk until the first one is back for the second chunk. That makes five forwards. The first micro-batch's gradient then has to come back through three later ranks, and rank 0 runs two
+# more forwards for each of them: 11 in all. A chunk is half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. (With four chunks there are 19 forwards, each through a quarter.)
 #
-# The memory has bought time: the bubble lasts 4.5 slots instead of 9. In general, with v chunks per rank it lasts 1/v as long, if m is a multiple of p and messages take no time.
-#
-# That last condition matters. Activations now cross seven boundaries between ranks instead of three, and on slow links this can cost more time than the smaller bubble saves.
+# The memory has bought time: with two chunks, the bubble lasts 4.5 slots instead of 9. In general, with v equal chunks per rank it lasts 1/v as long, if m is a multiple of p and messages take no time.
 #
 # </details>
 #
-# Where did the idle slots go? The figure shows both schedules with m = 8. Each rank's second chunk, chunk 1, is brown.
+# Where did the idle slots go? The figure shows 1F1B beside two chunks per rank. Each rank's second chunk, chunk 1, is brown.
 
 # %%
 from course.lessons.shared.figures.schedules import schedule_grids
 
-both = {
-    "1F1B": simulate(one_f_one_b(4, 8), 1, 2),
-    "interleaved": simulate(interleaved_one_f_one_b(4, 8, chunks=2), 0.5, 1),
-}
-schedule_grids(both)
+one, two = (simulate(schedules[chunks], 1 / chunks, 2 / chunks) for chunks in (1, 2))
+schedule_grids({"1F1B": one, "interleaved": two})
+
+# %% [markdown]
+# So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries between ranks, and with four it crosses 15. Now let each message take half a slot. Ranks compute
+# meanwhile, if they have something to compute. **Predict:** which is fastest, 1, 2 or 4 chunks per rank?
+
+# %%
+for chunks, schedule in schedules.items():
+    slots = makespan(simulate(schedule, 1 / chunks, 2 / chunks, transfer=0.5))
+    print(f"chunks per rank: {chunks}   slots: {slots}")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# Two. With four chunks, a forward through one of them takes a quarter of a slot, and the message after it takes twice as long. The ranks run out of work while they wait.
+#
+# With one chunk, 1F1B waits, too: it takes 8 slots more than with free messages. It begins with so few forwards that neighbours wait for each other in every round. GPipe waits for messages only while the pipeline fills
+# and drains, so it takes 36 slots. The best number of chunks depends on your links: measure it.
+#
+# </details>
 
 # %% [markdown]
 # #### And without any bubble?
@@ -369,12 +384,14 @@ schedule_grids(both)
 # forward and its backward. PipeDream keeps the old weights until that backward, which takes memory. And still the gradient is **stale**: it was computed with the old weights, but it changes the new ones.
 # One process would train differently.
 #
-# So memory can buy time, up to a point. To remove the last of the bubble, PipeDream also pays with the result: only a schedule with a flush trains as one process does. (The zero-bubble schedules in the References keep
-# a flush in one form, and fill idle slots with the gradients of the weights, which no other rank waits for.)
+# Is there a way without stale gradients? Remember why a backward takes 2 slots. The previous rank waits for the gradient of the input, but nobody waits for the gradients of the weights before the update.
+# *Zero-bubble* schedules (see References) compute these later, in slots that would be idle. In one form they keep the flush, and train as one process does.
+#
+# So memory can buy time, up to a point, and a clever order buys some more.
 #
 # ### Which stage sets the pace?
 #
-# Until now, all stages were equally expensive. Real networks are not so polite: a language model's last stage, for example, also has to compute a score for every word that it knows. What does one expensive stage do to
+# Until now, all stages were equally expensive. Real networks are not so polite: a language model's last stage, for example, also has to compute a score for every token of its vocabulary. What does one expensive stage do to
 # all the others?
 
 # %% tags=["exercise: 08.q3"]
@@ -410,11 +427,10 @@ if comm.rank == 0:
 #
 # </details>
 #
-# So the stages should take equal *time*. But when you cut, you do not know the times yet, and have to guess them from something that you can count. Are weights good enough, or should you count operations? `layer_flops` of `course_lib`
-# counts each layer's operations, and `split_layers` cuts between layers so that the most expensive stage is as cheap as possible.
+# So the stages should take equal *time*. But when you cut, you do not know the times yet. You have to guess them from something that you can count: the weights of each layer, perhaps, or its operations. Which is the better guess?
 #
-# We let it cut a CNN into two stages: once evenly by weights, once evenly by operations. The CNN has five convolutions with 16 channels, followed by a linear layer from 784 to 512 numbers and a small one. **Predict:** what
-# share of the operations does the first stage have when the cut goes by weights?
+# We try both on a CNN. It has five convolutions with 16 channels, followed by a linear layer from 784 to 512 numbers and a small one. `layer_flops` of `course_lib` counts each layer's operations, and `split_layers` cuts
+# between layers so that the more expensive of two stages is as cheap as possible. **Predict:** if it counts weights, what share of the operations does the first stage get?
 
 # %%
 # %%px --targets 0
