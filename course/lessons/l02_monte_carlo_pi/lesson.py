@@ -25,8 +25,11 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Darts
 #
-# Do four ranks find a better π than one, or only find it sooner? Throw random darts at the unit square. Each lands inside the quarter
-# circle with probability π/4, so 4 · hits / darts estimates π. This is a **Monte Carlo** method: it estimates a number from random samples.
+# In lesson 00, each rank computed a gradient from its own images, and `allreduce` added the gradients up. Now we estimate π in the
+# same way.
+#
+# Throw random darts at the unit square. Each lands inside the quarter circle with probability π/4, so 4 · hits / darts estimates π. This
+# is a **Monte Carlo** method: it estimates a number from random samples.
 
 # %%
 # %%px --save 02_pi.py
@@ -39,7 +42,7 @@ comm = MPI.COMM_WORLD
 
 
 def hits(rng, darts):
-    """Count how many of `darts` random points of the unit square lie in the quarter circle."""
+    """Throw `darts` darts at the unit square; return how many land in the quarter circle."""
     x, y = rng.random(darts), rng.random(darts)
     return np.count_nonzero(x * x + y * y <= 1)
 
@@ -50,7 +53,7 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# In `estimate`, each rank counts its own hits, and `allreduce` gives every rank the sum. Four ranks throw 25,000 darts each:
+# Each rank counts its own hits, and `allreduce` adds them up. Let four ranks throw 25,000 darts each:
 
 # %%
 # %%px
@@ -61,8 +64,8 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# 3.14384 looks like π, but one estimate can be lucky. So we make a thousand and look at their errors, first each rank alone, with 25,000
-# darts per estimate, then all four together, with 100,000.
+# 3.14384 looks like π, but one estimate can be lucky. So we make a thousand and look at their errors. First each rank works alone, with
+# 25,000 darts per estimate. Then all four work together, with 100,000.
 
 
 # %%
@@ -77,8 +80,7 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# We call the standard deviation of these errors the typical error. Four ranks throw four times as many darts as one. If the typical error
-# of one rank is 1, how large is that of four?
+# We call the standard deviation of these errors the typical error. If it is 1 for one rank, what is it for four, with four times the darts?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -86,13 +88,12 @@ predict("Error of four ranks, if that of one is 1?", None)
 # %%
 import numpy as np
 
-one = np.std(cluster["alone"][0])
-four = np.std(cluster["together"][0])
+one, four = np.std(cluster["alone"][0]), np.std(cluster["together"][0])
 print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %% [markdown]
-# What did the other three ranks contribute? Let us look at 40 darts of each:
+# Did you expect that? Let us look at 40 darts of each rank:
 
 # %%
 # %%px
@@ -106,8 +107,10 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nothing: four ranks are no better than one. A random generator computes its numbers from a **seed**, and equal seeds give equal numbers.
-# Our ranks all had seed 0, so they threw the *same* darts (four rings around each point), and we counted each dart four times. Nothing in
+# The picture shows why four ranks are no better: each point has four rings, one per rank. All ranks threw the *same* darts, and we counted
+# each dart four times.
+#
+# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had seed 0. Nothing in
 # 3.14384 gave that away.
 #
 # </details>
@@ -118,7 +121,8 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# So each rank needs its own **stream**: a sequence of random numbers independent of all others, and yet the same in every run.
+# So each rank needs its own **stream**: a sequence of random numbers independent of all others. Still, it must be the same in every run,
+# or you cannot repeat a run that went wrong.
 
 # %% tags=["exercise: 02.4"]
 
@@ -144,33 +148,31 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It is halved, not quartered, because too many hits on one rank only partly make up for too few on another. An estimate from N independent
-# darts is typically off by 1.64/√N, its **standard error**, here 0.0052. So four times the darts make half the error.
+# About half. Why only half? In section 2, all ranks erred alike, so the sum of their hits was off by four times as much as one rank's.
+# Independent errors partly cancel: one rank has too many hits, another too few. Their sum is typically off by only √4 = 2 times as much.
+# Divided by four times the darts, that is a half.
+#
+# With N independent darts, statistics gives a typical error of 1.64/√N, here 0.0052: the **standard error**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Four ranks give a better answer. How much sooner do they give an equally good one? `main` distributes 512 blocks of darts over its ranks
-# and prints two times of the slowest rank: seconds on the clock, and seconds of computing on a core. They differ when ranks share a core,
-# because then each rank also waits.
+# Four ranks give a better answer. How much sooner do they give an equally good one? `main` always throws 512 blocks of 100,000 darts,
+# which its ranks share.
+
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
-import time
-
-
-def main(blocks=512, darts=100_000):
+def main(blocks=512, darts=100_000):  # one array for all the darts would take too much memory
     rng = stream(comm)
-    comm.Barrier()  # nobody goes on before all are here
-    clock, core = MPI.Wtime(), time.process_time()
+    comm.Barrier()  # all ranks start together
+    start = MPI.Wtime()
     mine = sum(hits(rng, darts) for _ in range(comm.rank, blocks, comm.size))
-    core = comm.allreduce(time.process_time() - core, op=MPI.MAX)
-    clock = comm.allreduce(MPI.Wtime() - clock, op=MPI.MAX)
-    pi = 4 * comm.allreduce(mine) / (blocks * darts)
+    pi = 4 * comm.allreduce(mine) / (blocks * darts)  # waits for the slowest rank
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, π ≈ {pi:.5f}, clock: {clock:.2f} s, on a core: {core:.2f} s")
+        print(f"ranks: {comm.size}, π ≈ {pi:.5f}, time: {MPI.Wtime() - start:.2f} s")
 
 
 if __name__ == "__main__":
@@ -178,8 +180,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# Now one rank throws all darts, then two ranks share them, then four. **Predict:** how does each of the two times change? (The
-# line below Setup counts your cores.)
+# **Predict:** how many times as fast as one rank are two, and four? (The line below Setup counts your cores.)
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -189,10 +190,10 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The computing time falls to roughly a half, then a quarter, as each rank has fewer blocks. The clock follows only as far as you have
-# cores: on two cores, four ranks take about as long as two.
+# The time follows your cores. On two cores, two ranks take roughly half as long as one. Four take about as long as two, because two of
+# them share each core. The three π differ because two ranks throw other darts than one.
 #
-# The **speed-up** of n ranks is one rank's time on the clock, divided by that of n ranks. What is yours?
+# The **speed-up** of n ranks is one rank's time divided by that of n ranks. What is yours?
 #
 # </details>
 
@@ -201,8 +202,9 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks, each on its own core |
 # |---|---|
-# | time | The same darts take about 1/256 of one rank's time, as long as throwing takes much longer than `allreduce` |
-# | error | In the time of one rank, they throw 256 times as many darts, so the error is 16 times smaller |
+# | time | As many darts take about 1/256 of the time, if each rank has equally many and throwing takes much longer than `allreduce` |
+# | error | In the same time, they throw 256 times as many darts. With a stream per rank, the error is 16 times smaller |
+# | training | A batch's gradient is an estimate, too: 256 times as many independent samples make its error 16 times smaller |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
@@ -229,7 +231,7 @@ if __name__ == "__main__":
 # ## More
 #
 # Before you read on: what can go wrong when ranks only count? If one rank alone needs the sum, you do not need `allreduce`. **`Reduce`** adds up the
-# arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and every small test is right. Then comes a
+# arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and it passes every small test. Then comes a
 # long run on many ranks, and the count is wrong.
 
 # %% tags=["exercise: 02.3"]
@@ -237,18 +239,20 @@ if __name__ == "__main__":
 # %% [markdown]
 # ### Six times as fast as what?
 #
-# An article on MPI (Davis, see References) estimates π twice. The first program throws 10⁸ darts and takes 59.8 s "on a single GPU". The second uses MPI
-# on six processes and takes 9.79 s, which the article calls "almost 5x faster". But 59.8 / 9.79 is 6.1, so six processes would be more than six times
-# as fast as one. Would you cite it? Let us first find out what the 59.8 s are. Here is the first program's loop, which we will run on one process:
+# An article on MPI (Davis, see References) estimates π twice. Its first program throws 10⁸ darts and takes 59.8 s "on a single GPU". Its second program
+# uses MPI on six processes and takes 9.79 s. The article calls that "almost 5x faster", but 59.8 / 9.79 is 6.1.
+#
+# Six processes, and more than six times as fast? Would you cite that? Let us first find out where the 59.8 s went. Here is the loop of the first
+# program. We will run it on one process:
 
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# For every dart, Python looks up names, checks types and creates objects, and all of that takes longer than the arithmetic. NumPy computes whole
-# arrays in compiled code instead. To **vectorise** a loop is to replace it by such calls on whole arrays.
+# For every dart, Python looks up names, checks types and creates objects. All of that takes longer than the arithmetic. NumPy avoids it: one call
+# works on a whole array, in compiled code. To **vectorise** a loop is to replace it by such calls.
 #
-# How fast can *one* process become? We speed up the loop step by step. Each function below changes only one thing in the function before it, because
-# otherwise nobody could say which change gained what. (The first has to change two things: arrays also need NumPy's generator.)
+# How fast can *one* process become? We go in steps, and each function below changes only one thing in the function before it. If it changed two, nobody
+# could say which of them gained what. (The first function has to: arrays also need NumPy's generator.)
 
 # %%
 from course_lib.pi import count_inside
@@ -271,15 +275,17 @@ def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast
 
 
 # %% [markdown]
-# The last step comes from the course's library. Its function `count_inside` draws only 16 random bits per coordinate instead of 53, which is cheaper.
-# But then the darts can only land on a grid of 65,536 × 65,536 points. Does that spoil the estimate? The grid makes π too small by 9·10⁻⁷, whereas 10⁸
-# darts are typically off by 1.6·10⁻⁴. So nobody would notice the grid.
+# The last step comes from the course's library. `count_inside` draws only 16 random bits per coordinate instead of 53, because fewer bits cost less
+# time. But then the darts can only land on a grid of 65,536 × 65,536 points.
+#
+# Does the grid spoil the estimate? It makes π too small by 0.0000009. But 10⁸ darts are typically off by 0.00016 anyway, more than a hundred times as
+# much. So nobody would notice the grid.
 
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# Now we time all five programs on one process. Take the first step, from the loop to whole arrays: both throw as many darts, and both use one core. How
-# many times as fast does it become?
+# Now we time all five programs on one process. Take the first step, from the loop to whole arrays: both throw equally many darts, and both use one
+# core. How many times as fast does it become?
 
 # %%
 predict("How many times as fast as the loop are whole arrays?", None)
@@ -306,16 +312,17 @@ show(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Around ten times, because NumPy does the work for a whole array that Python repeated for every dart. No later step gains as much, but each multiplies
-# what the steps before it gained. All four together make one process tens of times as fast, while six processes can make the loop at most six times as fast.
+# Whole arrays are ten times as fast or more, because NumPy does the work once per array that Python repeated for every dart. No later step gains as
+# much, but the gains multiply. All four steps together make one process more than twenty times as fast. Six processes can make the loop at most six
+# times as fast.
 #
 # Ranks multiply, too: on n cores, n ranks can make the last program nearly n times as fast. So make one process fast first, then add ranks.
 #
 # </details>
 #
 # And the article? Its first program is the loop above. That is plain Python, which uses no GPU. Its MPI program throws no darts at all: it adds up the
-# area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once, the method and the number of processes, and from a quotient of
-# 6.1 nobody can say what MPI gained. One run is missing: the second program on one process.
+# area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once: the method and the number of processes. Nobody can say
+# how much of the 6.1 is due to MPI. One run is missing: the second program on one process.
 #
 # Reports on training often have the same gap. What would you ask this team for?
 
@@ -324,12 +331,13 @@ show(
 # %% [markdown]
 # ### What will 1,024 ranks gain?
 #
-# Suppose you compare fairly, one program with itself, on more and more ranks. Our darts were easy to share. Most jobs also have work that more ranks do not
-# shorten, such as starting, reading the input or writing the result. The fraction of one rank's time that this work takes is called the
-# **serial fraction** s.
+# Suppose you compare fairly: one program with itself, on more and more ranks. How far does the speed-up go?
 #
-# In your job, s is 5%. The other 95% can be divided among as many ranks as you like, and the job keeps its size. You ask for 1,024 ranks. How many times as
-# fast can the job become?
+# Our darts were easy to share. Most jobs also have work that more ranks do not shorten, such as starting, reading the input or writing the result. The
+# **serial fraction** s is the fraction of one rank's time that this work takes.
+#
+# Your job takes 100 minutes on one rank, and s is 5%. The other 95 minutes can be divided among as many ranks as you like. You ask for 1,024 ranks, for
+# the same job. How many times as fast can it become?
 
 # %%
 predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
@@ -337,19 +345,26 @@ predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
 
 # %%
 def largest(s, n):
+    """The largest speed-up on n ranks with the serial fraction s."""
     return 1 / (s + (1 - s) / n)
 
 
-why = "However many ranks, it stays below 1/s = 20."
-found = largest(0.05, 1024)
-outcome("5% serial, 1024 ranks: what is the largest speed-up?", found, because=why, word="computed")
+outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest(0.05, 1024), word="computed")
 
 # %% [markdown]
-# This is **Amdahl's law**. On n ranks, the serial fraction s takes as long as before, and only the rest, 1 − s, is divided by n. So the speed-up is at most
-# 1/(s + (1−s)/n), and with many ranks the time is almost all serial work.
+# <details><summary>Open after the run</summary>
 #
-# Everything depends on s, but who knows the s of a program? Karp and Flatt solve the formula for s: measure the speed-up on a few ranks, compute s from
-# it, and the law predicts the rest. Say you measure 1.98 on 2 ranks, nearly perfect. What does that promise you on 1,024?
+# Not even 20. The 95 minutes shrink to less than 0.1, but the 5 minutes stay, and 100 / 5 is 20. So with s = 5%, no number of ranks gets to 20.
+#
+# This is **Amdahl's law**. On n ranks, the serial fraction s takes as long as before, and only the rest, 1 − s, is divided by n. So the speed-up is at
+# most 1/(s + (1−s)/n), which stays below 1/s.
+#
+# </details>
+#
+# Everything depends on s. But who knows the s of a program? Karp and Flatt turn the formula around: measure the speed-up on a few ranks and compute s
+# from it. Then Amdahl's law predicts the rest.
+#
+# Say you measure 1.98 on 2 ranks, which is nearly perfect. What does the law then allow on 1,024?
 
 # %%
 predict("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", None)
@@ -373,16 +388,20 @@ outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="co
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.98 promises at most 90, but its neighbours promise 19 and 1,024. On two ranks, an error of 1% in the speed-up changes s by about 0.01, and here s
-# itself is about 0.01. So the measurement cannot tell whether there is any serial work at all, and on 1,024 ranks that decides everything.
+# With 1.98 the law allows at most 90, but with its neighbours 19 and 1,024. Why so different? On two ranks, an error of 1% in the speed-up changes s by
+# about 0.01, and here s itself is about 0.01. So the measurement cannot tell whether there is any serial work at all. On 1,024 ranks, that decides
+# everything.
 #
 # </details>
 #
-# There is a second reason for doubt. The law assumes that only the serial work limits the speed-up, but ranks also exchange messages, and they wait for each
-# other and for memory. You can test this: compute s for 2, 4 and 8 ranks, one per core. If s stays the same, the law fits. If s grows with the number of
-# ranks, time goes into messages or waiting, and Amdahl's law is the wrong model.
+# There is a second reason for doubt. The law assumes that only the serial work limits the speed-up. But ranks also exchange messages, and they wait for
+# each other and for memory.
 #
-# So measure near your goal: predict 1,024 ranks from 256 and 512 on the same machine, not from 2.
+# You can test this: compute s for 2, 4 and 8 ranks, one per core. If s stays the same, the law fits. If s grows with the number of ranks, time goes into
+# messages or waiting, and Amdahl's law is the wrong model. So measure near your goal: predict 1,024 ranks from 256 and 512 on the same machine, not
+# from 2.
+#
+# All this holds for a job that keeps its size. With more ranks, people often run a larger job. What the ranks gain then is a question for lesson 03.
 
 # %% [markdown]
 # ## References
