@@ -284,8 +284,8 @@ NO_BROADCAST = Question(
         ),
         Option(
             "the replicas stay different, and the training goes on",
-            reply="Equal steps keep them as far apart as they started, and each gradient sums over "
-            "different networks. Comparing the weights shows it.",
+            reply="All take equal steps, so with plain SGD they stay as far apart as they started, and "
+            "each gradient sums over different networks. Comparing the weights shows it.",
             right=True,
         ),
         Option(
@@ -309,7 +309,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="06.p2",
-        question="Milliseconds, if sums start during backward?",
+        question="Milliseconds, if messages start during backward?",
         objectives=(4,),
         targets=("sending-comes-after",),
     ),

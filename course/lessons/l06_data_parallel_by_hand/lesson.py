@@ -63,7 +63,7 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# You know this loop, except for five numbered lines, which make it work on any `team` of ranks.
+# You know this loop, except for five numbered lines. With them it works on any communicator, the `team`.
 
 
 # %%
@@ -89,8 +89,8 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 call MPI once per tensor, through a NumPy array of the same memory. With `MPI.IN_PLACE`, the sum replaces
-# the numbers that went into it.
+# Lines 1 and 4 make one MPI call per tensor. `numbers` shows MPI the tensor's own memory as a flat array, so nothing is
+# copied. With `MPI.IN_PLACE`, the sum replaces the numbers that went into it.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -102,8 +102,8 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Line 3 is open: which loss does a rank compute? We take PyTorch's default, the mean over the images it is given. First each
-# rank trains alone on whole batches. Then the four share each batch.
+# In line 3, which loss should a rank compute? We try PyTorch's default, the mean over the images it is given. First, each rank
+# trains alone, on whole batches. Then the four share every batch.
 #
 # **Vote:** of 297 new images, do the four get (a) fewer right than the one, (b) as many, (c) more?
 
@@ -120,15 +120,13 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it?
-#
-# Look at the *first* loss. With the same weights and images, the four should find 2.33, too. They find four times
+# (c). Would you ship it? Look at the *first* loss. With the same weights and images, the four should find 2.33, too. They find four times
 # as much, because each takes the *mean* over its shard, and line 5 adds four means. Line 4 adds their gradients, so every step of SGD is
 # four times too large.
 #
 # </details>
 #
-# If so, *one* rank with a rate of 0.4 takes the same steps. Predict its last loss, with all six decimals.
+# Test this. Let *one* rank take steps four times as large, with a rate of 0.4. Predict its last loss, with all six decimals.
 
 # %%
 # %%px
@@ -151,7 +149,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size  # of the loop below
+    return F.cross_entropy(outputs, targets) / team.size  # of the team in the loop below
 
 
 for team in comm, comm.Split(comm.rank == 3):
@@ -177,7 +175,7 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %% [markdown]
-# The program is complete, and runs outside this notebook. With the right share, three ranks end where four do:
+# The program is complete. With the right share, three ranks end where four do:
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
@@ -185,7 +183,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # Any number of ranks now trains as one process does, up to rounding. Two common layers break this. **Batch norm** uses
 # the mean over a batch, and a rank sees only its shard. (`SyncBatchNorm` asks the other ranks.) **Dropout** draws random
-# numbers, and each rank draws its own.
+# numbers, and several ranks do not draw what one process would.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -233,9 +231,9 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - PyTorch's DDP (lesson 07) *averages* gradients. So on 64 GPUs, return a shard's mean or, if shards differ, 64 times `share_of_loss`.
+# - PyTorch's DDP (lesson 07) *averages* gradients. So on 64 GPUs, take the mean over a shard or, if shards differ, 64 times `share_of_loss`.
 # - 32 images on each of 64 GPUs make a **global batch** of 2,048. Try a larger learning rate, with a warm-up.
-# - A call returns before the GPU is done. So compare the ranks' profiles: in most steps, the same all-reduce is shortest on the straggler.
+# - On a GPU, a call returns before its work is done. So compare the ranks' profiles: in most steps, the same all-reduce is shortest on the straggler.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -248,10 +246,10 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's network is 3 points less accurate than on one. What do you ask first? (a) Which network card? (b) Which batch and
+# On eight ranks, your colleague's network gets 3 % fewer images right than on one. What do you ask first? (a) How fast are your links? (b) Which batch and
 # rate? (c) Which seed?
 #
-# <details><summary>What to listen for</summary>(b): the global batch may have grown eightfold. What divides the loss? Then (c).</details>
+# <details><summary>What to listen for</summary>(b): the global batch may have grown eightfold. By what is the loss divided? Then (c).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -259,7 +257,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["more"]
 # ## More
 #
-# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven, for all eight. Can you find it in a profile?
+# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (almost, because messages take as long as before). Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
@@ -269,11 +267,12 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 starts only after backward has reached the first layer, although the first
 # gradients were complete long before. Could they leave earlier?
 #
-# We try it with a toy. Three layers sleep for 100 ms each, instead of computing. A sum takes 100 ms, too, because we delay messages *on purpose*, and they travel
-# one after the other. If all sums follow backward, a step takes 600 ms. How long does it take if each sum starts as soon as its gradient is complete?
+# We try it with a toy. Three layers sleep for 100 ms each, instead of computing. An all-reduce takes 100 ms, too, because we delay messages *on purpose*, and they travel
+# one after the other. If all three follow backward, a step takes 600 ms. How long does it take if each starts as soon as its gradient is complete? (`Iallreduce` starts
+# an all-reduce and returns a request, as `Isend` does in lesson 01.)
 
 # %%
-predict("Milliseconds, if sums start during backward?", None)
+predict("Milliseconds, if messages start during backward?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -285,37 +284,37 @@ comm.Barrier()
 began = MPI.Wtime()
 for gradient in np.ones((3, 10)):  # the last layer's first
     time.sleep(0.1)  # backward through one layer
-    requests.append(link.Iallreduce(MPI.IN_PLACE, gradient))  # starts a sum
+    requests.append(link.Iallreduce(MPI.IN_PLACE, gradient))
 for request in requests:
     request.Wait()  # until the sum is there
 milliseconds = 1000 * (MPI.Wtime() - began)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Milliseconds, if sums start during backward?", round(max(cluster["milliseconds"]), -1))
+outcome("Milliseconds, if messages start during backward?", round(max(cluster["milliseconds"]), -1))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # ```
 # backward  ▓▓▓▓▓▓▓▓▓▓ ▓▓▓▓▓▓▓▓▓▓ ▓▓▓▓▓▓▓▓▓▓
-# sums                 ░░░░░░░░░░ ░░░░░░░░░░ ░░░░░░░░░░
+# messages             ░░░░░░░░░░ ░░░░░░░░░░ ░░░░░░░░░░
 #           0        100        200        300        400 ms
 # ```
 #
-# About 400. While a layer computes, the sum that was started before it travels. This is called **overlap**. Only the last sum is not hidden, because no
-# layer is left to compute.
+# About 400. While one layer computes, the gradient of the layer before it is already on its way. This is called **overlap**. Only the last message is not hidden,
+# because no layer is left to compute.
 #
 # </details>
 #
 # In the toy we knew when a gradient was complete. In a real network, this happens somewhere inside `backward`. But PyTorch can call a function of ours at that moment, a
-# **hook**, and ours starts the sum. `sum_when_ready` registers such a hook for every parameter, and returns a function that waits for all sums.
+# **hook**, and ours starts the all-reduce. `sum_when_ready` registers such a hook for every parameter, and returns a function that waits for all of them.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# Does it help a real network? We take a deeper one and a slow link. A step sends 12 gradients, a weight and a bias for each of 6 layers, and together they take about 2/3 of the
-# time of forward and backward.
+# Does it help a real network? We take a deeper one and a slow link. Call the time of forward and backward 1. A step sends 12 gradients, a weight and a bias for each of 6 layers,
+# and each takes 1/18, whatever its size. Together they take 12/18, that is 2/3.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
 # both ranks use the same images.
@@ -344,7 +343,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. If the first takes 1, the second takes about 1 + 2/3. **Predict:** how much of the 2/3 is left in the third? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
+# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes a little more than 1 + 2/3, as sending also costs some computing. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
@@ -361,17 +360,26 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Less, but not nothing. The last 2 of the 12, those of the *first* layer, start when no computation is left, so at best 2/12 of 2/3 remain, which is 1/9. What
-# you see above that is probably slow **progress**: many MPI libraries move bytes only inside MPI calls, and backward makes few of them.
+# About 1.2 times *compute*:
+#
+# ```
+# backward   … ▓▓▓ layer 3 ▓▓▓▓▓▓▓ layer 2 ▓▓▓▓▓ 1
+# messages   …  4  ░░░░          ░ 3 ░░          ░ 2 ░░░ 1 ░░
+#                                                 not hidden
+# ```
+#
+# Layer 1 has few inputs, so its backward is over while the gradients of layer 2 still travel. Almost 4 of the 12 messages are not hidden: 4/18 = 0.22.
+#
+# Real links can hide less. Many MPI libraries move bytes only inside MPI calls, which is called **progress**, and backward makes few of them.
 #
 # </details>
 #
 # #### How many messages should a step send?
 #
 # Libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
-# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. Its buckets leave in the same order on all ranks, each once its last gradient is complete and the buckets before it have left.
+# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. All ranks must start their all-reduces in the same order, so a bucket is sent when its last gradient is complete and all earlier buckets have been sent.
 #
-# Let forward and backward take 1 again. This time the link takes 1/10 per message, and 1 for all bytes together. Again, messages travel one after the other.
+# Forward and backward still take 1. This time the link takes 1/10 per message, and 1 for all bytes together. Again, messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
 
 # %%
@@ -390,7 +398,7 @@ def bucketed(threshold):
     return len(buckets.buckets), lambda: (compute(model), buckets.wait())
 
 
-steps = {"0": lambda: compute(plain)}
+steps = {"none": lambda: compute(plain)}  # compute only
 for threshold in (2**14, 2**20, 2**24):  # bytes
     messages, step = bucketed(threshold)
     steps[str(messages)] = step
@@ -441,9 +449,13 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No, not with the weights alone. SGD's momentum remembers earlier gradients; such memory is called **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too.
+# No, not with the weights alone. SGD's momentum remembers earlier gradients; it is **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too.
 #
 # </details>
+#
+# And if even the weights are not sent?
+
+# %% tags=["exercise: 06.q3"]
 
 # %% tags=["exercise: 06.q2"]
 
@@ -452,8 +464,8 @@ if pair.rank == 0:
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# All-reduce treats all ranks alike. Before it became usual, large networks were often trained with one special process, a **parameter server**, which kept the weights. (In Google's DistBelief of 2012, it was many processes.) The others were its
-# **workers**:
+# All-reduce treats all ranks alike. Before it became usual, large networks were often trained with a **parameter server**, which kept the weights: one process, or as in Google's DistBelief of 2012 many, each with a part. The other processes
+# were its **workers**:
 #
 # ```
 #                 ┌───────────────────────────┐
@@ -501,15 +513,8 @@ equal = with_a_server(12, 0.04)
 slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)
 
 # %% tags=["nbval-ignore-output"]
-BINS = {"0 to 1": range(2), "2 to 4": range(2, 5), "5 to 10": range(5, 11), "11 or more": range(11, 10**6)}
-gradients = []
-for run, name in (("equal", "40 ms, as all"), ("slower", "400 ms")):
-    print(f"worker 3 sleeps {name}: staleness {cluster[0][run]}")
-    for group, members in BINS.items():
-        labels = {"staleness of worker 3's gradients": group, "sleeps": name}
-        count = sum(n in members for n in cluster[0][run])
-        gradients.append({"labels": labels, "value": count, "unit": "gradients", "kind": "counted"})
-show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
+print("staleness of worker 3's gradients if all sleep 40 ms: ", cluster[0]["equal"])
+print("the same if worker 3 sleeps 400 ms:                   ", cluster[0]["slower"])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -521,10 +526,6 @@ show(gradients, x="staleness of worker 3's gradients", y="number", by="sleeps")
 # are too large for one machine.
 #
 # </details>
-#
-# Back to our own program, for a last question:
-
-# %% tags=["exercise: 06.q3"]
 
 # %% [markdown]
 # ## References
