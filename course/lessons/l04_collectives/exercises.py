@@ -175,12 +175,14 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
         "in the ring, a message holds one chunk, not an array: 1/n of it.": (both, both),
         "that is one half of the ring. Chunks are added up, then copied.": (n - 1, (n - 1) / n),
         "a chunk meets n ranks in the ring. The first has it already: how many messages?": (2 * n, 2),
+        "in the ring, that is what all ranks send together. What does one rank send?": (n * both, both),
     }
     _right("ring", n, ring, (both, both / n), typical)
     typical = {
         "by doubling, a message holds the whole array.": (steps, steps / n),
         "by doubling, partners are 1, 2, 4 … away. How many of these numbers are below n?": (n - 1, n - 1),
         "how often can you double 1 until you have n?": (n / 2, n / 2),
+        "by doubling, that is what all ranks send together. What does one rank send?": (n * steps, n * steps),
     }
     _right("doubling", n, doubling, (steps, steps), typical)
 
@@ -203,8 +205,8 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="In the film, how many messages does one rank send, and how many whole arrays do they add up to? "
-    "Write formulas for n = 2, 4, 8 … ranks.",
+    task="How many messages does each rank send, and how many whole arrays in all? Write formulas for n = 2, "
+    "4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
@@ -221,7 +223,7 @@ def counts(n):
     ),
     solution=_COUNTS,
     check=_check_counts,
-    cases=(2, 8, 4, 2048),
+    cases=(8, 2, 4, 2048),
     describe=lambda n: f"n = {n}",
     save="04_allreduce.py",
     wrong=(
@@ -243,6 +245,10 @@ def counts(n):
         ),
         WrongAnswer(
             changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(6, 1.5)")), "numbers for four ranks"
+        ),
+        WrongAnswer(
+            changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(2 * (n - 1) * n, 2 * (n - 1))")),
+            "in the ring, that is what all ranks send together",
         ),
         WrongAnswer("def counts(n):\n    return 2 * (n - 1), n.bit_length() - 1\n", "something else than"),
     ),
@@ -299,8 +305,8 @@ AFTER_REDUCE = Question(
         ),
         Option(
             "the loss that each had before",
-            reply="That is what you saw on two ranks. But on four ranks, Gloo used the tensors of ranks 1 "
-            "and 2 as work space, and left partial products in them.",
+            reply="That is what MPI left, and Gloo on two ranks. But on four ranks, Gloo used the tensors of "
+            "ranks 1 and 2 as work space, and left partial sums in them.",
             belief="others-stay-as-they-were",
         ),
     ),

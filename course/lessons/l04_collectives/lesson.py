@@ -1,6 +1,6 @@
 # ---
 # title: Collectives
-# goal: Sum arrays over all ranks in two ways, and find out which way wins where.
+# goal: Sum arrays over all ranks in two ways. Which one wins where?
 # able:
 #   - follow an all-reduce message by message
 #   - count what each rank sends
@@ -24,8 +24,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks train one network. In every step, all four need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**, a call that all ranks
-# make together. What happens inside?
+# Four ranks train one network. In every step, each needs the sum of all four gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**, a call that all ranks make together.
+#
+# All could send to rank 0, which adds up and sends the sum back. But then all wait for rank 0. Here are two better ways.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -39,28 +40,26 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In each step of the first loop, it sends one chunk to the right and
-# adds the chunk that arrives from the left to its own. That sum is sent next. The second loop passes complete chunks on:
+# The **ring algorithm** keeps all ranks busy. Each cuts its array into one **chunk** per rank. In each step of the first loop, it sends a chunk to the
+# right and adds the one from the left to its own. It sends this sum next. The second loop passes complete sums on. (Ignore `tag`.)
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, each rank exchanges its whole array with a partner 1 rank away and adds what arrives, then 2 away, then 4:
+# In **recursive doubling**, each rank exchanges its whole array with a partner 1 away, then 2, then 4. It adds what arrives, so each exchange doubles the ranks in its sum. (Ignore `first`.)
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# Let us film both. Rank 0 starts with 1, 2, 3, 4, the next ranks with tens, hundreds and thousands, so digits show who is in a sum.
-# **Predict:** how many exchanges does each way need?
+# Let us film both. `Filmed` is our communicator, but notes the array before each exchange. Rank 0 brings 1 to 4, the next ranks tens, hundreds and thousands, so 4004 is a
+# sum over ranks 0 and 3. **Predict:** how many exchanges does each way need?
 
 
 # %%
 # %%px
 class Filmed(MPI.Intracomm):
-    """The same communicator, but it notes `array` before each `Sendrecv`."""
-
     def Sendrecv(self, *message):
         frames.append(array.tolist())
         super().Sendrecv(*message)
@@ -75,16 +74,15 @@ for way in ring, doubling:
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures import film
 
-film(
-    cluster["films"],
-    "The ring sends one chunk per exchange, doubling all four (darker: a sum over more ranks)",
-)
+film(cluster["films"], "Per exchange, the ring moves one chunk, doubling all (darker: sums of more ranks)")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The ring needs six exchanges. After three, each rank has one complete chunk: this half is a **reduce-scatter**. Three more copy the chunks to
-# all ranks, an **all-gather**. Doubling needs two, but how much does each carry?
+# Follow rank 3's 4000 around the ring: 4004 on rank 0, then 4044, then 4444. After three exchanges, each rank has one complete chunk: a
+# **reduce-scatter**. Three more copy the chunks to all ranks: an **all-gather**.
+#
+# That makes six, and doubling needs two. Is it three times as fast? Count what it sends.
 #
 # </details>
 
@@ -97,9 +95,11 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# There is no network here, so we *delay messages*. An empty message takes 10 ms, the **latency** α. Each byte adds β = 0.2 µs, so the **bandwidth** 1/β is 5 MB/s.
+# What costs more, a message or its bytes? An empty message takes the network's **latency** α. Each byte adds β, so 1/β is the **bandwidth**.
 #
-# In the **alpha-beta model**, an all-reduce takes α · messages + β · bytes, counted on one rank. This assumes equal links, one per rank, that work both ways at once.
+# The **alpha-beta model** counts on one rank: an all-reduce takes α · messages + β · bytes. This assumes equal links, one per rank, that carry bytes both ways at once.
+#
+# We have no network here, so we *delay* messages: α is 10 ms, and 1/β is 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -114,36 +114,30 @@ def seconds(comm, way, nbytes):
     """The time of the slowest rank, in the best of three runs."""
     array = np.ones(nbytes // 8)
     best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
-    # A collective: if one rank calls in a different order, the calls pair up wrongly, or all wait.
     return comm.allreduce(best, op=MPI.MAX)
 
 
-def race(comm, *ways):
-    """Time each way at three sizes."""
-    for nbytes in 2**10, 400_000, 2**22:
-        times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
-        if comm.rank == 0:
-            print(f"ranks: {comm.size}, {nbytes:9,} bytes:", *times, sep="  ")
-
-
 # %% [markdown] tags=["subslide"]
-# **Vote:** which way wins at 1 KiB, and which at 4 MiB? (a) The ring at both, (b) ring, then doubling, (c) doubling, then ring, (d) doubling at both
+# **Vote:** which way wins at 1 kB, and which at 4 MB? (a) ring, ring; (b) ring, doubling; (c) doubling, ring; (d) doubling, doubling
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set: 1, 2, 4, 8 … ranks
-    race(comm, *ways)
+    for nbytes in 1_000, 400_000, 4_000_000:
+        times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
+        if comm.rank == 0:
+            print(f"ranks: {comm.size}, {nbytes:9,} bytes:", *times, sep="  ")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). At 1 KiB, bytes cost almost nothing, so the ring's six messages lose to two. At 4 MiB, bytes decide: the ring sends 1.5 arrays, doubling 2.
+# (c). At 1 kB, bytes take less than 1 ms, so messages decide: two beat six. At 4 MB, an array takes 0.8 s, and 1.5 arrays beat 2.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Now eight ranks run the saved cells. **Predict** both times at 1 KiB from your formulas:
+# Now eight ranks run the saved cells. **Predict** both times at 1 kB from your formulas:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -151,15 +145,17 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The model says 140 ms for 14 messages, and 30 ms for 3. Python and shared cores take the rest.
+# The model says 140 ms for the ring's 14 messages, and 30 ms for doubling's 3. Python and shared cores take the rest. And on 2,048 ranks?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# On four ranks, both ways tied at 0.4 MB: the ring's four extra messages cost 40 ms, and so does the half array that it saves.
-# Below this **crossover** doubling wins, above it the ring. It lies at α/β · extra messages / saved arrays, where α/β is 10 ms · 5 MB/s = 0.05 MB.
+# On four ranks, both ways took about as long at 0.4 MB. Why there? The ring's four extra messages take 40 ms. It saves half an array, 0.2 MB, and so 40 ms, too. Below this **crossover**
+# doubling wins, above it the ring.
+#
+# At the tie, α · extra messages = β · saved arrays · size. So the size is α/β · extra messages / saved arrays. Here α/β = 10 ms · 5 MB/s = 0.05 MB: what the link carries in one latency.
 
 # %%
 predict("At how many MB do both ways tie on 2,048 ranks?", None)
@@ -168,11 +164,10 @@ predict("At how many MB do both ways tie on 2,048 ranks?", None)
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     for n in 4, 8, 64, 2048:
-        (messages, arrays), (fewer, more) = counts(n)
-        tie = 0.05 * (messages - fewer) / (more - arrays)  # MB; 0.05 is α / β
+        messages, arrays = np.subtract(*counts(n))  # the ring's numbers minus doubling's
+        tie = 0.05 * messages / -arrays  # MB; 0.05 is α / β
         if comm.rank == 0:
-            doubled = f"doubling {more}; tie {tie:.1f} MB"
-            print(f"{n:4}: ring {messages:4} messages, {arrays:.2f} arrays; {doubled}")
+            print(f"{n:4}: {messages:4.0f} extra messages, {-arrays:.2f} saved arrays, tie {tie:.1f} MB")
 
 # %%
 outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], unit="MB", word="computed")
@@ -180,7 +175,8 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# From 4 to 2,048 ranks, extra messages grow from 4 to 4,083, but saved arrays only from 0.5 to 9, so the tie moves up.
+# Extra messages grow a thousandfold, saved arrays only from 0.5 to 9. So on 2,048 ranks, the ring wins for one call with 100 MB of gradients, not for a hundred
+# with 1 MB.
 #
 # </details>
 
@@ -189,22 +185,22 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | link | RDMA (the card reads memory itself) offers 2 µs and 25 GB/s: the same α/β, so the same ties. |
-# | NCCL | It mostly takes a ring or a tree, which is about log₂ n deep and sends about the ring's bytes. |
+# | link | A fast network card offers 2 µs and 25 GB/s: the same α/β, so the same ties. |
+# | NCCL | It allows up to 14 µs per step between nodes, so ties grow up to sevenfold. Its tree replaces doubling: about 2·log₂ (nodes) such steps, about the ring's bytes. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - All ranks of a communicator make the same collective calls, in the same order.
-# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling, it sends log₂ n whole arrays (n = 2, 4, 8 …).
-# - From four ranks on, few messages win for small arrays, and few bytes for large ones.
+# - All ranks of a communicator must make the same collective calls, in the same order.
+# - Each rank sends 2(n−1) messages in a ring, together less than two arrays, and log₂ n whole arrays by doubling (n = 2, 4, 8 …).
+# - From four ranks on, doubling wins below the crossover, the ring above (in the alpha-beta model).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You buy a network with twice the bandwidth, but the same latency. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
+# You buy twice the bandwidth, but the latency stays. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c). Each byte takes half the time, so the ring must save twice as many bytes.</details>
+# <details><summary>What to listen for</summary>(c). A message costs as much as before, a byte half. So the ring must save twice the bytes.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -212,17 +208,17 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Before you read on: often only rank 0 needs a result, for example to print it. Do the other ranks have to call the collective as well?
+# Here is a mistake that many training scripts make once. Decide what happens before you open the reply.
 
 # %% tags=["exercise: 04.q4"]
 
 # %% [markdown]
 # ### Several nodes: does it matter where a rank runs?
 #
-# A cluster's ranks share nodes, and a message between nodes costs far more than a message inside one. Our ring knows only the ranks' numbers, not their nodes. Is that a problem?
+# On a cluster, several ranks share a node, and a message between nodes costs far more than one inside a node. Our ring knows the ranks' numbers, but not their nodes. Is that a problem?
 #
-# Suppose that ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring, so two of the ring's four connections lead from node to node. We count
-# what crosses.
+# Suppose that ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of its four links then lead from node to node. Let us count what
+# crosses.
 
 # %%
 predict("How many kB does the ring send between the two nodes, all ranks together?", None)
@@ -262,19 +258,22 @@ for name, kilobytes in total.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In a ring of four, each rank sends 1.5 arrays, or 900 kB, and all of it goes to its right neighbour. Two ranks have that neighbour on the other node, so 1,800 kB cross.
-# When neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So a launcher that fills one node before it starts the next places a ring well.
+# In a ring of four, each rank sends 1.5 arrays, or 900 kB, all of it to its right neighbour. Two ranks have that neighbour on the other node, so 1,800 kB cross.
 #
-# Doubling has its own pattern. In the first exchange both partners are on one node. In the second, all four ranks send their 600 kB to the other node, which makes 2,400 kB.
+# If neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So a launcher that fills one node before it starts the next places our ring well.
+# NCCL looks for the nodes itself, and orders its rings by node.
+#
+# Doubling exchanges inside the nodes first. Then all four ranks send their 600 kB to the other node, which makes 2,400 kB.
 #
 # </details>
 #
-# Even the well-placed ring sends three arrays' worth of bytes between two nodes. Can fewer cross? A **hierarchical all-reduce** first sums inside each node. Then one **leader** per node
-# sums with the other leaders, and finally each leader sends the result to the ranks of its node. Only the leaders' messages cross.
+# Can fewer bytes cross? In every step of our ring, bytes pass from node to node. A **hierarchical all-reduce** does the work inside each node first: one rank per node, its **leader**, gets the sum of its node. Then
+# the leaders sum among themselves. Finally each leader sends the result to the ranks of its node. Only the leaders' messages cross.
 #
-# For the steps inside a node we need two more collectives. A **broadcast** (`Bcast`) copies an array from one rank to all, and a good way to do that is a **tree**: every rank that has
-# the array sends it on. After one round two ranks have it, then four, then eight, so ten rounds reach 1,024 ranks. A **reduce** (`Reduce`) runs the same tree backwards and leaves the
-# sum on one rank. The course's library has these two as `tree_broadcast` and `tree_reduce`, and our ring as `ring_allreduce`, so the whole algorithm fits into a few lines:
+# Inside a node we need two more collectives. A **broadcast** (`Bcast`) copies an array from one rank to all. A good way to do that is a **tree**: every rank that has the array sends it
+# on. After one round two ranks have it, then four, then eight. A **reduce** (`Reduce`) runs such a tree backwards, and leaves the sum on one rank.
+#
+# The course's library has both as `tree_broadcast` and `tree_reduce`. Its `ring_allreduce` is our ring. So the whole algorithm takes a few lines:
 
 # %% tags=["source: course_lib.comm.collectives:hierarchical_allreduce"]
 # %%px
@@ -296,19 +295,27 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They send 1,200 kB instead of 1,800. Two leaders form a ring of two, in which each sends one array of 600 kB.
+# They send 1,200 kB. Two leaders form a ring of two, in which each sends one array of 600 kB. That is a third less than the ring of all four ranks sent.
 #
-# You might now expect leaders to save a third of the bytes everywhere. They don't. On 64 nodes of 8 ranks, the leaders send 126 arrays between the nodes, and a ring of all
-# 512 ranks sends 128. What leaders save there is steps. The ring of all ranks takes 1,022 steps, one after the other, and if sends wait for their receiver (rendezvous, lesson 01), each step takes as
-# long as a message between nodes. The ring of 64 leaders takes only 126 steps, and the trees inside each node add six rounds. Steps are worth saving: NCCL's own table has up to 14 µs per network
-# hop, and with 14 µs instead of 2 at the same 25 GB/s, the core's tie on 64 ranks moves from 1.5 MB to 10 MB.
+# </details>
 #
-# Should you always choose leaders, then? Not for gigabytes. The trees move six whole arrays inside each node, one after the other, and meanwhile the network waits. The ring of all
-# ranks works in chunks and keeps all links busy at once, so for large arrays it beats leaders as written here. And both algorithms use only one network card per node. That is why
-# libraries let every rank of a node send a part of the array.
+# Should a cluster of 64 nodes with 8 ranks each use leaders? **Predict** for both ways, the ring of all 512 ranks and the ring of the 64 leaders: how many arrays cross between the nodes, and how many steps
+# follow one another?
 #
-# You may wonder whether one algorithm could have few messages *and* few bytes. MPI has one, *halving and doubling*: it needs 2·log₂ n messages and sends the ring's bytes, so
-# in our model it beats the ring. But its partners are far apart, and their messages share cables, which the model leaves out. A ring talks only to neighbours, and it works for any n.
+# <details><summary>Open after your prediction</summary>
+#
+# | | all 512 ranks | 64 leaders |
+# |---|---|---|
+# | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
+# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 6 inside the nodes |
+#
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. What they save is steps, and if sends wait for their receiver (rendezvous,
+# lesson 01), each step of the large ring takes as long as a message between nodes.
+#
+# For small arrays, steps decide, so take leaders. For gigabytes, take the ring: our leaders' two trees move six whole arrays inside each node, one after the other, and meanwhile the network
+# waits. The ring works in chunks and keeps all its links busy at once.
+#
+# Both ways use one network card per node. If a node has more, a library lets several ranks of the node send a part of the array each. And is there a way with few messages *and* few bytes? Lesson 14 builds one.
 #
 # </details>
 
@@ -317,7 +324,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# A training script never calls a ring. It asks a framework for a sum, the framework passes the request to a **communication runtime**, and the runtime drives the network. These are the layers:
+# A training script never calls a ring. It calls `torch.distributed`, which passes the request to a **communication runtime**, and the runtime drives the network:
 #
 # ```
 # application      your training script
@@ -327,15 +334,15 @@ if comm.rank == 0:
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. On GPUs, the runtimes differ in two ways that matter to a program. The first is where an array may
-# be: a **CUDA-aware MPI** accepts arrays in a GPU's memory, and any other MPI needs a copy in main memory. The second is when a call returns. NCCL's all-reduce has one argument more than
-# MPI's, a **stream**, which is a queue of work for the GPU, and the call returns when the sum is *queued*, not when it is done.
+# DeepSpeed sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. In PyTorch, the runtime of a group of ranks is called the group's **backend**.
 #
-# We have no GPU here, so we use Gloo. In PyTorch, the runtime of a group of ranks is called the group's **backend**. Gloo knows nothing of our MPI ranks, so the ranks have to find
-# each other again. For this purpose rank 0 opens a **store**, a small table that all ranks can reach. Each rank writes its own address into the table and reads the addresses of the
-# others. This meeting is called Gloo's **rendezvous**, and it has nothing to do with the protocol of lesson 01.
+# On GPUs you would choose NCCL. One thing about it surprises people who time their code: NCCL's all-reduce takes a **stream**, which is a queue of work for the GPU, and the call returns when the sum
+# is *queued*, not when it is done. MPI can do without NCCL, too: a **CUDA-aware MPI** accepts arrays in a GPU's memory. Any other MPI needs a copy in main memory.
 #
-# But how do the ranks find the store? In the next cell, MPI broadcasts the store's port to all ranks. After that, Gloo does not need MPI.
+# We have no GPU here, so we use Gloo. It knows nothing of our MPI ranks, so the ranks must find each other again. Rank 0 opens a **store**, a small table that all ranks can reach. Each rank
+# writes its address into the table and reads the others' addresses.
+#
+# And how do the ranks find the store? In the next cell, MPI broadcasts the store's port. After that, Gloo does not need MPI.
 
 # %%
 # %%px
@@ -354,40 +361,66 @@ def meet(ranks):
     if dist.is_initialized():  # when you run this cell again
         dist.destroy_process_group()
     first = ranks.rank == 0
+    # 127.0.0.1 is this machine; on several nodes, all ranks need the host name of rank 0
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if first else None
     port = ranks.bcast(store.port if first else None)
     store = store or dist.TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size)
 
 
-meet(comm)
-
 # %% [markdown]
-# PyTorch's collectives have MPI's names. Do they also do the same? A guide (Kolly 2022, see References) runs a `reduce` to rank 0 on two ranks, and prints `[2, 110]` on
-# rank 0 and `[2, 11]` on rank 1. Rank 1 started with `[2, 11]`, and its tensor, the guide says, "shouldn't be changed". We repeat this on two ranks, and then on all four.
-# **Predict** what rank 1 holds after the run on four.
+# PyTorch has MPI's collectives, under the same names. Later lessons use most of them. The **root** is the one rank that has, or gets, everything:
+#
+# | collective | what it does |
+# |---|---|
+# | broadcast | copies the root's array to all ranks |
+# | **scatter** | cuts the root's array into parts, and sends one to each rank |
+# | **gather** | collects a part from each rank on the root |
+# | all-gather | the same, but all ranks get all parts |
+# | reduce | leaves the sum on the root |
+# | all-reduce | leaves the sum on all ranks |
+# | reduce-scatter | leaves a different part of the sum on each rank |
+# | **all-to-all** | sends a different part from each rank to each rank |
+#
+# Do the same names do the same everywhere? We try `reduce`. Four ranks bring 1, 10, 100 and 1000, and rank 0 gets 1111. **Predict:** what does rank 1 hold afterwards? We ask Gloo with two
+# ranks and with four, and then `torch_mpi4py`, this course's backend that calls MPI.
+
 
 # %%
 # %%px
-held = []
-for ranks in [0, 1], [0, 1, 2, 3]:
+import torch_mpi4py
+
+
+def left_by_reduce(ranks):
+    """What this rank's number is after a reduce over `ranks` to rank 0."""
     group = dist.new_group(ranks)
-    tensor = torch.tensor([comm.rank + 1, comm.rank + 10])
+    number = torch.tensor([10**comm.rank])
     if comm.rank in ranks:
-        dist.reduce(tensor, dst=0, op=dist.ReduceOp.PRODUCT, group=group)
-    held.append(tensor.tolist())
+        dist.reduce(number, dst=0, group=group)
+    return number.item()
 
-# %% tags=["nbval-ignore-output"]
-for rank, (in_two, in_four) in enumerate(cluster["held"]):
-    print(f"rank {rank}: {in_two if rank < 2 else 'not in the group of two'}, then {in_four}")
 
+meet(comm)
+left = {"Gloo, two ranks": left_by_reduce([0, 1]), "Gloo, four ranks": left_by_reduce([0, 1, 2, 3])}
+dist.destroy_process_group()
+torch_mpi4py.init_process_group()
+left["MPI, four ranks"] = left_by_reduce([0, 1, 2, 3])
+dist.destroy_process_group()
+
+# %%
+for way in cluster["left"][0]:
+    taking_part = cluster["left"][:2] if "two" in way else cluster["left"]
+    print(f"{way:16}", *(f"  rank {rank}: {of_rank[way]:4}" for rank, of_rank in enumerate(taking_part)))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On two ranks, rank 1 kept its two numbers, just as the guide says. On four ranks, ranks 1 and 2 hold partial products, because Gloo uses their tensors as work space on the way to
-# rank 0. Is that a bug? No: PyTorch's documentation guarantees nothing for ranks other than `dst`, and a longer tensor may change even on two ranks (PyTorch issue 76527). The guide saw what
-# one backend happened to do in one small run, and took it for the rule. After `reduce`, read the tensor only on `dst`.
+# Rank 0 has the sum each time. On two ranks, rank 1 kept its 10. On four ranks, Gloo left 1110 there, the sum over ranks 1, 2 and 3: it uses the tensors of some ranks as work space on the way to rank 0.
+# Through MPI, rank 1 kept its 10.
+#
+# Is that a bug of Gloo? No. PyTorch's documentation says that only rank `dst` receives the result. It guarantees nothing for the others. A longer tensor may change even on two ranks (PyTorch issue 76527).
+# A published guide ran Gloo on two ranks, and concluded that the other ranks' tensors "shouldn't be changed" (Kolly 2022). One small run on one backend is not a rule. After `reduce`, read the tensor
+# only on `dst`.
 #
 # </details>
 
@@ -398,18 +431,11 @@ for rank, (in_two, in_four) in enumerate(cluster["held"]):
 # %% [markdown]
 # #### Does every backend have every collective?
 #
-# A script that runs on one backend may fail on the next, and you want to know before you submit it. The guide's table had no `reduce_scatter` and no `all_to_all` on Gloo, but such tables grow
-# old. So instead of trusting a table, we call each function and check what it leaves.
-#
-# Two of our three functions are new. In an **all-to-all**, every rank sends a different part to every other rank. (Its simpler relatives have one **root**: a **scatter** distributes
-# the root's parts, and a **gather** collects parts on the root.) A monitored barrier is a barrier that reports which ranks did not arrive in time.
-#
-# We try two backends: Gloo, and `torch_mpi4py`, which belongs to this course and calls MPI. **Predict:** which of these six calls fail, if any?
+# The same guide prints a table: Gloo has no `reduce_scatter` and no `all_to_all`. Such tables grow old, so we do not trust it. We call both and look at what they leave. We also call a **monitored barrier**, which
+# reports the ranks that did not arrive in time. **Predict:** on Gloo and through MPI, which of the six calls fail, if any?
 
 # %%
 # %%px
-import torch_mpi4py
-
 size = comm.size
 parts = list((10.0**comm.rank + torch.arange(size)).split(1))  # a number for every rank
 calls = {  # each with what it should leave
@@ -429,39 +455,35 @@ def tried(call, expected):
     return "works" if got.tolist() == expected else f"wrong: {got.tolist()}"
 
 
-# %% [markdown]
-# The functions are ready. First we call them on Gloo, then on `torch_mpi4py` (called mpi4py in the output):
-
 # %%
 # %%px
-results = {"gloo": {name: tried(*call) for name, call in calls.items()}}
+meet(comm)
+on_gloo = {name: tried(*call) for name, call in calls.items()}
 dist.destroy_process_group()
 torch_mpi4py.init_process_group()
-results["mpi4py"] = {name: tried(*call) for name, call in calls.items()}
+by_mpi = {name: tried(*call) for name, call in calls.items()}
 dist.destroy_process_group()
-
-# %%
-by_rank = cluster["results"]
-for name in by_rank[0]["gloo"]:
-    said = [" / ".join({of_rank[backend][name] for of_rank in by_rank}) for backend in ("gloo", "mpi4py")]
-    print(f"{name:18} gloo: {said[0]:12} mpi4py: {said[1]}")
+if comm.rank == 0:
+    for name in calls:
+        print(f"{name:18} Gloo: {on_gloo[name]:12} MPI: {by_mpi[name]}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The old table no longer holds: `reduce_scatter` and `all_to_all` leave the right numbers on both backends. One call of the six fails, `monitored_barrier` on `torch_mpi4py`. It exists for
-# Gloo alone, and PyTorch refuses it on every other backend.
+# The printed table no longer holds: `reduce_scatter` and `all_to_all` leave the right numbers on both. One call of the six fails, the monitored barrier through MPI. It exists for Gloo alone, and PyTorch refuses it on every
+# other backend.
 #
 # </details>
 
 # %% [markdown]
 # #### Which all-reduce is the fastest on your machine?
 #
-# In the core, a delay decided. Now two ranks with a core each run our two ways, MPI's own `Allreduce` and Gloo, all without delay. To see what a message costs here, we also time a
-# **ping-pong**, a message there and back: half of its time for 4 bytes is about this machine's α. In the figure, each point is the median of five runs, and its bar goes from the fastest
-# run to the slowest.
+# In the core, we delayed the messages. How do our two ways compare with MPI's own `Allreduce` and with Gloo when nothing is delayed? Two ranks run all four, one rank per core.
 #
-# On two ranks, both of our ways send one array: the ring in two messages, doubling in one. **Predict** which of these two wins at 64 MiB.
+# We also need this machine's α. So we time a **ping-pong**, a message there and back: half of its time for 4 bytes is about α.
+#
+# On two ranks, both of our ways send one array: the ring in two messages, doubling in one. **Predict:** which of these two wins at 64 MiB? In the figure, each point is the median of five runs, and
+# its bar goes from the fastest run to the slowest.
 
 # %%
 # %%px --timeout 100
@@ -500,9 +522,9 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Doubling sends one message fewer and the same bytes, so the model lets it win by one α. But at 64 MiB the ring wins on most machines. The model knows messages and bytes, but
-# forgets that each rank also *adds*: half an array in the ring, a whole array by doubling. Here the messages cross no network, so copies and additions decide. Where the bars of two ways overlap, one run cannot
-# say which is faster.
+# By the model, doubling wins at every size, by one α. At 64 MiB, one α is nothing, and the ring is often ahead. What did the model forget? It counts messages and bytes, but each rank
+# also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions decide. Where the bars of two ways overlap, one run cannot say which
+# is faster.
 #
 # </details>
 #
@@ -510,9 +532,9 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages, one after the other. The ring's two messages should therefore take one ping-pong, and doubling's single exchange half of one. The ring often takes longer, because
-# our two ways also spend time in Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and wakes a thread for every message. So for
-# small arrays inside one machine, the software costs more than the messages that the model counts.
+# A ping-pong is two messages, one after the other. So the ring should take one ping-pong, and doubling's single exchange half of one. The ring often takes longer, because our two ways also spend time in
+# Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and wakes a thread for every message. So for small arrays inside one machine,
+# software costs more than the messages that the model counts.
 #
 # </details>
 
@@ -527,4 +549,4 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # - R. Hockney, [The communication challenge for MPP](https://doi.org/10.1016/S0167-8191(06)80021-9), 1994: latency and bandwidth.
 # - T. Kielmann and others, [MagPIe](https://doi.org/10.1145/301104.301116), 1999: a hierarchy of nodes.
 # - PyTorch, [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html).
-# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the guide with the printed example and the table of backends.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the guide that ran `reduce` on two ranks.
