@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from course_lib.pi import midpoint_part
+from course_lib.pi import midpoint_loop
 from mpi_classroom.exercises import (
     Exercise,
     Option,
@@ -62,7 +62,7 @@ _A = "seconds[small] - b * small / ranks"
 FIT = Exercise(
     id="03.4",
     title="A line through two jobs",
-    task="Two points make a line. Find b, then a.",
+    task="Two jobs give two equations t = a + b·N/p. Solve them for b, then for a.",
     objectives=(1,),
     stub=changed(
         _FIT,
@@ -103,7 +103,7 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
         expect(got is None, f"returned {got}; only rank 0 has π, the others return None.")
         return
     expect(isinstance(got, float), f"returned {got}, expected a number.")
-    whole, own = midpoint_part(strips), midpoint_part(strips, 0, comm.size)
+    whole, own = midpoint_loop(strips), midpoint_loop(strips, 0, comm.size)
     if abs(got - whole) < 1e-9:
         return
     expect(got != 0, "got 0: nothing was added up.")
@@ -122,7 +122,7 @@ FROM_ROOT = Exercise(
 def pi_from_root(comm, strips):
     """Return π on rank 0, the only rank that knows how many `strips`; None elsewhere."""''',
     blocks={
-        "A": "    part = np.array(midpoint_part(int(n), comm.rank, comm.size))",
+        "A": "    part = np.array(midpoint_loop(int(n), comm.rank, comm.size))",
         "B": "    return float(total) if comm.rank == 0 else None",
         "C": '    n = np.array(strips or 0, dtype="int64")',
         "D": "    comm.Bcast(n, root=0)  # copies n from rank 0 to all ranks (lesson 04)",
@@ -142,7 +142,7 @@ def pi_from_root(comm, strips):
     cases=(5, 1000),
     describe=lambda strips: f"{strips} strips",
     sizes=(2, 3, 4, 1),
-    imports="from course_lib.pi import midpoint_part",
+    imports="from course_lib.pi import midpoint_loop",
     wrong=(
         WrongAnswer('order("C A D E F B")', "raised ZeroDivisionError"),
         WrongAnswer('order("G D A E F B")', "raised TypeError"),
@@ -304,7 +304,7 @@ EXERCISES = (FIT, SIXTEEN_GPUS, FROM_ROOT, TERMS_FROM, LAST_DIGITS)
 PREDICTIONS = (
     Prediction(
         id="03.p4",
-        question="1,000 strips: how many times as fast are two ranks?",
+        question="10 strips: how many times as fast are two ranks?",
         objectives=(1,),
         targets=("n-ranks-n-times",),
     ),
@@ -316,13 +316,13 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p7",
-        question="200,000 strips on two ranks: times as long as 100,000 on one?",
+        question="10,000 strips on two ranks: how many times as long as 5,000 on one?",
         objectives=(2,),
         targets=("weak-is-strong",),
     ),
     Prediction(
         id="03.p8",
-        question="How many times as fast as 2 ranks are 1,024?",
+        question="How many times as fast as one rank are 1,024?",
         objectives=(2,),
         targets=("n-ranks-n-times",),
     ),

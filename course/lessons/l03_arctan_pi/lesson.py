@@ -21,39 +21,36 @@
 # ---
 
 # %% [markdown] tags=["slide"]
-# ## 1 · Share the strips
+# ## 1 · Would a second rank help?
 #
-# Your job takes too long. Would a second rank help? We try it with π = 4 arctan(1), the area under the curve 4/(1 + x²) from 0 to 1.
-# Computing an area is called **quadrature**. The **midpoint rule** cuts it into N strips of width h, each as high as the curve above its middle.
+# Your job takes too long. Will a second rank help? That depends on the job, so let us find the border.
+#
+# Our job is **quadrature**: computing an area. The area under the curve 4/(1 + x²) from 0 to 1 is 4 arctan(1), and that is π.
+# The **midpoint rule** cuts the area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
-"""Quadrature of π on any number of ranks, and how its time depends on the number of strips."""
+"""Quadrature of π, and how its time depends on strips and ranks."""
 
-from timeit import repeat
-
-import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9 and so on. NumPy computes them in blocks:
+# Of four ranks, rank 1 takes strips 1, 5, 9, …:
 
-# %% tags=["source: course_lib.pi:midpoint_part"]
+# %% tags=["source: course_lib.pi:midpoint_loop"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `Allreduce` is `allreduce` for arrays. It adds up the parts of all ranks in `team`:
+# `allreduce` adds up the parts of all ranks in `team`:
 
 
 # %%
 # %%px --save 03_quadrature.py
 def pi(team, strips):
-    """π on every rank of `team`; the ranks share the strips."""
-    area = np.array(midpoint_part(strips, team.rank, team.size))
-    team.Allreduce(MPI.IN_PLACE, area)  # the sum replaces each rank's part
-    return float(area)
+    """π, on every rank of `team`."""
+    return team.allreduce(midpoint_loop(strips, team.rank, team.size))
 
 
 # %% [markdown]
@@ -61,73 +58,71 @@ def pi(team, strips):
 
 # %%
 # %%px
-for strips in (10, 100, 1_000):
-    estimate = pi(comm, strips)
-    if comm.rank == 0:
-        print(f"{strips:5,} strips: {estimate:.12f}, off by {estimate - np.pi:.1e}")
+print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# They do. But are two ranks faster than one? Rank 0 does each job alone (`COMM_SELF`), then shares its strips with rank 1 (`pair`).
-# Other programs only add time, so we keep the fastest run.
-
+# They do, to six decimals. But are two ranks faster than one?
+#
+# Ranks 0 and 1 each do a job alone (`COMM_SELF`), then share its strips (`pair`). As in lesson 02, ranks start together, and the slowest
+# counts. Other programs only add time, so we repeat each job and keep its fastest run.
 
 # %%
 # %%px --save 03_quadrature.py
 pair = comm.Split(comm.rank < 2)
 
 
-def time_of(team, strips):
-    """The best of 200 runs; the slowest rank's time counts."""
-    runs = np.array(repeat(lambda: pi(team, strips), number=1, repeat=200))
-    team.Allreduce(MPI.IN_PLACE, runs, op=MPI.MAX)
-    return float(runs.min())
+def seconds(team, strips):
+    """Seconds until the slowest rank is done."""
+    team.Barrier()
+    start = MPI.Wtime()
+    pi(team, strips)
+    return team.allreduce(MPI.Wtime() - start, op=MPI.MAX)
 
 
-def one_and_two(jobs, rounds=5):
-    """Seconds by number of strips, of one rank and of two: the best of all rounds."""
+def compare(jobs, runs=1_000):
+    """Each job's seconds, on one rank and on two."""
     one, two = {}, {}
-    for strips in rounds * tuple(jobs):
-        if comm.rank == 0:
-            one[strips] = min(time_of(MPI.COMM_SELF, strips), one.get(strips, 1))
+    for strips in runs * list(jobs):
         if comm.rank < 2:
-            two[strips] = min(time_of(pair, strips), two.get(strips, 1))
+            one[strips] = min(seconds(MPI.COMM_SELF, strips), one.get(strips, 1))
+            two[strips] = min(seconds(pair, strips), two.get(strips, 1))
     return one, two
 
 
-# %%
-predict("1,000 strips: how many times as fast are two ranks?", None)
+# %% [markdown] tags=["subslide"]
+# Our jobs have 10 to 10,000 strips. In the smallest, each of two ranks has five. **Predict:**
 
-# %% [markdown]
-# We measure six jobs:
+# %%
+predict("10 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px --save 03_quadrature.py
-one, two = one_and_two((1_000_000, 200_000, 100_000, 10_000, 1_000, 100))
+one, two = compare((10, 100, 1_000, 5_000, 10_000))
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import draw_times
 
 one, two = cluster["one"][0], cluster["two"][0]
-outcome("1,000 strips: how many times as fast are two ranks?", one[1_000] / two[1_000])
+outcome("10 strips: how many times as fast are two ranks?", one[10] / two[10])
 draw_times({"one rank": one, "two ranks": two})
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Below 1: the second rank makes this job *slower*. Calling NumPy and exchanging a number take longer than a thousand strips, and a second rank
-# shortens neither. With a million strips, two ranks win. Where does it turn?
+# Below 1: the second rank makes this job *slower*. It saves the time of five strips, but exchanging the parts takes longer. With
+# 10,000 strips, two ranks are nearly twice as fast. So where is the border?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# Both curves start nearly flat, then rise. On log axes, a straight line that starts above 0 looks like that:
+# Could we compute the border, instead of trying every job? Think of what a run does. Each of p ranks computes N/p strips, at b seconds per
+# strip. Then the ranks add up their parts. This **overhead** takes a seconds, however many strips there are.
 #
 # **t = a + b·N/p**
 #
-# A job of N strips takes t seconds on p ranks. Each rank computes N/p strips, at b seconds per strip. The rest, a seconds, is **overhead**, which
-# does not grow with N.
+# For a fixed number of ranks, this is a straight line. (The figure bends it, because its axes are logarithmic.)
 
 # %% tags=["exercise: 03.4"]
 
@@ -135,36 +130,36 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Your function fits both curves:
+# Your function fits a line to each curve:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
 if __name__ == "__main__" and comm.rank == 0:
     a_one, b = fit(one, 1)
     a_two, _ = fit(two, pair.size)
-    print(f"pi = {pi(MPI.COMM_SELF, 200_000):.10f}, b = {1e9 * b:.2f} ns per strip")
+    print(f"pi = {pi(MPI.COMM_SELF, 100_000):.10f}, b = {1e9 * b:.2f} ns per strip")
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The two lines cross where a₁ + b·N = a₂ + b·N/2. **Predict:**
+# The second rank *saves* half of the strips' time: b·N/2. It *costs* more overhead: a₂ − a₁. At the border, both are equal. At which N is that?
+# Work it out from the numbers above. (1 µs is 1,000 ns.) **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure eight jobs around the crossing:
+# We measure sixteen jobs around your crossing:
 
 # %%
 # %%px
-crossing = comm.bcast(2 * (a_two - a_one) / b if comm.rank == 0 else None)
-step = 1_000 * max(round(crossing / 4_000), 1)
-one_near, two_near = one_and_two(range(8 * step, 0, -step), rounds=50)
+crossing = comm.bcast(2 * (a_two - a_one) / b if comm.rank == 0 else None)  # rank 0 tells all
+step = max(round(crossing / 8), 1)
+one_near, two_near = compare(range(step, 17 * step, step), runs=3_000)
 
 # %% tags=["nbval-ignore-output"]
-one_near, two_near = cluster["one_near"][0], cluster["two_near"][0]
-lost = [strips for strips in one_near if one_near[strips] <= two_near[strips]]
-crossing = f"Your lines cross at {cluster['crossing'][0]:.0f}."
-outcome("Up to how many strips is one rank faster?", min(one_near) * len(lost), because=crossing)
+one_near, two_near, crossing = (cluster[name][0] for name in ("one_near", "two_near", "crossing"))
+border = max((strips for strips in one_near if one_near[strips] <= two_near[strips]), default=0)
+outcome("Up to how many strips is one rank faster?", border, because=f"Your lines meet at {crossing:.0f}.")
 
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
 lines = {"one rank": (a_one, b), "two ranks": (a_two, b / 2)}
@@ -173,52 +168,53 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The second rank *costs* a₂ − a₁, for exchanging and waiting. It *saves* b·N/2. Your lines cross where both are equal.
+# If each rank had a core, the border is near your crossing. You computed it from two jobs that are far from it.
 #
-# Did one rank win for longer? Compare the slopes. Your b comes from large jobs, which call NumPy again for every block of 8,192 strips. A job of
-# one block pays less per strip, so sharing saves less. Fit a line near the jobs you decide about.
+# Now suppose that a GPU computes a strip ten times as fast. If a stays, the border moves to ten times as many strips. The faster each rank
+# computes, the larger a job must be before sharing it pays.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Run your file on two processes alone. Do its lines cross elsewhere?
+# Now your file runs without the classroom, which records every MPI call. Which of a and b changes?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
 
 # %% [markdown] tags=["slide"]
-# ## 3 · Sooner, or more?
+# ## 3 · What are more ranks for?
 #
-# Small shares do not pay. So let the job grow with the ranks. **Predict:**
+# With more ranks, you can do a larger job in the same time, or the same job sooner. We begin with the larger job. **Predict:**
 
 # %%
-predict("200,000 strips on two ranks: times as long as 100,000 on one?", None)
+predict("10,000 strips on two ranks: how many times as long as 5,000 on one?", None)
 
 # %% tags=["nbval-ignore-output"]
-outcome("200,000 strips on two ranks: times as long as 100,000 on one?", two[200_000] / one[100_000])
+outcome("10,000 strips on two ranks: how many times as long as 5,000 on one?", two[10_000] / one[5_000])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Slightly above 1. Each rank still has 100,000 strips, but the overhead grew from a₁ to a₂. This is **weak scaling**: the job grows with p.
+# Slightly above 1. Each rank still computes 5,000 strips, and only the overhead grew. This is **weak scaling**: the job grows with p.
 #
 # </details>
 #
-# Often you want the same job sooner. This is **strong scaling**. Take 100,000 strips, b = 3 ns, and a = 50 µs for every p. **Predict:**
+# Doing the same job sooner is **strong scaling**. Suppose that the strips of a job take 1,000 s on one rank, and the overhead is 1 s for every
+# p. **Predict:**
 
 # %%
-predict("How many times as fast as 2 ranks are 1,024?", None)
+predict("How many times as fast as one rank are 1,024?", None)
 
 # %%
-times = {ranks: 50e-6 + 3e-9 * 100_000 / ranks for ranks in (2, 16, 128, 1024)}
-outcome("How many times as fast as 2 ranks are 1,024?", times[2] / times[1024], word="calculated")
-draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
+times = {ranks: 1 + 1_000 / ranks for ranks in (1, 4, 16, 64, 256, 1_024)}
+outcome("How many times as fast as one rank are 1,024?", times[1] / times[1_024], word="calculated")
+draw_times({"the same job": times}, x="ranks", kind="predicted")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 4 times, not 512. Each rank's strips now take 0.3 µs, but the 50 µs of overhead stay. **Efficiency** is the speed-up over one rank,
-# divided by p. On 1,024 ranks it is below 1 %.
+# 506 times. Each rank's strips now take just under a second, so one second of overhead is half of the time. **Efficiency** is the speed-up over
+# one rank, divided by p. Here it is 49 %.
 #
 # </details>
 
@@ -227,7 +223,7 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 #
 # | | what changes |
 # |---|---|
-# | a | To add up a number, 1,024 ranks each send about 10 messages in a row (about 2 µs each with InfiniBand), so a grows with log p. |
+# | a | With recursive doubling (lesson 04), 1,024 ranks add up a number in 10 steps (about 2 µs each with InfiniBand). So a grows with log p. |
 # | training | With data parallelism, a is mostly the time to add up gradients, unless this overlaps with computing (lesson 06). |
 
 # %% [markdown] tags=["slide"]
@@ -243,7 +239,8 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A job that grows keeps GPUs busy. Yours stays the same, on at least 480 GPUs, so a may dominate.</details>
+# <details><summary>What to listen for</summary>(b). A job that grows keeps GPUs busy. Yours stays the same, and 60 times as fast takes at least
+# 480 GPUs. Each has a sixtieth of its work left, so a may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -258,20 +255,20 @@ draw_times({"100,000 strips": times}, x="ranks", kind="predicted")
 # %% [markdown]
 # ### Who can be a rank?
 #
-# So far, all ranks knew the number of strips, because it stands in the program. But suppose that a user types it, or a file holds it, and only rank 0
-# has read it. How do the others learn it? If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root,
-# to all ranks.
+# So far, all ranks knew the number of strips, because it stands in the program. But suppose that it stands in a file, and only rank 0 has read the
+# file. How do the others learn it? If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
+# ranks.
 
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# And if the other ranks do not run yet? Then the one process that runs, the parent, can start them while it works: `Spawn` starts workers, and they join
-# the parent in an **intercommunicator**. This is a communicator that connects two groups, here the parent and its workers. On each side, `rank` and `size`
-# count only that side's own group.
+# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start them with `Spawn`. They are called its workers. Parent and
+# workers talk through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
+# own ranks from 0.
 #
-# So there are two ranks 0, one in each group. Which of them is the root of `Bcast` (lesson 04) and of `Reduce`? The parent passes `root=MPI.ROOT`, which
-# means "I am". The workers pass `root=0`, which means rank 0 of the *other* group. At the end, `Disconnect` waits until all messages have arrived,
-# and then separates the two groups.
+# So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent. It says so with `root=MPI.ROOT`. The
+# workers pass `root=0`, which means rank 0 of the *other* group. At the end, `Disconnect` waits until all messages have arrived, and then separates
+# the two groups.
 #
 # Here is the worker. `%%writefile` writes the cell to a file:
 
@@ -297,7 +294,8 @@ if __name__ == "__main__":
     parent.Disconnect()
 
 # %% [markdown]
-# The parent does the job twice and takes the time of both: first alone, with the worker's own loop, and then with the workers that it starts.
+# The parent does the job twice and times both: first alone, with the worker's own loop, then with the workers that it starts. The second time includes
+# their start.
 
 # %%
 # %%writefile code/spawn_pi.py
@@ -325,8 +323,8 @@ team.Disconnect()
 print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
 
 # %% [markdown]
-# The loop is pure Python, so a strip takes a few hundred nanoseconds: a thousand take less than a millisecond, and twenty million take seconds. But a worker
-# must first be started. **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
+# You measured b in the core, so you can estimate what a thousand strips take, and twenty million. (This loop is a little different, but also pure
+# Python.) **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
@@ -338,27 +336,28 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # With a thousand strips, two workers lose by far. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
 # overhead, so a is much larger than for ranks that run already.
 #
-# With twenty million strips, b·N/p is larger than a, and two workers can be up to twice as fast, if each has a core and the parent has a third.
-# Why does the parent need a core, when it only waits? Because it polls: it asks MPI again and again whether a message has come. On two cores, three busy
-# processes get in each other's way, so two workers gain less, or even lose.
+# With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core and the
+# parent has a third. Why does the parent need a core, when it only waits? Because it polls: it asks MPI again and again whether a message has come.
+# On two cores, three busy processes share what two could use, so two workers gain less, or even lose.
 #
 # Both programs come from an article (see References), and are repaired here.
 #
 # </details>
 #
-# So a rank may be born late. Must it at least run Python? No: MPI sees only arrays, whatever language made them. A program in C and one in R add up the
-# series π = 4 − 4/3 + 4/5 − 4/7 + … In the first run of each, every rank adds one term. In the second, the ranks share a million terms.
-#
-# After N terms, the sum is off by about 1/N. **Guess:** if each rank adds one term, how many ranks do you need for an error of 10⁻⁶?
-#
-# One practical detail: R's package Rmpi is usually built with the operating system's MPI, which need not be yours. So `run_r` starts R with that
-# MPI's `mpirun`.
+# So a rank can join late. Must it at least run Python? No. MPI has an interface in C, and other languages call it. Here are a program in C and one in R.
+# Both add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
 
 in_c, in_r = (NOTEBOOKS / "code" / f"arctan_pi.{language}" for language in ("c", "R"))
 print(in_c.read_text(), in_r.read_text(), sep="\n")
+
+# %% [markdown]
+# We run each program twice. In the first run, every rank adds one term. In the second, the ranks share a million terms. After N terms, the sum is off by
+# about 1/N. **Guess:** if each rank adds one term, how many ranks do you need for an error of 10⁻⁶?
+#
+# (`run_r` starts R with the MPI that R's package Rmpi was built with. That need not be the MPI of your Python.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.rmpi import run_r, why_no_r
@@ -375,27 +374,26 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# With one term each, you would need a million ranks. So each rank must add many terms. Here is one more function for the series, and it looks harmless:
+# With one term per rank, you would need a million ranks. So each rank must add many terms, and for more digits very many. Will our functions still be
+# right then? This one adds up terms from anywhere in the series:
 
 # %% tags=["exercise: 03.3"]
 
 # %% [markdown]
 # ### Is it still the same sum?
 #
-# On paper, a sum does not depend on the order of its terms, nor on who adds them. We add up the same 100,000 strips on 1, 2, 3 and 4 ranks and look at all
-# digits. `midpoint_loop` computes what `midpoint_part` computes, but strip by strip, without NumPy.
+# In the core, you changed the number of ranks and looked at the time. Did the result stay the same? On paper, a sum does not depend on who adds which
+# terms. We add up the same 100,000 strips on 1, 2, 3 and 4 ranks, and look at all digits.
 
 # %%
 predict("How many different sums on 1, 2, 3 and 4 ranks?", None)
 
 # %%
 # %%px
-from course_lib.pi import midpoint_loop
-
 sums = []
 for n in (1, 2, 3, 4):
     team = comm.Split(comm.rank < n)  # the first n ranks, and the rest
-    sums.append(team.allreduce(midpoint_loop(100_000, team.rank, team.size)))
+    sums.append(pi(team, 100_000))
 
 # %%
 sums = cluster["sums"][0]
@@ -405,9 +403,9 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four different sums, and all of them are right. A computer rounds after every addition. A different number of ranks adds the same strips in a different order, so
-# it rounds different numbers. The damage is small: the four sums share 14 digits, and the midpoint rule's own error is larger than their differences. So
-# when you compare the results of different numbers of ranks, use a tolerance, not `==`.
+# Four different sums, and none of them is a bug. A computer rounds after every addition. A different number of ranks adds the same strips in a different
+# order, so it rounds different numbers. The differences are small: the four sums share 14 digits, and the midpoint rule itself is further off. So when
+# you compare the results of different numbers of ranks, use a tolerance, not `==`.
 #
 # </details>
 
