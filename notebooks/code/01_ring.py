@@ -9,6 +9,7 @@ Start it with one of these:
 
 # %%
 import time
+from bisect import bisect
 
 import numpy as np
 from mpi4py import MPI
@@ -18,30 +19,23 @@ rank, size = comm.rank, comm.size
 
 
 # %%
-def ring_ends(comm, nbytes):
-    """Whether all Sends around the ring return before anybody calls Recv."""
+def ring_hangs(comm, nbytes):
+    """Whether every Send around the ring would wait for its Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    for _ in range(50):
+    for _ in range(50):  # time enough for a send that needs no receiver
         time.sleep(0.001)
-        done = sending.Test()
-    all_done = comm.allreduce(done, op=MPI.LAND)  # logical and: True if all ranks are done
+        waits = not sending.Test()
+    all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; waits for all ranks
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
-    return all_done
+    return all_wait
 
 
 # %%
 def largest(comm):
     """The largest message with which the ring ends, in bytes."""
-    ends, hangs = 80, 1_000_000
-    while hangs - ends > 1:
-        middle = (ends + hangs) // 2
-        if ring_ends(comm, middle):
-            ends = middle
-        else:
-            hangs = middle
-    return ends
+    return bisect(range(1, 1_000_001), False, key=lambda nbytes: ring_hangs(comm, nbytes))
 
 
 # %%

@@ -52,7 +52,7 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="Our second repair leaves the order to MPI. Write `shift` with "
+    task="Our second repair is one call that does both, in an order that MPI chooses. Write `shift` with "
     "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`, for any number of ranks.",
     objectives=(1, 3),
     targets=("small-works-large-works",),
@@ -147,9 +147,8 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: send and receive without blocking",
-    task="The first four lines stay as they are. Four of the lines A to E belong below them, and one is not "
-    'needed. Write the four letters in the right order, for example `order("C A D E")`. (`Waitall` is '
-    "`Wait` for a list of requests.)",
+    task="Four of the lines A to E belong below the first four, and one is not needed. Write their letters "
+    'in the right order, for example `order("C A D E")`. (`Waitall` is `Wait` for a list of requests.)',
     objectives=(4,),
     stub='order("")\n',
     opening='''\

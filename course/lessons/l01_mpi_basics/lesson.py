@@ -25,14 +25,16 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# All ranks run the same program (**SPMD**: single program, multiple data). Yet a **message** takes two calls: one rank calls
-# `Send`, and another calls `Recv` with an array to fill.
+# Each rank has its own memory. So how does one rank get another's numbers? In a **message**, which takes two calls: the sender
+# calls `Send`, the receiver calls `Recv` with an array to fill. All ranks run the same program (**SPMD**: single program, multiple
+# data), so an `if` decides who does what.
 
 # %%
 # %%px --setup --save 01_ring.py
 """Messages around a ring of ranks."""
 
 import time
+from bisect import bisect
 
 import numpy as np
 from mpi4py import MPI
@@ -41,7 +43,7 @@ comm = MPI.COMM_WORLD  # all ranks
 rank, size = comm.rank, comm.size
 
 # %% [markdown] tags=["subslide"]
-# Rank 0 sends four numbers to rank 1. **Vote:** what does rank 1 print? (a) 0 to 3, (b) nothing, (c) other numbers
+# Rank 0 sends the numbers 0 to 3 to rank 1. **Vote:** what does rank 1 print? (a) 0 to 3, (b) nothing, (c) other numbers
 
 # %% tags=["raises-exception"]
 # %%px
@@ -55,8 +57,8 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). `np.arange(4)` holds integers, and `np.empty(4)` holds floats. MPI moves bytes and converts nothing, so rank 1 read integers as floats.
-# Our classroom complains; MPI alone would not. **Repair the cell.**
+# (c). `np.arange(4)` holds integers, and `np.empty(4)` has room for floats. MPI copies bytes and converts nothing, so rank 1 reads
+# integers as if they were floats. Our classroom complains; MPI alone would go on with wrong numbers. **Repair the cell:** send `np.arange(4.0)`.
 #
 # </details>
 
@@ -68,13 +70,12 @@ elif rank == 1:
 # └────────────────────────────────────────────┘
 # ```
 #
-# Now every rank sends an array to its right neighbour, then receives one from its left.
+# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left.
 
 
 # %%
 # %%px --setup
-def ring(nbytes):
-    """Send an array of so many bytes to the right, and receive the left neighbour's."""
+def ring(nbytes):  # below, `% size` closes the ring: right of rank 3 is rank 0
     mine = np.full(nbytes, rank, np.uint8)  # one byte per number
     theirs = np.empty(nbytes, np.uint8)
     comm.Send(mine, dest=(rank + 1) % size)
@@ -87,7 +88,7 @@ def ring(nbytes):
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# 80 bytes arrive. Now we send 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# It works: each rank has its left neighbour's array. Now only the size changes, to 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -100,55 +101,52 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The **hang report** shows all four ranks in `Send`. Each waits until its right neighbour receives, so nobody gets to `Recv`. Such a
-# circle of waiting ranks is a **deadlock**. But why did 80 bytes arrive?
+# (c). The **hang report** shows every rank in `Send`, waiting for its right neighbour to receive. That neighbour is in `Send`,
+# too, so nobody gets to `Recv`. Such a circle of waiting ranks is a **deadlock**. Then why did 80 bytes arrive?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
 #
-# Somewhere between 80 bytes and 1 MB, our ring begins to hang.
+# Between 80 bytes and 1 MB, our ring begins to hang. Guess where. (Programmers like powers of two.)
 
 # %%
 predict("Largest message with which the ring ends, in bytes?", None)
 
 # %% [markdown]
-# Let us find the byte without a hang. `Isend` starts a send and returns at once. For 0.05 s we ask `Test` whether the send is done, while
-# `allreduce`, which waits for all ranks, keeps them from `Recv`. If a send is done without a receiver, a plain `Send` would have returned, too.
+# Each hang costs a restart. So instead of calling `Send`, we ask MPI whether it *would* wait:
+#
+# 1. `Isend` starts the same send, but returns at once.
+# 2. Later, `Test` says whether the send is done, although nobody has called `Recv`. If so, `Send` would have returned.
+# 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait.
+# 4. All ranks receive, and `Wait` completes the send.
 
 
 # %%
 # %%px --setup --save 01_ring.py
-def ring_ends(comm, nbytes):
-    """Whether all Sends around the ring return before anybody calls Recv."""
+def ring_hangs(comm, nbytes):
+    """Whether every Send around the ring would wait for its Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    for _ in range(50):
+    for _ in range(50):  # time enough for a send that needs no receiver
         time.sleep(0.001)
-        done = sending.Test()
-    all_done = comm.allreduce(done, op=MPI.LAND)  # logical and: True if all ranks are done
+        waits = not sending.Test()
+    all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; waits for all ranks
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
-    return all_done
+    return all_wait
 
 
 # %% [markdown]
-# Each try halves the interval:
+# From 1 byte up to the limit, `ring_hangs` is `False`, then `True`. Python's `bisect` counts the `False` ones in 20 tries:
 
 
 # %%
 # %%px --setup --save 01_ring.py
 def largest(comm):
     """The largest message with which the ring ends, in bytes."""
-    ends, hangs = 80, 1_000_000
-    while hangs - ends > 1:
-        middle = (ends + hangs) // 2
-        if ring_ends(comm, middle):
-            ends = middle
-        else:
-            hangs = middle
-    return ends
+    return bisect(range(1, 1_000_001), False, key=lambda nbytes: ring_hangs(comm, nbytes))
 
 
 # %%
@@ -171,43 +169,45 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 #            time ──▶
 # ```
 #
-# Most MPI libraries send a small message at once and **buffer** it until `Recv` comes: the **eager protocol**. A large message would need
-# a large buffer, so `Send` waits for `Recv`: the **rendezvous protocol**. Either way, when `Send` returns you may change the array, but
-# you do not know whether anybody has received it.
+# Why 4,016? Open MPI adds a header of 80 bytes, which makes 4,096. Up to this size it copies the message into a **buffer**, where it stays
+# until `Recv` comes, and `Send` returns: the **eager protocol**. A large message would need a large buffer, so `Send` waits for `Recv`: the
+# **rendezvous protocol**. Most MPI libraries do both.
+#
+# What do you know, then, when `Send` returns? You may change the array. You do not know whether anybody has received it.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Two repairs
 #
-# The MPI standard promises no buffer. A program that needs one is **unsafe**, so our ring is unsafe even with 80 bytes.
+# The MPI standard promises no buffer. A program that needs one is **unsafe**: our ring is, even with 80 bytes.
 #
-# Our first repair breaks the circle: odd ranks receive first. We send 1 MB around three rings: all four ranks, then ranks 0 to 2, and rank 3
-# alone. (`Split` numbers each ring from 0.) **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
+# Our first repair breaks the circle: odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings:
+# ranks 0 to 2, and rank 3 alone. Each counts its ranks from 0. **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
 def shift(comm, value):
-    """Send the array `value` to the right neighbour; return the array of the left neighbour."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     received = np.empty_like(value)
-    if comm.rank % 2 == 0:
+    if comm.rank % 2 == 0:  # even ranks send first
         comm.Send(value, dest=right)
-    comm.Recv(received, source=left)
-    if comm.rank % 2 == 1:
+        comm.Recv(received, source=left)
+    else:  # odd ranks receive first
+        comm.Recv(received, source=left)
         comm.Send(value, dest=right)
     return received
 
 
-for team in (comm, comm.Split(rank == 3)):
+for team in (comm, comm.Split(rank == 3)):  # all four; then 0 to 2, and 3 alone
     theirs = shift(team, np.full(125_000, rank))
     print(f"ring of {team.size}: from rank {theirs[0]}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Three ranks get through, because rank 1 frees rank 0, which frees rank 2:
+# (c). In the ring of three, ranks 0 and 2 both send first. But rank 1 receives first and so frees rank 0:
 #
 # ```
 # time ──▶     1 frees 0         0 frees 2         2 frees 1
@@ -217,7 +217,7 @@ for team in (comm, comm.Split(rank == 3)):
 # rank 2       waits in Send     Send to 0         Recv from 1
 # ```
 #
-# Alone in its ring, rank 3 has number 0. It sends first, to itself, and never gets to `Recv`. So test on one rank, too.
+# Rank 3, alone, is number 0 of its ring. It sends first, to itself, and never gets to `Recv`. So test on one rank, too.
 #
 # </details>
 
@@ -227,7 +227,7 @@ for team in (comm, comm.Split(rank == 3)):
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Whoever is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and `largest` make a program. In a ring of one, a rank sends to itself. **Predict:** is the limit the same, smaller or larger?
+# Your `shift` and `largest` make a program that needs no classroom:
 
 
 # %%
@@ -243,26 +243,22 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/01_ring.py
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# It is smaller, because a message to oneself takes a different path. Add Open MPI's header of 80 bytes: 4,016 and 944 become 4,096 and 1,024.
-#
-# </details>
+# 1 MB arrives both times, above the limits. (A message to oneself takes a different path inside MPI.)
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | what changes |
 # |---|---|
-# | limit | Over TCP, Open MPI's is usually 65,456 bytes (add 80 again) |
-# | GPUs | With NVIDIA's NCCL, any send may wait for its receive, so start both together (PyTorch: `batch_isend_irecv`) |
+# | limit | Depends on the network: Open MPI's over TCP is usually 65,456 bytes |
+# | GPUs | With NVIDIA's NCCL, a send of any size may wait for its receive, so start both together (PyTorch: `batch_isend_irecv`) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - When `Send` returns, you may change the array, but you know nothing about the receiver.
-# - A ring in which all ranks send first is unsafe. `Sendrecv` is safe.
-# - Sender and receiver must use the same type.
+# - A ring in which all ranks send first is unsafe. If all call `Sendrecv`, it is safe.
+# - Both sides must use the same type.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -271,7 +267,7 @@ if __name__ == "__main__":
 # TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
 # <details><summary>What to listen for</summary>(a) hangs if the two share a machine, where the limit is 4,016 bytes. (b) finds only
-# what the tests run. (c) risks forty new mistakes.</details>
+# what the tests run. (c) risks forty new mistakes. How good are your tests?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -279,23 +275,26 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Before you read on, one more question about waiting. In our ring, each rank has two neighbours. When an image is cut into strips, the
-# strips form a line, so the first and the last have only one neighbour. Is it still a mistake if everybody sends first?
+# Our ring is a circle. When an image is cut into strips, the strips form a line: the first and the last have only one neighbour. Is it
+# still a mistake if everybody sends first?
 
 # %% tags=["exercise: 01.q4"]
 
 # %% [markdown]
-# ### How long does a message take, and whose is the array meanwhile?
+# ### Can a rank work while its message travels?
 #
-# Is a message of 1 MB much slower than one of 80 bytes? To compare them, we need a clock that is fair to all ranks, and the whole course uses this
-# one. `Barrier` returns only when all ranks have called it, so they start nearly together. The slowest rank's time counts, because sooner
-# or later the others wait for it. And because a computer is sometimes busy with other things, we take the median of ten runs.
+# That is worth the trouble only if messages take long. How long? To find out, we need a clock that is fair to all ranks. The whole course
+# uses this one:
+#
+# - `Barrier` returns only when all ranks have called it, so they start nearly together.
+# - The slowest rank's time counts, because sooner or later the others wait for it.
+# - A computer is sometimes busy with other things, so we take the median of ten runs.
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px
 
 # %% [markdown]
-# Now we time your `shift`. 1 MB is 12,500 times as much as 80 bytes. **Predict:** how many times as long does it take?
+# Now we time your `shift`, with 80 bytes and with 1 MB. That is 12,500 times as much. **Predict:** how many times as long does it take?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -308,18 +307,21 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size, and with 80 bytes, there is hardly any other cost.
+# It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size, and 80 bytes cost hardly anything else.
 # This is why training libraries collect many small gradients and send them in one large message (lessons 04 and 06).
 #
 # </details>
 #
-# Must a rank wait while a message travels? In `Recv` it does, and with a large message in `Send`, too. These calls are **blocking**: they return only
-# when you may use their arrays again. `Isend` and `Irecv` are **non-blocking**: each only starts a send or a receive, and returns a **request**
-# at once. Now the rank is free to compute. Later it calls `Wait`, which returns when the array may be used again.
+# Must a rank wait while its message travels? So far, yes. `Send`, `Recv` and `Sendrecv` are **blocking**: they return
+# only when you may use their arrays again.
 #
-# On one computer, messages arrive so fast that we would not see the difference. So `slow_messages` makes `link`, which is `comm` with every
-# message delayed by 0.2 s. Each rank also has 0.2 s of work to do, for which a sleep stands in. **Predict:** how many seconds do the message and the work take
-# together?
+# `Isend`, from section 3, is **non-blocking**. It only starts the send and returns a **request** at once. `Irecv` starts a receive in the
+# same way. Now the rank is free to compute. When it needs the array again, it calls the request's `Wait`, which returns when the array may
+# be used.
+#
+# On one computer, messages are too fast to see the difference, so `slow_messages` gives us a communicator, `link`, on which each message
+# takes 0.2 s longer. Each rank also has 0.2 s of work (a `sleep` stands in for it).
+# **Predict:** how many seconds do the message and the work take together?
 
 
 # %%
@@ -332,8 +334,9 @@ right, left = (rank + 1) % size, (rank - 1) % size
 
 
 def both_at_once():
-    receiving, sending = link.Irecv(theirs, source=left), link.Isend(mine, dest=right)
-    time.sleep(0.2)
+    receiving = link.Irecv(theirs, source=left)
+    sending = link.Isend(mine, dest=right)
+    time.sleep(0.2)  # the work
     receiving.Wait()
     sending.Wait()
 
@@ -345,14 +348,19 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 0.2 s, not 0.4, because the rank worked while its message travelled. Do not count on this with large messages: many MPI libraries move
+# 0.2 s, not 0.4. The rank worked while its message travelled. Do not count on this with large messages: many MPI libraries move
 # them only while the rank is inside an MPI call. A rank that computes then keeps its own message waiting.
 #
 # </details>
 #
-# So the rank is free, but is the array? Rank 0 starts to send zeros, then overwrites them with nines. Only then does rank 1 call `Recv`, and
-# rank 0 calls `Wait`. We try this with 80 bytes, then with 1 MB. **Vote:** what does rank 1 receive? (a) zeros both times, (b) nines both
-# times, (c) zeros, then nines
+# The rank is free while its message travels. Is the array free, too? Let us change it too early:
+#
+# 1. Rank 0 starts to send zeros with `Isend`.
+# 2. It fills the array with nines.
+# 3. Only now (a `Barrier` sees to it) does rank 1 call `Recv`. Rank 0 calls `Wait`.
+#
+# We do this with 80 bytes, then with 1 MB. **Vote:** what does rank 1 receive? (a) zeros both times, (b) nines both times, (c) zeros,
+# then nines
 
 # %% tags=["raises-exception"]
 # %%px
@@ -372,8 +380,8 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The 80 bytes were in a buffer when `Isend` returned, so the nines came too late to change them. The 1 MB stayed in rank 0's array until
-# rank 1 called `Recv` (the rendezvous of section 3), and by then the array held nines. A test with small messages would never find this mistake.
+# (c). The 80 bytes went out eagerly: they were in a buffer before the nines came. The 1 MB waited for its rendezvous in rank 0's own
+# array, and by then the array held nines. A test with small messages would never find this mistake.
 #
 # Until `Wait` returns, the array belongs to MPI: do not change an array that you send, and do not touch one that you receive.
 #
@@ -386,16 +394,21 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # ### Which message comes first?
 #
-# Rank 0 often collects results from all the others, and it should not wait for rank 1 when rank 3 was done long ago. For this, a `Recv` with
-# `ANY_SOURCE` takes a message from any rank. A sender may also put a number on its message, a **tag**, and `ANY_TAG` accepts them all.
-# Afterwards, the `Status` says who sent the message, with which tag, and how long it was. (The array to fill may be longer.)
+# Rank 0 often collects results from all the others. If it receives from rank 1 first, it may wait although rank 3 was done long ago. With
+# `ANY_SOURCE`, `Recv` takes a message from any rank. But whose is it? After the `Recv`, a `Status` says who sent the message and how long it was.
+# (The array to fill may be longer.)
 #
-# Ranks 1, 2 and 3 send one message each. `--twice` runs the cell twice, the second time with random pauses. **Predict:** in which order do the
-# messages come?
+# And what is it about? A sender may put a number on its message, a **tag**. The `Status` reports it, too, and `ANY_TAG` accepts every tag.
+#
+# Ranks 1, 2 and 3 work for a random time, then send one message each. `--twice` runs the cell twice. **Predict:** in which order do
+# the messages come?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --twice
+from random import random
+
 if rank > 0:
+    time.sleep(0.2 * random())  # the work
     comm.Send(np.full(rank, rank), dest=0, tag=10 * rank)
 else:
     inbox, status = np.empty(10, int), MPI.Status()
@@ -407,23 +420,26 @@ else:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They come in any order, because MPI promises none between messages of different ranks. If your two runs agree, run the cell a few times
-# more. The order matters as soon as rank 0 adds up floats as they come: (a + b) + c may be rounded differently from a + (b + c). So the last digits
-# of the sum may differ from run to run, although the program and its data are the same.
+# They come in any order: whoever is done first sends first, and MPI promises no order between messages of different ranks. (If your two
+# runs agree, run the cell again.)
+#
+# Does it matter? Yes, if rank 0 adds up floats as they come: (a + b) + c may be rounded differently from a + (b + c). Then the last
+# digits of the sum may differ from run to run.
 #
 # </details>
 #
-# Messages from *one* rank keep their order: in the same communicator, they do not overtake each other. If a `Recv` could take either of two, it takes the one sent
-# first. And a receiver that names a tag takes only messages with that tag.
+# What about two messages from *one* rank? In the same communicator they keep their order. If a `Recv` could take either, it takes the one
+# sent first. But a `Recv` that names a tag takes only messages with that tag.
 #
-# The next exercise sends single numbers, so it uses the calls in lower case. `send` and `recv` take almost any Python object and
+# For a single number, mpi4py also has calls in lower case: `send` and `recv` take almost any Python object and
 # **pickle** it, that is, pack it into bytes. This is handy for one number and slow for arrays.
 
 # %% tags=["exercise: 01.3"]
 
 # %% [markdown]
-# So messages of different ranks come in any order. Does the page, at least, show which rank was first? We let a token go from rank 3 to rank 2, then to 1, then to 0.
-# Each rank prints a line when it has the token. **Vote:** whose line is on top? (a) always rank 3's, (b) always rank 0's, (c) sometimes one, sometimes another
+# When messages come in any order, does the page show at least which rank was first? Rank 3 passes a token to rank 2, which passes it to 1,
+# and so on. Each rank prints a line when it has the token. **Vote:** whose line is on top? (a) always rank 3's, (b) always rank 0's,
+# (c) sometimes one, sometimes another
 
 # %%
 # %%px
@@ -437,8 +453,10 @@ if rank > 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), although rank 0 printed last, because the page sorts its lines by rank. So the order on a page proves nothing. Only messages put
-# events of two ranks in order: what a rank does after `Recv` happens after everything that the sender did before `Send`.
+# (b), although rank 0 printed last: the page sorts its lines by rank. So the order on a page proves nothing.
+#
+# Only messages put events of two ranks in order. What a rank does after its `Recv` happens after everything that the sender did before
+# its `Send`.
 #
 # </details>
 
