@@ -1,11 +1,4 @@
-"""A training that stops at SIGUSR1. Started again, it goes on, on any number of ranks.
-
-mpiexec -n 4 python code/15_resume.py FOLDER
-
-sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
-    stop() { kill -USR1 $!; again=1; }; trap stop USR1
-    mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
-    code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
+"""A training that goes on when it is started again: mpiexec -n 4 python code/15_resume.py FOLDER
 """
 
 # %%
@@ -45,27 +38,27 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 # %%
 def train(path, steps=60, every=20):
-    """Train from the checkpoint at `path` on; yield how many steps are done, and the loss."""
+    """Train on from `path`."""
     torch.manual_seed(0)  # the same weights on every rank
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
     if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
-        done, weights, state = torch.load(io.BytesIO(saved))
+        done, weights, state = torch.load(io.BytesIO(saved))  # start where the checkpoint ends
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
     while done < steps and not stop:
-        batch = torch.randn(128, 8, generator=torch.Generator().manual_seed(done)).double()
-        x = batch[comm.rank :: comm.size]
+        torch.manual_seed(done)  # every run draws the same batch in this step
+        x = torch.randn(128, 8).double()[comm.rank :: comm.size]
         loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128
         optimizer.zero_grad()
         loss.backward()
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())
-        stop = comm.allreduce(len(asked)) > 0
-        if comm.rank == 0 and (stop or done % every == 0):
+        yield (done := done + 1), comm.allreduce(loss.item())  # how many steps are done, and the loss
+        stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
+        if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
             atomic_save(path, file.getvalue())
 
@@ -76,3 +69,12 @@ if __name__ == "__main__":
         losses = dict(train(Path(sys.argv[1] if len(sys.argv) == 2 else scratch, "training.pt")))
     if comm.rank == 0 and losses:
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
+
+
+# %%
+SLURM = """
+sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
+    stop() { kill -USR1 $!; again=1; }; trap stop USR1
+    mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
+    code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
+"""

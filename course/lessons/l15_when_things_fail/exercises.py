@@ -209,6 +209,10 @@ SAVE = Exercise(
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
     stub=changed(
         _SAVE,
+        (
+            "        file.flush()\n",
+            "        file.flush()  # now the operating system has the bytes, in its memory\n",
+        ),
         (_FSYNC, "        ...  # wait until the bytes are on the disk\n"),
         (_REPLACE, "    ...  # replace the old file\n"),
     ),

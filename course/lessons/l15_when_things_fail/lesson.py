@@ -28,8 +28,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A job hangs
 #
-# Which rank is to blame? Four ranks each read a batch, then sum their gradients. One rank's disk is broken, so its batch never comes. A rank that waits four seconds in the sum gives up: that is its
-# **timeout**, `signal.alarm(4)`.
+# A job hung, then died, and its log names one rank. Is that rank to blame?
+#
+# Four ranks each read a batch, then sum their gradients. One rank has a broken disk, so its read never ends. A rank that has waited four seconds in the sum gives up: that is its
+# **timeout**.
 
 # %%
 program = """
@@ -39,19 +41,18 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 def read_batch():
-    if comm.rank == int(sys.argv[1]):
-        time.sleep(1000)  # the file never comes
+    time.sleep(1000 if comm.rank == int(sys.argv[1]) else 0)  # a broken disk: nothing ever comes
 
 def sum_gradients():
     comm.allreduce(1.0)
 
-faulthandler.dump_traceback_later(2)  # in 2 s, write down where this rank is
+faulthandler.dump_traceback_later(2)  # after 2 s, write down where this rank is
 read_batch()
-signal.alarm(4)  # the timeout
+signal.alarm(4)  # the timeout begins
 sum_gradients()"""
 
 # %% [markdown] tags=["subslide"]
-# These are the job's last words:
+# The job's last words:
 
 # %% tags=["nbval-ignore-output"]
 from random import randrange
@@ -64,10 +65,9 @@ print(*log[-4:], sep="\n")
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# `mpiexec` accuses one rank. Would you replace its node?
+# `mpiexec` only knows which process ended first. But after two seconds, `faulthandler` wrote each rank's **stack** to the log: the functions it was in, innermost first.
 #
-# Before anybody gave up, each rank wrote its **stack** to the log: the functions it was in, innermost first.
-# Guess the rank, then look:
+# Read the program again: can it be the named rank's disk? Guess, then look:
 
 # %%
 predict("Whose disk is broken?", None)
@@ -79,7 +79,7 @@ outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One rank sits in `read_batch`. It never reached the sum, so its timeout never began. The others waited for it, and the first to give up got the blame: a **victim**.
+# One rank sits in `read_batch`. It never reached `signal.alarm(4)`, so it could not time out. The others waited for it in the sum, and the first to give up was named: a **victim**.
 #
 # </details>
 
@@ -89,17 +89,18 @@ outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# All that a dead job leaves is its **checkpoint**, a file with the training's state. This function writes a new one over the old one:
+# The disk is replaced. What is left of the job? Its **checkpoint**, a file with the training's state. The obvious way to write a new one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# What if the job dies in here? We kill it just before it opens, writes or closes the file. **Vote:** how many of the three kills lose both the old and the new bytes? (a) None. (b) One. (c) Two.
+# What if the job is killed just before it opens, writes or (at the end of `with`) closes the file? **Vote:** how many of these three kills lose both old and new bytes?
+# (a) None. (b) One. (c) Two.
 
 # %%
 from course_lib.training.saving import kill_before_each_line
 
-print(kill_before_each_line(naive_save))  # and once without a kill
+print(kill_before_each_line(naive_save))  # what each kill leaves; last, a save without a kill
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -108,22 +109,14 @@ print(kill_before_each_line(naive_save))  # and once without a kill
 #
 # </details>
 #
-# So an **atomic save** leaves the old file alone and writes a second one. Then `os.replace` gives it the old name in one instant. A power cut also destroys what is only in memory, so
-# `os.fsync` first waits for the disk.
+# So leave the old file alone, and write a second one. When it is complete, `os.replace` gives it the old name in one instant. This is an **atomic save**. But a power cut destroys what is only in
+# memory. So `os.fsync` must wait for the disk *before* the file gets its name.
 #
-# Now we build our program. (Its `sbatch` lines are for clusters.)
+# Now we build our program:
 
 # %%
 # %%px --save 15_resume.py
-"""A training that stops at SIGUSR1. Started again, it goes on, on any number of ranks.
-
-mpiexec -n 4 python code/15_resume.py FOLDER
-
-sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
-    stop() { kill -USR1 $!; again=1; }; trap stop USR1
-    mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
-    code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
-"""
+"""A training that goes on when it is started again: mpiexec -n 4 python code/15_resume.py FOLDER"""
 
 import io
 import os
@@ -146,7 +139,8 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# Some kills announce themselves: if you ask, a batch system sends a signal, here **SIGUSR1**, shortly before a job's time limit. It may come in mid-step, so our program only notes it:
+# Can we keep the steps since the last save, too? Yes, if we are warned: before a time limit, a batch system can send a signal, here **SIGUSR1**. But if one rank leaves in mid-step, the others hang in
+# the sum. So a rank only takes a note:
 
 # %%
 # %%px --save 15_resume.py
@@ -155,33 +149,33 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# `train` is lesson 06's loop, but starts from the checkpoint, if any. The step's number seeds the batch, so every run draws the same batches. After each step, the ranks agree whether to stop. Rank 0 saves every 20 steps, and before a stop.
+# After each step, the ranks add up their notes: find `stop =`. All get the same sum, so all stop, or none does. The rest is lesson 06's loop; its comments say what is new.
 
 
 # %%
 # %%px --save 15_resume.py
 def train(path, steps=60, every=20):
-    """Train from the checkpoint at `path` on; yield how many steps are done, and the loss."""
+    """Train on from `path`."""
     torch.manual_seed(0)  # the same weights on every rank
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
     if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
-        done, weights, state = torch.load(io.BytesIO(saved))
+        done, weights, state = torch.load(io.BytesIO(saved))  # start where the checkpoint ends
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
     while done < steps and not stop:
-        batch = torch.randn(128, 8, generator=torch.Generator().manual_seed(done)).double()
-        x = batch[comm.rank :: comm.size]
+        torch.manual_seed(done)  # every run draws the same batch in this step
+        x = torch.randn(128, 8).double()[comm.rank :: comm.size]
         loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128
         optimizer.zero_grad()
         loss.backward()
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())
-        stop = comm.allreduce(len(asked)) > 0
-        if comm.rank == 0 and (stop or done % every == 0):
+        yield (done := done + 1), comm.allreduce(loss.item())  # how many steps are done, and the loss
+        stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
+        if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
             atomic_save(path, file.getvalue())
 
@@ -195,31 +189,38 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# After step 50, rank 1 alone gets a signal: in one job SIGKILL, which ends it at once, in another SIGUSR1. Then *two* ranks go on. **Vote** for each signal: which is their first step? (a) 1. (b) 41. (c) 51.
+# *Two* ranks train. After step 50, rank 1 alone gets a signal: in one job SIGKILL, which ends the job at once, in another SIGUSR1. Then our *four* ranks go on. **Vote** for each signal: which is their
+# first step? (a) 1. (b) 41. (c) 51.
 
 # %%
-from subprocess import check_output
 from tempfile import mkdtemp
 
 from mpi_classroom.launch import job_folder
 
 disturbed = """
-import os, runpy, signal, sys
+import runpy, signal, sys
 from pathlib import Path
-mine = runpy.run_path("code/15_resume.py")  # its functions, without starting it
-for done, loss in mine["train"](Path(sys.argv[1], "training.pt")):
-    if done == 50 and mine["comm"].rank == 1:
-        os.kill(os.getpid(), signal.Signals[sys.argv[2]])"""
+from mpi4py import MPI
+train = runpy.run_path("code/15_resume.py")["train"]  # from our program, which does not start
+for done, loss in train(Path(sys.argv[2], sys.argv[1])):
+    if done == 50 and MPI.COMM_WORLD.rank == 1:
+        signal.raise_signal(signal.Signals[sys.argv[1]])"""
 
+cluster["folder"] = folder = mkdtemp(dir=job_folder())
 for name in ("SIGKILL", "SIGUSR1"):
-    folder = mkdtemp(dir=job_folder())
-    run(["mpiexec", "-n", "4", "python", "-c", disturbed, folder, name], capture_output=True, timeout=100)
-    print(name, check_output(["mpiexec", "-n", "2", "python", "code/15_resume.py", folder], text=True))
+    run(["mpiexec", "-n", "2", "python", "-c", disturbed, name, folder], capture_output=True, timeout=100)
+
+# %%
+# %%px
+for name in ("SIGKILL", "SIGUSR1"):
+    losses = dict(train(Path(folder, name)))
+    if comm.rank == 0 and losses:
+        print(f"{name}: steps {min(losses)} to {max(losses)}, loss {losses[60]:.6f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Only rank 1 was asked, but all agreed to stop, and rank 0 saved. The losses agree in all printed digits, since each step has the same 128 samples.
+# SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Rank 0 got no signal, but the sum told it to save. The losses agree in all printed digits, since each step has the same 128 samples.
 #
 # </details>
 
@@ -228,15 +229,16 @@ for name in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU, so stacks can mislead. Compare the ranks' last collectives, which PyTorch's **flight recorder** keeps if it is on. |
-# | resuming | Batch norm averages over one rank's samples. With it, keep the number of ranks. |
+# | stacks | Python runs ahead of the GPU. Compare the last collectives, too: PyTorch's **flight recorder** keeps them if it is on. |
+# | saving | Use a folder that all nodes share. With ZeRO, each rank saves its shard. |
+# | resuming | In 16 or 32 bits, sums in a new order change the last digits. With batch norm, keep the number of ranks. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - The rank that times out is usually a victim. Compare all stacks.
 # - Write a second file, `fsync` it, rename it.
-# - Only note a signal, and let the ranks agree between two steps.
+# - Only note a signal, and agree between two steps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -244,7 +246,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # Every second night, a different rank of 64 times out. What do you do first? (a) Double the timeout. (b) Record all
 # stacks. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). (c) usually replaces a victim's node, and (a) only helps against late ranks.</details>
+# <details><summary>What to listen for</summary>(b). (c) usually replaces a victim's node, and (a) helps only against late ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -252,7 +254,7 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Before the stories, try the core on new cases: two questions, and a restart that almost works.
+# First, try the core on new cases: two questions, and a restart that almost works.
 
 # %% tags=["exercise: 15.q7"]
 
@@ -272,8 +274,8 @@ for name in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # ### Who is to blame when the stacks look alike?
 #
-# In the core, one stack differed from the others. Often none does. Suppose that one rank's network card breaks, so that the rank neither sends nor receives. Soon all ranks wait in the same
-# call for their neighbours, and four equal stacks accuse nobody. Is there any other trace?
+# In the core, one stack differed from the others. Often none does. Suppose that one rank's network card breaks: the rank neither sends nor receives. Soon all ranks wait in the same
+# call for their neighbours. Four equal stacks accuse nobody. Is there any other trace?
 #
 # We break a card on purpose. Four ranks pass arrays round a ring, as a ring all-reduce does: each rank sends to the next one, and rank 3 sends to rank 0. A rank first sends its own array, then
 # each array that it receives. We run three such jobs, each with a different broken card. Afterwards we count how many arrays ranks 0 to 3 have received:
@@ -312,8 +314,8 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In each job, two neighbours on the ring received nothing. Which of them is broken? Look at the rank before the pair. It did receive an array, so its card works, and it sent that rank's array on. Its
-# neighbour, the first of the pair, did not get anything, so the first card is broken. The second of the pair is healthy: it waits for the first.
+# In each job, two neighbours on the ring received nothing. One has the broken card, and the other waits for it. Look at the rank just before the pair. It did receive an array,
+# so its own card works, and it did send to the first of the pair. Nothing arrived there, so the first of the pair has the broken card. The second waits for the first.
 #
 # On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. Large messages also stop their senders, and then the counts say less.
 #
@@ -321,8 +323,8 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 #
 # #### And if a rank is only late?
 #
-# Nothing is broken now, and the job is slow all the same. In lesson 06, the same rank was late in every step. More often the bad luck goes round: each rank is late in one step out of ten, by
-# chance. A step ends only when the last rank has come. On one rank, 10 % of the steps are slow. On 64 ranks?
+# Nothing is broken now, and the job is slow all the same. In lesson 06, the same rank was late in every step. More often it is a different rank each time. Suppose that each rank is late in one step out of
+# ten, by chance. A step ends only when the last rank has come. With one rank, 10 % of the steps are slow. And with 64 ranks?
 
 # %%
 predict("64 ranks: in how many of 1,000 steps is at least one late?", None)
@@ -341,9 +343,10 @@ outcome(
 
 # %% [markdown]
 # A step is on time only if *all* ranks are, and 64 ranks are all on time in 0.9⁶⁴ = 0.1 % of the steps. In the other 99.9 %, somebody is late and everybody waits. If all delays are equally long,
-# the job is almost as slow as with one rank that is *always* late, although no rank is worse than any other.
+# the job is almost as slow as with one rank that is *always* late.
 #
-# That makes two diseases with one symptom. How can we tell which one we have? We let our four ranks be late by chance, and each measures how long it waits for the others:
+# So a slow job can have one slow rank, or many ranks that are late by turns. From outside, both look the same. How can we tell them apart? We let our four ranks be late by chance, and each measures how long
+# it waits for the others:
 
 # %%
 # %%px
@@ -366,9 +369,9 @@ print("waited in all, ms:", *(1000 * waited.sum(axis=1)).round().astype(int))
 print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], minlength=4))
 
 # %% [markdown]
-# In all, each rank waited about as long as any other, so the totals accuse nobody. That is why the waiting times of *each step* should be kept. The rank that waited least came last. Is it
-# the same rank in most steps? Then move it to a different node, which shows whether the rank or its node is slow. If the last rank keeps changing, as here, a new node cures nothing. Look for a cause that can hit every
-# rank, such as samples of different lengths.
+# Each rank waited about as long as any other, so the totals accuse nobody. We have to look at *each step*: the rank that waited least in it came last. Is it the same rank in most steps? Then move that rank to a
+# different node, to see whether the rank or its node is slow. If the last rank keeps changing, as here, a new node cures nothing. Look for a cause that can hit every rank, such as samples of different
+# lengths.
 #
 # #### And if a rank never comes?
 #
@@ -376,9 +379,6 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 # notices at once. When a *node* loses its power, nobody is left to close anything. We cannot cut the power here, but SIGSTOP comes close: it freezes a process, which then closes nothing and sends nothing.
 #
 # As a sign of life, each rank touches a file ten times per second. This is its **heartbeat**. In one job, rank 1 gets SIGKILL, in the next one SIGSTOP. **Predict** for each signal: does
-# `mpiexec` end the job within five seconds? Does the heartbeat stop?
-#
-# Each rank touches a file ten times a second: its **heartbeat**. Rank 1 gets SIGKILL in one job, and SIGSTOP in the next. **Predict** for each signal: does
 # `mpiexec` end the job within five seconds? Does the heartbeat stop?
 
 # %%
@@ -419,16 +419,37 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# After SIGKILL, the operating system reports that the process has ended, and `mpiexec` ends the job. After SIGSTOP, the process still exists, so there is nothing to report, and `mpiexec` waits for as long as you let it. Only the heartbeat
-# shows that something is wrong. It is the same with a dead node: somebody has to watch its heartbeat, and to decide how long a silence may last. Slurm waits for 300 seconds by default (`SlurmdTimeout`). Whoever
-# waits for a shorter time finds dead nodes sooner, and also declares slow ones dead.
+# After SIGKILL, the operating system reports that the process has ended, and `mpiexec` ends the job. After SIGSTOP, the process still exists, so there is nothing to report, and `mpiexec` waits for as long as you
+# let it. Only the heartbeat shows that something is wrong.
+#
+# A dead node is found in the same way. Somebody has to watch its heartbeat, and to decide how long a silence may last. Slurm waits for 300 seconds by default (`SlurmdTimeout`). A shorter wait finds dead
+# nodes sooner, but it also declares slow ones dead.
 #
 # </details>
 #
-# You have already made such a choice: the `@60` in the `sbatch` lines of section 3 asks for the signal 60 seconds before the time limit. In this time the ranks have to agree, which takes up to a step, and
-# rank 0 has to save. If 60 seconds are too few, the job is killed before it can be requeued. (On GPUs, let the ranks agree only every tenth step, since the CPU waits for the GPU each time. Then allow for ten steps.)
+# #### And if the time is over?
 #
-# Why SIGUSR1, and not SIGTERM? Open MPI's `mpiexec` passes SIGUSR1 on to the ranks, but when it gets SIGTERM itself, it ends them. (The shell in these lines waits twice, because the signal ends its first `wait`.)
+# In the core, we sent SIGUSR1 ourselves, and we started the job again. On a cluster, these lines let Slurm do both:
+
+# %%
+# %%px --save 15_resume.py
+SLURM = """
+sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
+    stop() { kill -USR1 $!; again=1; }; trap stop USR1
+    mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
+    code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
+"""
+
+# %% [markdown]
+# Read them in the order of events:
+#
+# 1. 60 seconds before the time limit of 60 minutes, or a little earlier, Slurm sends SIGUSR1 to the shell of the batch job (`--signal=B:USR1@60`).
+# 2. The shell runs `stop`, which passes the signal to `mpiexec`. Open MPI's `mpiexec` passes it to the ranks, and they agree, save and end. (SIGTERM would not do: it makes `mpiexec` end the ranks.)
+# 3. The signal has ended the shell's first `wait`. The second one waits for the ranks.
+# 4. `scontrol requeue` puts the job back into the queue. Later it starts with the same lines, and goes on from the checkpoint.
+#
+# Are 60 seconds enough? In this time, the ranks must finish a step, agree and save. Otherwise, the job is killed before it can be requeued. On GPUs, agree only every tenth step, because the CPU waits for the GPU
+# each time. Then allow for ten steps.
 
 # %% [markdown] tags=["slide"]
 # ### What does a failure cost?
@@ -436,15 +457,15 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # Every save costs time, and so does every failure. How often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
 # 3.1 hours, the machine's **mean time between failures** (MTBF).
 #
-# We do not know how long Meta's saves and restarts took, so we assume that a save stops the training for one minute, and that a restart takes ten. If you save rarely, each failure destroys much work. If you save
-# often, the saves themselves eat the time. Somewhere between, the loss is smallest:
+# We do not know how long Meta's saves and restarts took, so we assume one minute per save and ten per restart. The training stands still in both. If you save rarely, each failure destroys much work. If you save
+# often, the saves themselves eat the time. Which interval would you choose?
 
 # %%
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# To check your guess, we need a model. After every τ seconds of work, a save takes δ seconds. Every M seconds, on average, a failure comes. It may come early or late in an interval, so it destroys half an interval of work
-# on average, and the restart takes its time on top. **Young's formula** says which interval loses least: about τ = √(2δM). It holds if δ is much smaller than τ, and τ much smaller than M.
+# To check your guess, we need a model. After every τ seconds of work, a save takes δ seconds. Every M seconds, on average, a failure comes. It may come early or late in an interval, so on average it destroys half
+# an interval of work. Then the restart takes its time. Which interval loses least? **Young's formula** says: about τ = √(2δM). It holds if δ is much smaller than τ, and τ much smaller than M.
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -452,8 +473,8 @@ M = 54 * 24 * 3600 / 419
 
 def lost(tau, save=60, restart=600):
     """The part of the time that is no lasting work."""
-    running = 1 - (tau / 2 + restart) / M
-    return 1 - running * tau / (tau + save)
+    undisturbed = 1 - (tau / 2 + restart) / M  # the rest is repeated work, and restarts
+    return 1 - undisturbed * tau / (tau + save)
 
 
 best = (2 * 60 * M) ** 0.5
@@ -462,8 +483,10 @@ for minutes in (5, best / 60, 60):
     print(f"a save every {minutes:4.1f} min: {lost(60 * minutes):.1%} of the time is lost")
 
 # %% [markdown]
-# Saving every five minutes costs about as much as saving every hour, and the best choice lies between. But even at its best, our model loses 15 % of the time, and Meta reports less than 10 %. If the model is right, at least one of our two guesses, a minute
-# per save and ten per restart, is too long. You may improve one of them. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth. (b) Saves that take a tenth.
+# Saving every five minutes costs about as much as saving every hour, and the best choice lies between. But even then, our model loses 15 % of the time, and Meta reports less than 10 %. So if the model is right, we
+# guessed a save or a restart that is too long.
+#
+# You may improve one of the two. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth.
 
 # %%
 for save, restart in ((60, 600), (60, 60), (6, 600)):
@@ -526,7 +549,7 @@ print(*sorted(said.splitlines()), sep="\n")
 #
 # </details>
 #
-# The course has a saver for sharded states, too: `save_training` in `course_lib/parallel/checkpoint.py`. Which of the two would you trust with a long run? They differ in speed and in what they survive:
+# The course has a saver for sharded states, too: `save_training` in `course_lib/parallel/checkpoint.py`. Which of the two would you trust with a long run?
 #
 # | | `torch.distributed.checkpoint` | ours |
 # |---|---|---|
@@ -538,7 +561,7 @@ print(*sorted(said.splitlines()), sep="\n")
 # #### How can a restart be short?
 #
 # Most of a restart is often waiting: for a place in the queue, and for a node that replaces the broken one. So keep some spare nodes in the job, test each node before the start, and restart the ranks instead of the job. `torchrun` does the
-# last of these with `--max-restarts`. When one process fails, it ends the others and starts all of them again. In the next program, rank 1 dies in step 3 of the first attempt. With which step does the second attempt begin?
+# last of these with `--max-restarts`. When one process fails, it ends the others and starts all of them again. In the next program, rank 1 dies in step 3 of the first attempt. **Vote:** with which step does the second attempt begin? (a) 0. (b) 2. (c) 3.
 
 # %%
 elastic = """
@@ -569,12 +592,14 @@ launch = [*torchrun, "2", "--max-restarts", "1", folder / "elastic.py", folder /
 print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 
 # %% [markdown]
-# With step 2: the state was saved after step 1, so step 2 runs twice. The job kept its nodes and never went back to the queue.
+# <details><summary>Open after the run</summary>
+#
+# (b). The state was saved after step 1, so step 2 runs twice. The job kept its nodes.
+#
+# </details>
 #
 # With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node is lost or joins. A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
 # rank takes a fixed number of samples, the global batch changes with the number of ranks, and with it the training.
-#
-# Before you read on, one decision: your training moves to a larger machine.
 
 # %% tags=["exercise: 15.q3"]
 
@@ -584,7 +609,7 @@ print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 # A training pays so much for each failure because every step needs every rank. The programs around it are less strict. Supervisors, parameter servers and data loaders ask each other and answer, and when one of them dies, the
 # others can go on. What does a failure cost there?
 #
-# Their tool is the **remote procedure call** (RPC): it runs a function on another rank and returns the result. An RPC takes two messages. The first has the name of the function and its arguments, the second has the result. Here
+# Their tool is the **remote procedure call** (RPC): it runs a function on another rank and returns the result. It takes two messages. The first has the name of the function and its arguments, the second has the result. Here
 # is the side that answers:
 
 # %% tags=["source: course.lessons.l15_when_things_fail.rpc:serve"]
