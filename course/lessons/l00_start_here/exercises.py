@@ -157,6 +157,11 @@ def _check_part(answer: SimpleNamespace, comm: Any, count: int) -> None:
     owners = {item: [rank for rank in range(size) if item in parts[rank]] for item in items.tolist()}
     whole = size > 1 and all(sorted(part) == items.tolist() for part in parts)
     expect(not whole, f"every rank has all {count} items: {size} ranks do everything {size} times.")
+    foreign = [item for part in parts for item in part if item not in owners]
+    expect(
+        not foreign,
+        f"a part has {foreign[:1]}, but there are only {items.tolist()}. Distribute them unchanged.",
+    )
     twice = [item for item, ranks in owners.items() if len(ranks) > 1]
     missing = [item for item, ranks in owners.items() if not ranks]
     if twice:
@@ -184,7 +189,10 @@ def _are(items: list[int]) -> str:
 
 _PART = '''\
 def part(comm, items):
-    """Return this rank's part of `items`: each item in one part, parts as equal as they can be."""
+    """Return this rank's part of `items`.
+
+    10 items on 4 ranks make two parts of 3 items and two parts of 2.
+    """
     return items[comm.rank :: comm.size]
 '''
 _MINE = "items[comm.rank :: comm.size]"
@@ -215,6 +223,7 @@ PART = Exercise(
         WrongAnswer(changed(_PART, (_MINE, "items[:]")), "every rank has all 12 items"),
         WrongAnswer(changed(_PART, ("comm.size]", "4]")), "in nobody's part on 2 ranks"),
         WrongAnswer(changed(_PART, (_MINE, "items[comm.rank]")), "several of them, or none"),
+        WrongAnswer(changed(_PART, (_MINE, "items // comm.size")), "Distribute them unchanged"),
         WrongAnswer(changed(_PART, (_MINE, "items[: len(items) // comm.size]")), "both have 10"),
         WrongAnswer(changed(_PART, (_MINE, _FLOOR)), "[12] is in nobody's part on 2 ranks"),
         WrongAnswer(

@@ -9,7 +9,7 @@
 #   - choose one rank per machine for a task
 #   - find out which rank the others wait for
 # before: some Python
-# minutes: {core: 17, more: 18}
+# minutes: {core: 19, more: 18}
 # ranks: 4
 # also: >-
 #   **Shift + Enter** runs a cell. [More help](../docs/using.md).
@@ -22,16 +22,16 @@
 # %% [markdown] tags=["slide"]
 # ## Setup
 #
-# This cell starts four processes. Give it half a minute.
+# Large models are trained by thousands of processes that work together. This cell starts four. Give it half a minute.
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Hello
 #
-# A cell that begins with `%%px` runs in all four processes at once. (Ignore `--setup` and `--save` for now.)
+# A cell that begins with `%%px` runs in all four processes. Let each say who it is. (Ignore `--setup` and `--save` for now.)
 
 # %%
 # %%px --setup --save 00_hello.py
-"""Say hello, then learn to read the digits in data/digits.npz, beside this file."""
+"""Say hello, then learn to read digits."""
 
 from mpi4py import MPI
 
@@ -43,13 +43,15 @@ rank, size = comm.rank, comm.size
 print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
-# One line ran four times, and only the **rank** differs: the number of a process, and our word for the process itself. `comm` is a
-# **communicator**, a group of ranks that exchange messages. **MPI** is the standard for such messages.
+# One line ran four times. A process's number is its **rank**, and we call the process itself a rank, too.
+#
+# `comm` is a **communicator**, a group of ranks that can exchange messages. **MPI**, the Message Passing Interface, is the standard for
+# such messages.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
 #
-# A cell *without* `%%px` runs in the **kernel**, the process behind this page.
+# This cell has no `%%px`:
 
 # %%
 base = 42
@@ -64,7 +66,7 @@ print(base)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No rank has a `base`: only the kernel ran that line, and each process has its own memory:
+# No rank has a `base`. A cell without `%%px` runs in a fifth process, the **kernel**, and each process has its own memory:
 #
 # ```
 #             ┌ rank 0
@@ -72,8 +74,6 @@ print(base)
 #   base = 42 ├ rank 2
 #             └ rank 3
 # ```
-#
-# Values move between processes only in messages.
 #
 # </details>
 #
@@ -87,7 +87,7 @@ cluster["base"] = base
 mine = base + rank
 
 # %% [markdown]
-# This line collects `mine` from all ranks:
+# This line collects `mine` from all ranks, rank 0 first:
 
 # %%
 cluster["mine"]
@@ -101,38 +101,39 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# A small language model has seven billion parameters: 14 GB at 2 bytes each. *Training* also keeps gradients and the optimizer's numbers.
-# How much is that in all?
+# Separate memories are a nuisance. People accept them because models are large.
+#
+# A small language model has seven billion parameters: 14 GB at 2 bytes each. *Training* also needs a gradient per parameter, and the
+# optimizer Adam keeps two running averages. How much is that in all?
 
 # %%
 predict("GB to train 7 billion parameters?", None)
 
 # %%
-needed = 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9
-outcome("GB to train 7 billion parameters?", needed, "GB", word="computed")
+outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "GB", word="computed")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Eight times the weights. Each block is one byte per parameter:
+# Did you count four numbers of 2 bytes, 56 GB? Training takes twice that. Each block is one byte per parameter:
 #
 # ```
-# weight             ██
+# weight             ██     16 bits, in which the layers compute: fast
 # gradient           ██
-# copy of weight     ████  ┐
-# running average    ████  ├ optimizer state
-# running average    ████  ┘
+# copy of weight     ████   32 bits, because 16 bits would round small steps away
+# running average    ████
+# running average    ████
 # ```
 #
-# In **mixed precision**, layers compute with 16 bits. The optimizer Adam keeps its **optimizer state** in 32 bits. **Activations**, the
-# results of the layers, come on top. An 80 GB GPU is too small, so several must share the work.
+# Together, this is **mixed precision**. The last three are the **optimizer state**. **Activations**, the results of the layers, come on
+# top. A GPU with 80 GB is too small, so several must hold a part each.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# Our model is tiny, so we distribute the *data*: 1,500 handwritten digits. Each rank draws one:
+# The other reason is time: ranks can divide the work. We try it with 1,500 handwritten digits. Each rank loads all of them and draws one:
 
 # %%
 # %%px --save 00_hello.py
@@ -140,10 +141,8 @@ from pathlib import Path
 
 import numpy as np
 
-here = Path(__file__).parent  # the folder of code/00_hello.py
-digits = np.load(here / "data" / "digits.npz")
-images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels from 0 to 1
-labels = digits["train_labels"]
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")
+images, labels = digits["train_images"].reshape(-1, 64) / 16, digits["train_labels"]  # 8 x 8 pixels
 
 
 # %%
@@ -156,27 +155,36 @@ def draw(image):
 draw(images[rank])
 
 # %% [markdown] tags=["subslide"]
-# Each rank knows its number, `comm.rank`, and the number of ranks, `comm.size`. (Stuck? Run `hint()`.)
+# If all ranks train on all digits, they do the same work four times. Instead, each should find its part, from its number, `comm.rank`, and
+# the number of ranks, `comm.size`. (Stuck? Run `hint()`.)
 
 # %% tags=["exercise: 00.3"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Train
 #
-# Each rank computes the gradient over its part. Then `allreduce` gives every rank the sum of all gradients, so all take the same step.
+# Each rank has its own copy of the weights. The copies start equal, and they stay equal if all ranks take the same steps. So
+# `allreduce` gives every rank the sum of all gradients:
+#
+# ```
+# rank 0   gradient over its part ┐             ┌ the sum → the same step
+# rank 1   gradient over its part ├─ allreduce ─┤ the sum → the same step
+# rank 2   gradient over its part │             │ the sum → the same step
+# rank 3   gradient over its part ┘             └ the sum → the same step
+# ```
 
 
 # %%
 # %%px --save 00_hello.py
 def train(comm, steps=200):
-    """Train a matrix of weights, from 64 pixels to 10 digits, on all ranks of `comm`."""
-    weights = np.zeros((64, 10))
+    """Train on all ranks of `comm`; return the weights."""
+    weights = np.zeros((64, 10))  # from 64 pixels to 10 digits
     x, y = part(comm, images), part(comm, labels)
     for _ in range(steps):
-        guess = np.exp(x @ weights)
+        guess = np.exp(x @ weights)  # an ordinary classifier: you need not follow it
         guess /= guess.sum(axis=1, keepdims=True)  # how probable is each digit?
-        gradient = x.T @ (guess - np.eye(10)[y])  # a row of np.eye(10) is 1 at the true digit
-        weights -= comm.allreduce(gradient) / len(images)
+        gradient = x.T @ (guess - np.eye(10)[y])  # summed over this rank's images
+        weights -= comm.allreduce(gradient) / len(images)  # summed over all ranks
     return weights
 
 
@@ -185,8 +193,7 @@ def train(comm, steps=200):
 
 # %%
 # %%px --save 00_hello.py
-new_images = digits["test_images"].reshape(-1, 64) / 16
-new_labels = digits["test_labels"]
+new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %%
 # %%px
@@ -198,7 +205,7 @@ reads = (new_images[70 + rank] @ train(comm)).argmax()
 print(f"rank {rank} reads {reads}, the label says {new_labels[70 + rank]}")
 
 # %% [markdown]
-# Who won? Four digits prove little, so the model reads all new ones:
+# Who won? Four hard digits prove little, so the model reads all new ones:
 
 # %%
 # %%px --save 00_hello.py
@@ -208,8 +215,8 @@ if __name__ == "__main__":
         print(f"trained on {len(part(comm, images))} images per rank, {right.mean():.1%} right")
 
 # %% [markdown]
-# The `--save` cells are now a program. `mpiexec` runs it on one rank, then on four. **Predict:** do four read better than one,
-# worse, or equally well?
+# The cells with `--save` are now a program, `code/00_hello.py`. `mpiexec` starts it on one rank, which trains on all images, then on
+# four. **Predict:** do four ranks read better than one, worse, or equally well?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/00_hello.py
@@ -218,21 +225,25 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Equally well. The loss is a sum over images, so the four parts' gradients add up to the gradient over all images. Four ranks take the same
-# steps as one, up to rounding.
+# Equally well. The loss is a sum over images, so the gradients of four parts add up to the gradient over all images. Up to rounding,
+# four ranks take the same steps as one.
+#
+# So a quarter each is enough: every step still uses all the data.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A **cluster** is many machines. This command starts 64 ranks on those listed in `hosts`:
+# A **cluster** is many machines. This command starts 64 ranks there:
 #
 # ```
+# # hosts is a file that lists the machines; all of them must be able to read the program and its data
 # mpiexec -n 64 --hostfile hosts python 00_hello.py
 # ```
 #
-# Usually each rank has its own **core**, the part of a CPU that runs a process. A machine with more ranks than cores is **oversubscribed**.
+# Usually there is one rank per GPU or, without GPUs, one per **core**, the part of a CPU that runs a process. A machine with more ranks
+# than cores is **oversubscribed**.
 
 # %% [markdown]
 # ## 6 · The course
@@ -252,8 +263,8 @@ if __name__ == "__main__":
 # A colleague has a GPU with 24 GB. How large a model can she train with Adam: (a) 12 billion parameters, (b) 1.5 billion,
 # (c) fewer? What do you ask her?
 #
-# <details><summary>What to listen for</summary>(c). (a) counts only weights. (b) takes all 24 GB, and
-# activations need room too. They grow with the batch, so ask for its size.</details>
+# <details><summary>What to listen for</summary>(c). (a) counts only weights. (b) takes all 24 GB without activations, which grow with the
+# batch: ask for its size.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -263,11 +274,13 @@ if __name__ == "__main__":
 #
 # ### Who downloads the data?
 #
-# Suppose that 64 ranks on eight machines all need the same file. If each rank downloads it, most of the downloads are wasted. A **node** is
-# one machine of a cluster. Its ranks share no variables, but they can usually read the same disk, so one download per node is enough.
+# Suppose a cluster has eight machines with eight ranks each. Before they train, all 64 ranks need the same file. Who downloads it?
 #
-# For this, a rank must know who else runs on its node. `Split_type` makes one communicator per node, which holds the ranks on that node.
-# A rank's number in this communicator is its **local rank**.
+# If every rank does, the file is downloaded 64 times. Once per machine is enough: the ranks on a machine share no variables, but they can
+# usually read the same disk. One machine of a cluster is called a **node**.
+#
+# So a rank must find out who else runs on its node. `Split_type` with `COMM_TYPE_SHARED` makes one communicator per node. It holds
+# the ranks of that node, which could share memory. A rank's number in this communicator is its **local rank**:
 
 # %%
 # %%px
@@ -276,31 +289,36 @@ print(f"rank {rank} of {size}, local rank {node.rank} of {node.size} on its node
 node.Free()  # the communicator is no longer needed
 
 # %% [markdown]
-# We have only one node, so the two numbers are equal. On three nodes with two ranks each, they are not. In this table, the launcher has
-# filled one node after the other:
+# We have only one node, so rank and local rank are equal. On three nodes with two ranks each, they are not. In this table, the launcher
+# (the program that starts the ranks) has filled one node after the other:
 #
 # | node | A | A | B | B | C | C |
 # |---|---|---|---|---|---|---|
 # | rank | 0 | 1 | 2 | 3 | 4 | 5 |
 # | local rank | 0 | 1 | 0 | 1 | 0 | 1 |
 #
-# The **world size**, the number of all ranks, is 6. Local ranks start at 0 on every node, and so do the numbers of its GPUs. That is why
-# a rank usually takes the GPU whose number is its local rank.
+# The **world size**, the number of all ranks, is 6. Local ranks start at 0 on every node, and the GPUs of a node are numbered from 0, too.
+# That is why a rank usually takes the GPU whose number is its local rank. (Some clusters show each rank only its own GPU, and then
+# every rank takes GPU 0.)
 #
-# A rank that sends to all others, or collects from them, is called the **root**. It is often rank 0, but any rank
-# can be the root. Before we return to the download, find one rank on a larger machine.
+# Can you find one rank on a larger cluster?
 
 # %% tags=["exercise: 00.q3"]
+
+# %% [markdown]
+# Back to the download. In many programs, one rank sends to all others or collects from them. It is called the **root**, and often it is
+# rank 0. Should rank 0 download the file as well?
 
 # %% tags=["exercise: 00.2"]
 
 # %% [markdown]
 # ### Whom do they wait for?
 #
-# In our training loop, every step calls `allreduce`, and no rank has the sum before all gradients are in. So one late rank can hold up all
-# the others. Could you find out which one it was? We are going to make ranks late on purpose, and look.
+# In our training loop, every step calls `allreduce`, and no rank gets the sum before the last gradient has arrived. So one late rank holds
+# up all the others. Could you find out which one it is? Let us make ranks late on purpose, and look.
 #
-# How late a rank comes will depend on its neighbour. Let the ranks stand in a ring, 0 → 1 → 2 → 3 → 0:
+# It would be too easy if rank 3 slept for three seconds and rank 2 for two. So let each rank's delay depend on its neighbour. For that, the
+# ranks stand in a ring, 0 → 1 → 2 → 3 → 0. (Lesson 01 uses the same ring.)
 
 # %% tags=["exercise: 00.1"]
 
@@ -313,18 +331,18 @@ neighbour = right_neighbour(comm)
 print(f"to the right of rank {rank} is rank {neighbour}")
 
 # %% [markdown]
-# In a moment, each rank will sleep for 1 + n seconds, where n is the number of its *right neighbour*. Then all ranks call `Barrier`,
-# which no rank leaves before all ranks have called it. **Predict:** for which rank do the others wait?
+# Each rank will now sleep for 1 + n seconds, where n is the number of its *right neighbour*. Then it calls `Barrier`, which no rank
+# leaves before all ranks have called it. **Predict:** for which rank do the others wait?
 #
-# To see it, we open the **dashboard**, which shows live what each rank does. Every rank has one lane, with the newest moment at the right.
-# Run the next two code cells, then come back to the dashboard. (The *collectives* that it counts are calls that all ranks make together,
-# such as `Barrier`; lesson 04 is about them.)
+# The **dashboard** shows live what each rank does. It has one lane per rank, with the newest moment at the right. Run the next two
+# cells, then come back and look at the lanes. (The *collectives* that it counts are calls that all ranks make together, such as `Barrier`;
+# lesson 04 is about them.)
 
 # %% tags=["nbval-ignore-output"]
 cluster.dashboard()
 
 # %% [markdown]
-# Now the ranks sleep, each for its own time, and meet at the `Barrier`:
+# Now the ranks sleep, and meet at the `Barrier`:
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -336,11 +354,13 @@ comm.Barrier()
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They wait for rank 2. Dots on the dashboard mark waiting, and only the lane of rank 2 has none. The right neighbour of rank 2 is rank 3,
-# the largest number, so rank 2 sleeps longest: 4 seconds. The others reach `Barrier` earlier and stay in it until rank 2 arrives.
+# They wait for rank 2. Its right neighbour is rank 3, which has the largest number, so rank 2 sleeps longest: 4 seconds. The others
+# reach `Barrier` earlier and stay in it until rank 2 arrives.
 #
-# So the rank to look at is the one that does *not* wait. The dashboard says that it computes, because a rank counts as *computing* whenever
-# it is in no MPI call, even while it sleeps. The lane tells you who was late, but not why.
+# Dots on the dashboard mark waiting, and only the lane of rank 2 has none. So look for the rank that does *not* wait: that is the late one.
+#
+# But why was it late? The dashboard shows it as *computing*, although it slept. It counts a rank as computing whenever the rank is in no
+# MPI call. So a lane tells you who was late, and not why.
 #
 # </details>
 
