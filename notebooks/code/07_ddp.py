@@ -2,9 +2,9 @@
 
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
-    sbatch -n 8 --wrap "mpiexec python code/07_ddp.py"
+    sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-In the environment: IMAGES=480 (per step, on all ranks), LR=0.2 (learning rate).
+Put IMAGES=480 (per step, of all ranks) or LR=0.2 (learning rate) in front.
 """
 
 # %%
@@ -35,15 +35,15 @@ if "RANK" not in os.environ:  # not torchrun
     os.environ["MASTER_ADDR"] = "localhost" if address == host else address
     os.environ["LOCAL_RANK"] = str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank)  # on this machine
 if not dist.is_initialized():
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo")  # for CPUs
     atexit.register(dist.destroy_process_group)
 rank, size = dist.get_rank(), dist.get_world_size()
 
 
 # %%
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding; slow on GPUs
+torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: the saved program
 images = torch.from_numpy(digits["train_images"] / 16)
 labels = torch.from_numpy(digits["train_labels"]).long()
 new_images = torch.from_numpy(digits["test_images"] / 16)
@@ -73,7 +73,7 @@ def train(model, dataset, batch_size, epochs, lr=0.05):
 # %%
 def main(batch_size=120, lr=0.05):
     assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
-    torch.manual_seed(rank)
+    torch.manual_seed(rank)  # DDP broadcasts rank 0's
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs=5, lr=lr)
     if rank == 0:

@@ -371,9 +371,9 @@ FASTER_NETWORK = Question(
 
 WHICH_CONTROL = Question(
     id="07.q6",
-    question="A network with batch norm gets 76.9 % right after training on one GPU with batches of 256. On "
-    "64 GPUs with 4 images each, at the same learning rate, it gets only 74.1 %. Which run most likely "
-    "reaches 76.9 % again?",
+    question="Suppose that a network with batch norm gets 76.9 % right after training on one GPU with "
+    "batches of 256. On 64 GPUs with 4 images each, at the same learning rate, it gets only 74.1 %. Which "
+    "run most likely reaches 76.9 % again?",
     options=(
         Option(
             "64 GPUs that average in float64",
@@ -389,7 +389,7 @@ WHICH_CONTROL = Question(
         ),
         Option(
             "64 GPUs with SyncBatchNorm",
-            reply="The global batch is 256 both times, so it is innocent here. But batch norm saw 256 "
+            reply="The global batch is 256 both times, so it is not the cause. But batch norm saw 256 "
             "images on one GPU, and sees only 4 on each of 64 GPUs. With SyncBatchNorm, it sees all 256 "
             "again. Convert the model before DDP wraps it: `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.",
             right=True,
@@ -419,7 +419,9 @@ TEST_SHARDS = Question(
             "up to five images too high",
             reply="By default, the sampler repeats five images so that all ranks have equally many. Those "
             "that the network gets right count twice, but the divisor 1,003 counts each image once. To test "
-            "each image once, do without a sampler and give each rank `images[rank::size]`.",
+            "each image once, do without a sampler: give each rank `images[rank::size]`, and call `model`, "
+            "not the replica. (These shards differ in length, and a replica's forward may wait for the other "
+            "ranks.)",
             right=True,
         ),
     ),
@@ -430,7 +432,7 @@ OTHER_MACHINE = Question(
     id="07.q5",
     question="Our machine has only two cores. So we timed single operations of the CNN on it, and calculated "
     "from them how long an epoch takes on eight ranks with our own loop over MPI: 5 s. The published study "
-    "measured 19 s. What follows?",
+    "says 19 s, probably for its CNN. What follows?",
     options=(
         Option(
             "our program is almost four times as fast",
@@ -441,8 +443,8 @@ OTHER_MACHINE = Question(
         Option(
             "nothing about which program is faster",
             reply="One process takes 22 s here and took 65 s there, so seconds compare two machines. Compare "
-            "speed-ups instead: we calculated 4.4, and they measured 3.4. Our calculation leaves out, "
-            "for example, that eight busy cores share one memory.",
+            "speed-ups instead: we calculated 4.4, and theirs is 65 / 19 = 3.4, if the 19 s are the CNN's. "
+            "Our calculation leaves out, for example, that eight busy cores share one memory.",
             right=True,
         ),
         Option(

@@ -1,0 +1,27 @@
+"""The picture of More: test errors of the CNN by ranks, ours under two rules and the published ones."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from course_lib.rows import Kind, Row
+from mpi_classroom.figures import Picture
+from mpi_classroom.show import show
+
+TITLE = "In our runs, errors rise only when the global batch grows"
+
+
+def draw_errors(
+    same_global: Mapping[int, Sequence[float]],
+    per_rank: Mapping[int, Sequence[float]],
+    published: Mapping[int, float],
+) -> Picture:
+    """Draw test errors by ranks, from accuracies (0 to 1): the mean of the seeds, the best, the worst."""
+    rows = [_row(seeds, ranks, "global batch of 128") for ranks, seeds in same_global.items()]
+    rows += [_row(seeds, ranks, "128 per rank") for ranks, seeds in per_rank.items()]
+    rows += [_row([one], ranks, "Jakovac & Pichler", "published") for ranks, one in published.items()]
+    return show(rows, x="ranks", y="test error", by="batch", title=TITLE)
+
+
+def _row(accuracies: Sequence[float], ranks: int, batch: str, kind: Kind = "measured") -> Row:
+    errors = [100 * (1 - one) for one in accuracies]
+    return Row({"ranks": ranks, "batch": batch}, fmean(errors), min(errors), max(errors), "%", kind)
