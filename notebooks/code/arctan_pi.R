@@ -1,4 +1,4 @@
-# π from the series 4 · (1 - 1/3 + 1/5 - …), shared out among ranks and added up by mpi.reduce.
+# π from the series 4 · (1 - 1/3 + 1/5 - …), distributed over the ranks and added up by mpi.reduce.
 #
 #     mpirun -n 4 Rscript arctan_pi.R 1000000
 #

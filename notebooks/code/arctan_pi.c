@@ -1,4 +1,4 @@
-/* π from the series 4 · (1 - 1/3 + 1/5 - …), shared out among ranks and added up by MPI_Reduce.
+/* π from the series 4 · (1 - 1/3 + 1/5 - …), distributed over the ranks and added up by MPI_Reduce.
  *
  *     mpicc arctan_pi.c -o arctan_pi && mpiexec -n 4 ./arctan_pi 1000000
  *

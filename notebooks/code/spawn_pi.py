@@ -19,4 +19,5 @@ team.Bcast(np.array(strips, dtype=np.int64), root=MPI.ROOT)
 total = np.zeros(())
 team.Reduce(None, total, root=MPI.ROOT)
 team.Disconnect()
-print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
+shared = MPI.Wtime() - began
+print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")

@@ -35,7 +35,7 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
                 "b has a part of a in it: what do the two times have in common?": seconds[large]
                 / large
                 * ranks,
-                "that is a. Which of the two is returned first?": a,
+                "this is the overhead a. Which of the two is returned first?": a,
             },
             "a": {
                 "the time of the smallest job has its strips in it, too.": seconds[small],
@@ -62,7 +62,7 @@ _A = "seconds[small] - b * small / ranks"
 FIT = Exercise(
     id="03.4",
     title="A line through two jobs",
-    task="Two jobs give two equations t = a + b·N/p. Solve them for b, then for a.",
+    task="Two jobs give two equations *t* = *a* + *b*·N/p. Solve them for *b*, then for *a*.",
     objectives=(1,),
     stub=changed(
         _FIT,
@@ -252,7 +252,8 @@ SIXTEEN_GPUS = Question(
         Option(
             "10 ms",
             reply="That would mean that the 8 GPUs compute for all of the 20 ms. But an eighth of 80 ms is "
-            "only 10 ms. In the other 10 ms they add up gradients. These are a, and a stays.",
+            "only 10 ms. The other 10 ms go into adding up gradients. That is the overhead a, and 16 GPUs "
+            "pay it in full.",
             belief="n-ranks-n-times",
         ),
         Option(
@@ -264,7 +265,8 @@ SIXTEEN_GPUS = Question(
         Option(
             "15 ms",
             reply="20 = a + 80/8, so a is 10 ms, and on 16 GPUs a step takes 10 + 80/16 = 15 ms. Twice the "
-            "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %.",
+            "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %. In practice it "
+            "is often worse: 16 GPUs are usually two nodes, and between nodes a is larger.",
             right=True,
         ),
     ),
@@ -316,7 +318,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="03.p7",
-        question="10,000 strips on two ranks: how many times as long as 5,000 on one?",
+        question="40,000 strips on two ranks: how many times as long as 20,000 on one?",
         objectives=(2,),
         targets=("weak-is-strong",),
     ),

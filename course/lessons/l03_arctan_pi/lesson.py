@@ -9,7 +9,7 @@
 #   - say which digits of a parallel result to compare, and when
 # before: >-
 #   {01}, {02}
-# minutes: {core: 20, more: 27}
+# minutes: {core: 20, more: 28}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks share a job. Which rank decides how long it takes?
@@ -23,9 +23,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Would a second rank help?
 #
-# Your job takes too long. Will a second rank help? That depends on the job, so let us find the border.
+# Your job takes too long. Will a second rank help? That depends on the job. Let us find the **break-even point**: the job that takes two
+# ranks as long as one.
 #
-# Our job is **quadrature**: computing an area. The area under the curve 4/(1 + x²) from 0 to 1 is 4 arctan(1), and that is π.
+# Our job is **quadrature**: computing an area. The area under the curve 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
 # The **midpoint rule** cuts the area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
 
 # %%
@@ -61,17 +62,17 @@ def pi(team, strips):
 print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# They do, to six decimals. But are two ranks faster than one?
+# But are two ranks faster than one?
 #
-# Ranks 0 and 1 each do a job alone (`COMM_SELF`), then share its strips (`pair`). As in lesson 02, ranks start together, and the slowest
-# counts. Other programs only add time, so we repeat each job and keep its fastest run.
+# Ranks 0 and 1 each do a job alone (`COMM_SELF`), then share its strips (`pair`). A run takes as long as its slowest
+# rank. Other programs can only add time, so we keep the fastest of many runs.
 
 # %%
 # %%px --save 03_quadrature.py
 pair = comm.Split(comm.rank < 2)
 
 
-def seconds(team, strips):
+def time_job(team, strips):
     """Seconds until the slowest rank is done."""
     team.Barrier()
     start = MPI.Wtime()
@@ -80,17 +81,17 @@ def seconds(team, strips):
 
 
 def compare(jobs, runs=1_000):
-    """Each job's seconds, on one rank and on two."""
-    one, two = {}, {}
+    """Seconds of each job's fastest run, on one rank and on two."""
+    one, two = (dict.fromkeys(jobs, float("inf")) for _ in range(2))  # any run is faster
     for strips in runs * list(jobs):
         if comm.rank < 2:
-            one[strips] = min(seconds(MPI.COMM_SELF, strips), one.get(strips, 1))
-            two[strips] = min(seconds(pair, strips), two.get(strips, 1))
+            one[strips] = min(one[strips], time_job(MPI.COMM_SELF, strips))
+            two[strips] = min(two[strips], time_job(pair, strips))
     return one, two
 
 
 # %% [markdown] tags=["subslide"]
-# Our jobs have 10 to 10,000 strips. In the smallest, each of two ranks has five. **Predict:**
+# In our smallest job, each of two ranks has five strips. **Predict:**
 
 # %%
 predict("10 strips: how many times as fast are two ranks?", None)
@@ -110,19 +111,19 @@ draw_times({"one rank": one, "two ranks": two})
 # <details><summary>Open after the run</summary>
 #
 # Below 1: the second rank makes this job *slower*. It saves the time of five strips, but exchanging the parts takes longer. With
-# 10,000 strips, two ranks are nearly twice as fast. So where is the border?
+# 10,000 strips, two ranks are nearly twice as fast.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# Could we compute the border, instead of trying every job? Think of what a run does. Each of p ranks computes N/p strips, at b seconds per
-# strip. Then the ranks add up their parts. This **overhead** takes a seconds, however many strips there are.
+# Can we compute the break-even point, without trying every job? Each of p ranks computes N/p strips. Call the time per strip *b*. Then
+# the ranks add up their parts. This **overhead** costs the same time for every N; call that time *a*. If each rank has a core, the job takes
 #
-# **t = a + b·N/p**
+# ***t* = *a* + *b*·N/p**
 #
-# For a fixed number of ranks, this is a straight line. (The figure bends it, because its axes are logarithmic.)
+# For a fixed p, this is a straight line. (The logarithmic axes above bend it.)
 
 # %% tags=["exercise: 03.4"]
 
@@ -130,7 +131,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Your function fits a line to each curve:
+# `fit` finds both lines:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -141,97 +142,113 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The second rank *saves* half of the strips' time: b·N/2. It *costs* more overhead: a₂ − a₁. At the border, both are equal. At which N is that?
-# Work it out from the numbers above. (1 µs is 1,000 ns.) **Predict:**
+# One rank has overhead, too: it calls `pi` and `allreduce`.
+#
+# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁. At which N are both equal? (1 µs is
+# 1,000 ns.) **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure sixteen jobs around your crossing:
+# We measure sixteen jobs around that N:
 
 # %%
 # %%px
-crossing = comm.bcast(2 * (a_two - a_one) / b if comm.rank == 0 else None)  # rank 0 tells all
-step = max(round(crossing / 8), 1)
+break_even = comm.bcast(2 * (a_two - a_one) / b if comm.rank == 0 else None)  # rank 0 tells all
+step = max(round(break_even / 8), 1)
 one_near, two_near = compare(range(step, 17 * step, step), runs=3_000)
 
 # %% tags=["nbval-ignore-output"]
-one_near, two_near, crossing = (cluster[name][0] for name in ("one_near", "two_near", "crossing"))
-border = max((strips for strips in one_near if one_near[strips] <= two_near[strips]), default=0)
-outcome("Up to how many strips is one rank faster?", border, because=f"Your lines meet at {crossing:.0f}.")
+one_near, two_near, break_even = (cluster[name][0] for name in ("one_near", "two_near", "break_even"))
+found = max((strips for strips in one_near if one_near[strips] <= two_near[strips]), default=0)
+outcome("Up to how many strips is one rank faster?", found, because=f"From the lines: {break_even:.0f}.")
 
-(a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
-lines = {"one rank": (a_one, b), "two ranks": (a_two, b / 2)}
+lines = {"one rank": fit(one, 1), "two ranks": fit(two, 1)}  # 1: the slope over N, not over N/2
 draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If each rank had a core, the border is near your crossing. You computed it from two jobs that are far from it.
+# If ranks 0 and 1 each had a core, they break even close to the prediction, computed from two jobs far away. (The exact
+# point is just above the measured number.)
 #
-# Now suppose that a GPU computes a strip ten times as fast. If a stays, the border moves to ten times as many strips. The faster each rank
-# computes, the larger a job must be before sharing it pays.
+# If a GPU computes strips ten times as fast with the same *a*, this point moves to ten times as many strips.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Now your file runs without the classroom, which records every MPI call. Which of a and b changes?
+# The notebook records every MPI call, and recording takes time. The saved file records nothing. Which falls: *a*, *b* or both?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
 
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# *a* falls. The loop over strips never calls MPI, so *b* changes only by chance. In our run, the break-even point fell to
+# about a third: we had also measured our instrument.
+#
+# </details>
+
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# With more ranks, you can do a larger job in the same time, or the same job sooner. We begin with the larger job. **Predict:**
+# First, a job that grows with p: twice the strips on two ranks. This is **weak scaling**. **Predict:**
 
 # %%
-predict("10,000 strips on two ranks: how many times as long as 5,000 on one?", None)
+predict("40,000 strips on two ranks: how many times as long as 20,000 on one?", None)
+
+# %%
+# %%px
+one_large, two_large = compare((20_000, 40_000), runs=100)
+ratio = two_large[40_000] / one_large[20_000]
 
 # %% tags=["nbval-ignore-output"]
-outcome("10,000 strips on two ranks: how many times as long as 5,000 on one?", two[10_000] / one[5_000])
+outcome("40,000 strips on two ranks: how many times as long as 20,000 on one?", cluster["ratio"][0])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Slightly above 1. Each rank still computes 5,000 strips, and only the overhead grew. This is **weak scaling**: the job grows with p.
+# About 1. Each rank still computes 20,000 strips. The overhead grew, and perhaps *b* a little.
 #
 # </details>
 #
-# Doing the same job sooner is **strong scaling**. Suppose that the strips of a job take 1,000 s on one rank, and the overhead is 1 s for every
-# p. **Predict:**
+# Second, the same job, but sooner: **strong scaling**. Suppose a job's strips take 1,000 s on one rank. The overhead is
+# always 1 s, on one rank as on 1,024. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024?", None)
 
 # %%
-times = {ranks: 1 + 1_000 / ranks for ranks in (1, 4, 16, 64, 256, 1_024)}
+times = {p: 1 + 1_000 / p for p in (1, 4, 16, 64, 256, 1_024)}
 outcome("How many times as fast as one rank are 1,024?", times[1] / times[1_024], word="calculated")
-draw_times({"the same job": times}, x="ranks", kind="predicted")
+draw_times({"with overhead": times, "without": {p: 1_000 / p for p in times}}, x="ranks", kind="predicted")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 506 times. Each rank's strips now take just under a second, so one second of overhead is half of the time. **Efficiency** is the speed-up over
-# one rank, divided by p. Here it is 49 %.
+# Each rank computes for just under a second, so the overhead is half the time.
 #
 # </details>
+#
+# **Efficiency** is the speed-up over one rank, divided by p: here 49 %. In weak scaling, it is the time on one rank, divided by the time
+# on p.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | what changes |
 # |---|---|
-# | a | With recursive doubling (lesson 04), 1,024 ranks add up a number in 10 steps (about 2 µs each with InfiniBand). So a grows with log p. |
-# | training | With data parallelism, a is mostly the time to add up gradients, unless this overlaps with computing (lesson 06). |
+# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up one number in 10 steps. So *a* grows with log p. |
+# | data parallelism | *a* is mostly adding up gradients, unless this overlaps with computing (lesson 06). |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks pay when b·N/p falls by more than a grows.
-# - In strong scaling the job stays the same, and t never falls below a.
-# - In weak scaling the job grows with p, and t grows only as a does, if b stays the same.
+# - More ranks pay when *b*·N/p falls by more than *a* grows.
+# - In strong scaling, *t* never falls below *a*.
+# - In weak scaling, *t* grows only as *a* does, if *b* stays.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -240,7 +257,7 @@ draw_times({"the same job": times}, x="ranks", kind="predicted")
 # network? (b) Did the job grow? (c) Which precision?
 #
 # <details><summary>What to listen for</summary>(b). A job that grows keeps GPUs busy. Yours stays the same, and 60 times as fast takes at least
-# 480 GPUs. Each has a sixtieth of its work left, so a may dominate.</details>
+# 480 GPUs. Each has a sixtieth of its work left, so *a* may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -253,9 +270,13 @@ draw_times({"the same job": times}, x="ranks", kind="predicted")
 # %% tags=["exercise: 03.q3"]
 
 # %% [markdown]
+# In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
+# the number of messages grows with p. And between nodes, both cost more.
+
+# %% [markdown]
 # ### Who can be a rank?
 #
-# So far, all ranks knew the number of strips, because it stands in the program. But suppose that it stands in a file, and only rank 0 has read the
+# So far, all ranks knew the number of strips, because it is written in the program. Now suppose it is in a file, and only rank 0 has read the
 # file. How do the others learn it? If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
 # ranks.
 
@@ -320,11 +341,13 @@ team.Bcast(np.array(strips, dtype=np.int64), root=MPI.ROOT)
 total = np.zeros(())
 team.Reduce(None, total, root=MPI.ROOT)
 team.Disconnect()
-print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one process: {alone:.2f} s")
+shared = MPI.Wtime() - began
+print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")
 
 # %% [markdown]
-# You measured b in the core, so you can estimate what a thousand strips take, and twenty million. (This loop is a little different, but also pure
-# Python.) **Predict:** are two workers faster than one process with a thousand strips? And with twenty million?
+# You measured *b* in the core, so you can estimate what a thousand strips take, and twenty million. (This loop is a little different, but also pure
+# Python.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
+# than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec --timeout 100 -n 1 python code/spawn_pi.py 2 1000
@@ -334,18 +357,18 @@ print(f"π ≈ {total:.9f}; {workers} workers: {MPI.Wtime() - began:.2f} s; one 
 # <details><summary>Open after the run</summary>
 #
 # With a thousand strips, two workers lose by far. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
-# overhead, so a is much larger than for ranks that run already.
+# overhead, so *a* is much larger than for ranks that run already.
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core and the
 # parent has a third. Why does the parent need a core, when it only waits? Because it polls: it asks MPI again and again whether a message has come.
 # On two cores, three busy processes share what two could use, so two workers gain less, or even lose.
 #
-# Both programs come from an article (see References), and are repaired here.
-#
 # </details>
 #
 # So a rank can join late. Must it at least run Python? No. MPI has an interface in C, and other languages call it. Here are a program in C and one in R.
 # Both add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
+#
+# While you read them: which line of C does the work of our `allreduce`, and what differs?
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -354,8 +377,15 @@ in_c, in_r = (NOTEBOOKS / "code" / f"arctan_pi.{language}" for language in ("c",
 print(in_c.read_text(), in_r.read_text(), sep="\n")
 
 # %% [markdown]
-# We run each program twice. In the first run, every rank adds one term. In the second, the ranks share a million terms. After N terms, the sum is off by
-# about 1/N. **Guess:** if each rank adds one term, how many ranks do you need for an error of 10⁻⁶?
+# <details><summary>Open after you have looked</summary>
+#
+# `MPI_Reduce` adds up the parts. Unlike `allreduce`, it gives the sum to one rank only, rank 0. And where mpi4py sees for itself what you send, C
+# must say how many numbers there are, and of which type.
+#
+# </details>
+#
+# We run each program twice. In the first run, every rank adds one term. In the second, the ranks share a million terms. **Guess:** if each rank
+# adds one term, how many ranks do you need for an error of 10⁻⁶?
 #
 # (`run_r` starts R with the MPI that R's package Rmpi was built with. That need not be the MPI of your Python.)
 
@@ -374,8 +404,14 @@ else:
     print(run_r(2, in_r), run_r(2, in_r, ["1000000"]), sep="\n")
 
 # %% [markdown]
-# With one term per rank, you would need a million ranks. So each rank must add many terms, and for more digits very many. Will our functions still be
-# right then? This one adds up terms from anywhere in the series:
+# <details><summary>Open after the run</summary>
+#
+# Look at the errors: four terms miss π by about a quarter, and a million terms by about a millionth. After N terms, the sum is off by about 1/N. So
+# with one term per rank, you would need a million ranks.
+#
+# </details>
+#
+# For many digits, then, each rank must add very many terms. Will our functions still be right then? This one adds up terms from anywhere in the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -415,7 +451,7 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # In this sum, rounding stayed in the last digits. Is it as harmless in training? We train a network twice, from the same weights and on the same batches, but the
 # second time we reverse the order of the images in each batch. The loss of a batch is a mean over its images, so their order should not matter.
 #
-# A float32 number has about seven digits. **Predict:** how many of them do the two losses share in step 1? And in step 300?
+# A float32 number has about seven digits. **Predict:** how many of them do the two losses share in step 1? And after 100 steps?
 
 # %%
 import numpy as np
@@ -450,16 +486,18 @@ for dtype in (torch.float32, torch.float64):
     forward, backward = losses(dtype, 1), losses(dtype, -1)
     for step in (1, 10, 100, 300):
         there, back = forward[step - 1], backward[step - 1]
-        print(f"{dtype}, step {step:3}: {there:.12f} {back:.12f}, difference {abs(there - back):.0e}")
+        relative = abs(there - back) / there
+        print(f"{dtype}, step {step:3}: {there:.12f} {back:.12f}, relative difference {relative:.0e}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # In step 1, the float32 losses agree in all, or nearly all, of their seven digits. But every later step starts from weights that already differ a little, and
-# training can make such differences *grow*. By step 300, the losses agree in one digit, or in none. Nothing is broken: both networks learn. In float64,
-# the differences start so much smaller that about ten digits still agree.
+# training can make such differences *grow*. Somewhere between step 10 and step 300, most of the seven digits are gone. (A relative difference of
+# 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
+# so much smaller that about ten digits still agree.
 #
-# How, then, do you check a parallel program against one process? A float32 loss in step 300 proves nothing. Compare the losses of the first ten steps,
+# How, then, do you check a parallel program against one process? A float32 loss after hundreds of steps proves nothing. Compare the losses of the first ten steps,
 # in float64, with a small model that has no dropout and no batch norm. Give both programs the same samples per step, and let the parallel one split
 # them into equal parts. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.
