@@ -42,6 +42,13 @@ def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> No
 
 
 # %%
+def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
+    """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
+    if full.untyped_storage().nbytes():  # 0 in stage 3, where hooks free and gather it
+        comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
+
+
+# %%
 def train(comm, stage, steps=60, layers=0, width=128):  # section 4 adds layers
     torch.manual_seed(0)  # the same weights on every rank
     middle = [nn.Linear(width, width) for _ in range(layers)]
@@ -60,13 +67,6 @@ def train(comm, stage, steps=60, layers=0, width=128):  # section 4 adds layers
     loss = comm.allreduce(loss.item())
     if comm.rank == 0:
         print(f"ranks: {comm.size}, stage {stage}, last loss {loss:.6f}")
-
-
-# %%
-def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
-    """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
-    if full.untyped_storage().nbytes():  # 0 in stage 3, where hooks free and gather it
-        comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
 # %%

@@ -233,7 +233,7 @@ EXERCISES = (UPDATE, WHICH_STAGE, WHO_COMPUTES, WHICH_NORM, KEEP_GATHERED)
 PREDICTIONS = (
     Prediction(
         id="11.p10",
-        question="The lowest stage that fits into 150 MiB?",
+        question="The lowest stage that fits into 184 MiB?",
         objectives=(2,),
         targets=("every-stage-an-nth",),
     ),

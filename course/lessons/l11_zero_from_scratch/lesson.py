@@ -10,7 +10,7 @@
 #   - shard a model with FSDP2, and say what its settings cost
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 20}
+# minutes: {core: 20, more: 21}
 # ranks: 4
 # warm-up:
 #   - ask: Which two collectives make an all-reduce?
@@ -44,7 +44,7 @@ draw_kept(ranks=4)
 #
 # Now look at stages 1 to 3. Each shards one more of the three.
 #
-# We write stage 1. Here are the data, and a function that cuts any tensor, so a rank owns a slice of every layer:
+# We write stage 1. First we load the data:
 
 # %%
 # %%px --save 11_zero.py
@@ -67,6 +67,9 @@ digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images = torch.from_numpy(digits["train_images"][:128] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"][:128]).long()
 
+# %% [markdown]
+# `own_slice` cuts a tensor into one slice per rank. We apply it to every weight tensor, so each rank owns a slice of every layer:
+
 # %% tags=["source: course_lib.parallel.plain_zero:own_slice"]
 # %%px --save 11_zero.py
 
@@ -77,7 +80,14 @@ labels = torch.from_numpy(digits["train_labels"][:128]).long()
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Below, Adam gets only `mine`, this rank's slices, so it makes averages for these only. That is stage 1. The slices are views into the weights, so Adam changes the model:
+# Its counterpart, the **all-gather**, fills a full tensor with all ranks' slices:
+
+# %% tags=["source: course_lib.parallel.plain_zero:gather"]
+# %%px --save 11_zero.py
+
+# %% [markdown] tags=["subslide"]
+# We pass Adam only `mine`, this rank's slices, so it keeps averages only for them. That is stage 1. Each slice is a view: when Adam updates it, this part of
+# the rank's weights changes, too:
 
 
 # %%
@@ -131,11 +141,6 @@ train(comm, stage=1)
 # change? Which does its next forward use?
 #
 # </details>
-#
-# The other half of an all-reduce, the **all-gather**, fills a tensor with all ranks' slices:
-
-# %% tags=["source: course_lib.parallel.plain_zero:gather"]
-# %%px --save 11_zero.py
 
 # %% tags=["exercise: 11.5", "subslide"]
 
@@ -153,7 +158,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# On four ranks, stage 1 trains as on one. What does it still waste? Until backward ends, each rank collects full gradients, but it will need only slices.
+# What does stage 1 still waste? Until backward ends, each rank collects full gradients, but it will need only slices.
 #
 # **Stage 2** sums each gradient once it is complete, and drops the full one. At this moment, PyTorch calls a function of ours, a **hook**:
 
@@ -175,58 +180,64 @@ for stage in (2, 3):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a), to all six decimals. Every rank still runs every layer in full, on its own images. ZeRO changes where numbers are kept, not what is computed.
+# (a), in float64. In 16 bits, expect (b). Every rank still runs every layer in full, on its own images. ZeRO changes where numbers are kept, not what is computed.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# Which stage does your model need? Add up what a rank keeps. For a larger network:
+# Which stage does a larger network need? Add up what a rank keeps:
 #
 # ```
+# 8.4 million parameters, 8 bytes each
 # stage 0, in MiB:           weights 64      gradients 64      optimizer state 128
-# on top, in every stage:    activations and the layer at work, together up to 10
+# on top, in every stage:    up to 12, for activations and for the layer that runs
+#                            (its full gradient in stages 2 and 3, also its full weights in stage 3)
 # ```
 #
-# No stage shards activations: they belong to a rank's own images, so they are no copies.
+# No stage shards activations: they belong to a rank's own images.
 #
-# Each of *two* ranks may allocate 224 MiB, then 150, then 120 (Linux only).
+# Each of *two* ranks may allocate 224 MiB, then 184, then 154 (Linux only).
 
 # %%
-predict("The lowest stage that fits into 150 MiB?", None)
+predict("The lowest stage that fits into 184 MiB?", None)
 
 # %%
 from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
 
-first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"  # no limit
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, 3, steps=2)"
 
 
 def fits(stage, mib):
     large = f"train(comm, {stage}, steps=3, layers=32, width=512)"
-    return runs_within(mib, 2, "code/11_zero.py", large, first)
+    return runs_within(mib, 2, "code/11_zero.py", large, first)  # `first`, unlimited: one-time allocations
 
 
-fitting = {mib: [stage for stage in (1, 2, 3) if fits(stage, mib)] for mib in (224, 150, 120)}
-print("stages that fit, by MiB:", fitting)
+lowest = {mib: next((s for s in (1, 2, 3) if fits(s, mib)), "none") for mib in (224, 184, 154)}
+print("lowest stage that fits, by MiB:", lowest)  # next() stops at the first that fits
 
 # %%
-outcome("The lowest stage that fits into 150 MiB?", min(fitting[150], default="none"), word="it is stage")
+outcome("The lowest stage that fits into 184 MiB?", lowest[184], word="it is stage")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
+# Each limit needs another stage:
+#
 # ```
-# On two ranks, a slice is half:
+# on two ranks, a slice is half:
 #
 #            weights   gradients   optimizer state    MiB per rank
 # stage 0      64    +    64     +      128         =  256
 # stage 1      64    +    64     +       64         =  192
 # stage 2      64    +    32     +       64         =  160
 # stage 3      32    +    32     +       64         =  128
-# ```
 #
-# No stage fits into 120 MiB. On four ranks, stage 3 would: it keeps 64.
+# on four ranks, a quarter:
+#
+# stage 3      16    +    16     +       32         =   64
+# ```
 #
 # </details>
 
@@ -245,25 +256,25 @@ outcome("The lowest stage that fits into 150 MiB?", min(fitting[150], default="n
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top, in every stage: activations; in stage 3, also the layer at work, in full
+# on top, in every stage: activations; in stages 2 and 3, also the layer that runs
 # ```
 #
-# On a slow network, shard inside each machine, if a full copy fits there (HSDP, in More).
+# On a slow network, shard inside each machine, if its GPUs together have room for a full copy (HSDP, in More).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
-# - ZeRO trains as data parallelism does, up to rounding, if the optimizer updates each number by itself, as Adam does.
-# - Begin with stage 1. It sends no more than stage 0, because it splits the all-reduce into its halves. Stage 3 gathers weights twice.
+# - With an optimizer that treats each parameter independently, as Adam does, ZeRO gives the same training as data parallelism, up to rounding.
+# - Choose the lowest stage that fits: a higher one can send more, as stage 3 does.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # In data parallelism, each of your 8 GPUs is 20 GB short. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory. (a) frees 7/8 of the optimizer state, (b) of all model states, less the layer at work,
-# (c) only activations.</details>
+# <details><summary>What to listen for</summary>What fills the memory. Stage 1 frees 7/8 of the optimizer state. Stage 3 frees 7/8 of all model states, but
+# gathers one layer in full while it runs. A smaller batch shrinks activations only.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -279,7 +290,7 @@ outcome("The lowest stage that fits into 150 MiB?", min(fitting[150], default="n
 # per parameter    6,464 / 9,610 parameters                     =   0.67
 # ```
 #
-# **Vote:** in stage 0, a rank keeps 4 + 0.67 numbers per parameter. In stage 3, on four ranks, it keeps about (a) a quarter of this, (b) a third, (c) half.
+# **Vote:** leave out the layer that runs. In stage 0, a rank keeps 4 + 0.67 numbers per parameter. In stage 3, on four ranks, it keeps about (a) a quarter of this, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
@@ -287,8 +298,11 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): 4/4 + 0.67 = 1.67 of 4.67 numbers. On 64 ranks, with 32 images each, it would be 4/64 + 0.67, and nearly all of that is activations. More ranks shrink model states. Only fewer
-# images per rank, or computing activations again in backward (lesson 08), shrink the rest.
+# (b): 4/4 + 0.67 = 1.67 of 4.67 numbers. On 64 ranks, with 32 images each, it would be 4/64 + 0.67, and nearly all of that is activations. More ranks shrink model states. Within
+# data parallelism, only fewer images per rank, or computing activations again in backward (lesson 08), shrink the rest. Tensor and spatial parallelism (lessons 09 and 10) cut
+# activations, too.
+#
+# The layer that runs comes on top. Here, the first layer has 8,320 of 9,610 parameters, so stage 3 saves little at its peak. In a deep network, one layer is a small part.
 #
 # </details>
 #
@@ -323,9 +337,9 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # %% [markdown]
 # Your file now has stage 3. To try it, add the line `train(comm, stage=3)` at the end of the file, not indented, and run `mpiexec -n 4 python code/11_zero.py`.
 #
-# #### Is memory paid for in messages?
+# #### Does less memory mean more bytes sent?
 #
-# Each stage keeps less than the stage before. Does it send more in return? We let the communicator count.
+# Each stage keeps less than the stage before. Does it send more in return? The communicator can count.
 #
 # What shall it count? If MPI uses a ring of N ranks (lesson 04), each rank sends n · (N − 1)/N numbers in a reduce-scatter of n numbers. An all-gather sends as many, and an all-reduce, which
 # is both in turn, twice as many. All have the factor (N − 1)/N, so `Counting` leaves it out and adds up n.
@@ -385,8 +399,9 @@ outcome(
 #
 # #### Who writes these hooks in practice?
 #
-# PyTorch does. **FSDP** (*Fully Sharded Data Parallel*) is, by default, its stage 3. The second version, **FSDP2**, is one function, `fully_shard`. It places the hooks that you
-# have just read.
+# PyTorch does. Its **FSDP** (*Fully Sharded Data Parallel*) does by default what ZeRO calls stage 3. The second version, **FSDP2**, is one function, `fully_shard`. It places
+# hooks of the same kind as those that you have just read. They also fetch the next layer ahead, so up to two layers are full at a time. With mixed precision, FSDP2 keeps slices in
+# float32, and gathers them in 16 bits.
 #
 # You decide what is gathered together: all weights of one call. So we call `fully_shard` for every layer (in a Transformer, for every block), and at last for the model, which takes
 # what is left. A single call for the whole model would gather the whole model.
@@ -445,21 +460,39 @@ for name in ("sharded", "hybrid"):
 # 3 and 1 of them. Our code cuts between any two numbers.
 #
 # With HSDP, rank 0 keeps half of the weights, because only two ranks share them. In return, weights are gathered inside a machine, and only slices of gradients cross the
-# network between machines.
+# network between machines. On thousands of ranks, there is a second reason for HSDP: the latency of an all-gather grows with the number of ranks in it.
 #
 # </details>
 #
-# So HSDP keeps more memory to send less over slow links. FSDP2 has one more setting that trades memory for messages:
+# So HSDP keeps more memory to send less over slow links. FSDP2 has one more setting of this kind:
 
 # %% tags=["exercise: 11.q6"]
+
+# %% [markdown]
+# <details><summary>Open after you have answered</summary>
+#
+# Try it: in the cell with `gather_in_time`, comment out the line that registers `after`. Run that cell and the two cells that count again. Stage 3 now sends 2.00 instead of 3.00, since
+# gathered weights stay until backward frees them. Restore the line afterwards, and run its cell again.
+#
+# Now you know what ZeRO's stages are called in PyTorch:
+#
+# ```
+# stage 1    ZeroRedundancyOptimizer, with DDP; FSDP2 has no stage 1
+# stage 2    nearly: fully_shard(…, reshard_after_forward=False)
+# stage 3    fully_shard(…), with its defaults
+# HSDP       fully_shard(…, mesh=…), with a mesh of two dimensions
+# ```
+#
+# </details>
 
 # %% [markdown]
 # ### What would a much larger model need?
 #
 # Our stages train a network of 9,610 parameters. Let the model grow until something breaks. What breaks first?
 #
-# **One layer is too large.** While a layer runs, stage 3 gathers all of its weights on every rank, and more ranks do not help. *Memory-centric tiling* splits a linear layer into many
-# small linear layers, the tiles. Stage 3 then treats each tile as a layer.
+# **One layer is too large.** While a layer runs, stage 3 gathers all of its weights on every rank, so more of ZeRO's ranks do not help. The usual answer is tensor parallelism
+# (lesson 09): a rank computes with its part of the layer only. A rarer one, *memory-centric tiling*, keeps to ZeRO: it splits a linear layer into many small linear layers, the
+# tiles. Stage 3 then treats each tile as a layer.
 #
 # **Vote:** a layer has 2.1 MB of weights and is cut into 16 tiles. At any moment of a step, how much of the layer is gathered? At most (a) all tiles, since backward needs them,
 # (b) two tiles, since one follows the other, (c) one tile.
@@ -486,7 +519,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # disk. We have no GPU here, so we move Adam's averages one step further down, from memory to files.
 #
 # The first cell makes a tensor whose numbers are in a file. The second trains with our stage 2, written as a class, `Zero2`. There, `offload_state` replaces each of Adam's averages
-# by such a tensor. Adam itself stays as it is. **Predict:** will any of the loss's six decimals change?
+# by such a tensor. Adam itself stays as it is. **Predict:** how many bytes are in the files of all four ranks together? Our model has 9,610 parameters.
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -513,13 +546,13 @@ train(comm, stage=2, steps=10)
 
 # %%
 print(f"loss with files: {cluster['offloaded'][0]:.6f}")
-print(f"bytes in files: {sum(cluster['in_files']):,}; 9,610 parameters, two averages of 8 bytes")
+print(f"bytes in files: {sum(cluster['in_files']):,}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No: both losses are 0.537938. For Adam, a tensor in a file is like any other, because the operating system reads a part of the file when Adam asks for it. The numbers are the same,
-# and only the way to them is longer. So offloading costs time, not accuracy.
+# 2 · 8 · 9,610 = 153,760 bytes: two averages per parameter, each kept by its owner only. Without ZeRO, it would be four times as much. Both losses are 0.537938: Adam reads and writes
+# the same numbers, but from a file. So offloading changes no result; it costs time in every step.
 #
 # </details>
 
