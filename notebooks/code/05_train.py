@@ -33,7 +33,7 @@ def network(norm=nn.Identity):  # Identity does nothing; section 3 puts a layer 
     hidden = nn.Linear(64, 128), norm(128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # from larger weights, it learns in fewer steps
+        weights.data *= 3  # our choice, so that 8 epochs suffice
     return model
 
 
@@ -45,7 +45,7 @@ def train(size, piece, rate=0.4, warm_up=1, norm=nn.Identity):
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # section 4
     for _ in range(8):
         model.train()
-        for batch in torch.randperm(len(images)).split(size)[:-1]:  # the last one is short
+        for batch in torch.randperm(len(images)).split(size)[:-1]:  # without the last, short one
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
             schedule.step()

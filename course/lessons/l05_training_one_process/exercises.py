@@ -182,8 +182,9 @@ WHOLE_BATCH_ONLY = Question(
 
 NOT_A_NUMBER = Question(
     id="05.q5",
-    question="On one GPU, a network trained well with batches of 256 and a rate of 0.1. Now 32 GPUs train "
-    "it, with 256 images each and a rate of 3.2. The loss is nan after 40 steps. What do you try first?",
+    question="On one GPU, a network trained well in float32, with batches of 256 and a rate of 0.1. Now 32 "
+    "GPUs train it, with 256 images each and a rate of 3.2. The loss is nan after 40 steps. What do you try "
+    "first?",
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
@@ -194,15 +195,16 @@ NOT_A_NUMBER = Question(
         ),
         Option(
             "a rate that grows from 0.1 to 3.2 in the first epochs, as the first steps carry the risk",
-            reply="The scaling rule holds while the weights move little, and a new network's weights move "
-            "most in the first steps. A warm-up keeps these steps short. If training fails with it as well, "
-            "try a smaller rate or a smaller batch.",
+            reply="The scaling rule holds while the gradients hardly change on the way, and they change most "
+            "in the first steps of a new network. A warm-up keeps these steps short. If training fails with "
+            "it as well, try a smaller rate or a smaller batch.",
             right=True,
         ),
         Option(
             "a loss in float64, as nan comes from too few bits",
             reply="The numbers grew until they left the range of floats. float64 has a larger range, so they "
-            "would leave it a little later. Section 4 computed in float64, and its training still failed.",
+            "would leave it a little later. Section 4 computed in float64 from the start, and at 0.8 its "
+            "training failed all the same.",
             belief="divergence-is-rounding",
         ),
     ),
@@ -230,9 +232,9 @@ FALLING_LOSS = Question(
         ),
         Option(
             "by central differences, computed in float32",
-            reply="In float32, the difference of two almost equal losses has two right digits at best. So a "
-            "gradient that is wrong by half a percent could pass. In float64 about eight digits agree, and "
-            "the same mistake would stand out.",
+            reply="With this lesson's step of 0.00001, the difference of two almost equal losses has two "
+            "right digits in float32 at best. So a gradient that is wrong by half a percent could pass. A "
+            "larger step saves more digits, but not the eight that agree in float64.",
             belief="float32-checks-gradients",
         ),
     ),
@@ -244,7 +246,7 @@ EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
 PREDICTIONS = (
     Prediction(
         id="05.p7",
-        question="How many of 297 are right at 16 times the rate?",
+        question="How many of 297 are right at 0.8 from step 1 on?",
         objectives=(2,),
         targets=("longer-steps-get-further",),
     ),
