@@ -49,37 +49,43 @@ def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
 
 
 # %%
-def seconds(team, work):
-    """The time of the slowest rank, in the best of five runs."""
-    best = min(repeat(work, team.Barrier, number=1, repeat=5))  # the barrier lets all start together
-    return team.allreduce(best, op=MPI.MAX)
-
-
-def exchange(team, nbytes):
-    """Seconds in which partners send each other so many bytes."""
-    partner = team.rank ^ team.size // 2  # half of the ranks away
-    out, into = np.zeros((2, nbytes), np.uint8)
-    return seconds(team, lambda: team.Sendrecv(out, partner, 0, into, partner, 0))
+def tree(comm, array, near=1):
+    """Sum `array` up to rank 0, and down again."""
+    if comm.rank & near:  # the upper partner
+        comm.Send(array, comm.rank - near)
+        comm.Recv(array, comm.rank - near)
+    elif near < comm.size:
+        incoming = np.empty_like(array)
+        comm.Recv(incoming, comm.rank + near)
+        array += incoming
+        tree(comm, array, 2 * near)
+        comm.Send(array, comm.rank + near)
 
 
 # %%
-def main(team):
-    """Measure the link and halving; forecast all on more ranks."""
-    alpha = exchange(team, 1)
-    beta = max(exchange(team, 2**18) - alpha, 0) / 2**18
-    array = np.ones(2**18, np.float32)  # 1 MiB
-    found = seconds(team, lambda: halving(team, array))
-    assert (array == team.size**5).all()  # summed five times
-    if team.rank == 0:
-        here = forecasts(team.size, array.nbytes, alpha, beta)["halving"]
-        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns")
-        print(f"halving, {team.size} ranks: forecast {1e3 * here:.1f} ms, measured {1e3 * found:.1f} ms")
-        for n in 16, 2048:
-            far = forecasts(n, array.nbytes, alpha, beta)
-            print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
+def seconds(team, work):
+    """The slowest rank's best time of five."""
+    return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
+def exchange(team, nbytes):
+    """Seconds of a swap between partners."""
+    out, into = np.zeros((2, nbytes), np.uint8)
+    return seconds(team, lambda: team.Sendrecv(out, team.rank ^ team.size // 2, recvbuf=into))
+
+
+# %%
 if __name__ == "__main__":
     team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
     if comm.rank == team.rank:
-        main(team)
+        alpha = exchange(team, 1)
+        beta = max(exchange(team, 2**18) - alpha, 0) / 2**18
+        array = np.ones(2**18, np.float32)  # 1 MiB
+        found = {way.__name__: seconds(team, lambda: way(team, array)) for way in (tree, halving)}
+        assert (array == team.size**10).all()  # summed ten times
+    if comm.rank == 0:
+        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns; tree, halving, {team.size} ranks:")
+        here, far = (forecasts(n, array.nbytes, alpha, beta) for n in (team.size, 2048))
+        for way, took in found.items():
+            print(f"{way}: forecast {1e3 * here[way]:.1f} ms, measured {1e3 * took:.1f} ms")
+        print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))

@@ -100,7 +100,7 @@ _STUB = changed(
 FORECASTS = Exercise(
     id="14.3",
     title="Spot the bug: four formulas",
-    task="A friend's formulas are right on 2 ranks, but two are wrong on more. Correct them from the "
+    task="On 2 ranks, a friend's formulas are right. On more, two are wrong. Correct them from the "
     "drawing. Simultaneous messages count once.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),

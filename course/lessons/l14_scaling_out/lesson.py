@@ -10,7 +10,7 @@
 #   - start a program over ssh, Slurm and Kubernetes
 # before: >-
 #   {04}. Helpful: {06}
-# minutes: {core: 20, more: 18}
+# minutes: {core: 20, more: 20}
 # ranks: 4
 # warm-up:
 #   - ask: In the alpha-beta model, how long does a message of k bytes take?
@@ -24,39 +24,39 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# Volunteers lend you 2,048 machines, one rank each. A message from home to home takes 10 ms, plus 84 ms per MiB. In each step, a rank computes for one second. *Then* all ranks sum 1 MiB of gradients in lesson 04's ring.
+# Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, a rank computes for one second. *Then* all ranks sum 1 MiB of gradients in lesson 04's ring.
 #
-# On four machines, the ring takes 0.186 s. On more, a rank sends hardly more bytes: 1.5 arrays become almost two. Would you start all 2,048?
+# On four machines, that takes 0.186 s. On more, a rank sends hardly more bytes: 1.5 arrays become almost two. Would you start all 2,048?
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
 
 # %%
-ALPHA, BETA, GRADIENTS = 0.01, 80e-9, 2**20  # seconds per message, seconds per byte, bytes
+ALPHA, BETA, GRADIENTS = 0.01, 80e-9, 2**20  # seconds, seconds per byte, bytes
 ring = 2 * 2047 * (ALPHA + BETA * GRADIENTS / 2048)
 outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You would wait 41 s for each second of work. The bytes take only 0.17 s of that. The rest is latency: instead of 6 messages, a rank sends 4,094, one after another. Each holds only 512 bytes, yet takes 10 ms. Does an all-reduce need so many messages?
+# You would wait 41 s for each second of work. Bytes take only 0.17 s. The rest is latency: 4,094 messages follow one another. Each takes 10 ms for 512 bytes. Does an all-reduce need so many?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In a ring, a sum grows by one rank per message. If ranks combine *sums*, it doubles each time. After 11 messages, it holds 2,048 arrays.
+# In a ring, each message adds one rank to a sum. If ranks combine partial *sums*, each round doubles the ranks in a sum. After 11 rounds, it covers all 2,048.
 #
 # In **halving**, two partners split the work: one sums the first halves of their arrays, the other the second halves. Each then splits its half with a new partner, and so on. On the way back, partners exchange complete sums.
 #
-# In a **tree**, one rank of each pair sends its whole array, and the other adds it. The receivers pair up again, until rank 0 has the full sum. The sum comes down the same way.
+# In a **tree**, one rank of each pair sends its whole array, and the other adds it. The receivers pair up again, until rank 0 has the sum. It comes down the same way.
 #
-# In a **hierarchy**, we rent 256 machines with eight ranks each instead. Messages inside a machine cost almost nothing. So one rank per machine collects its sum, and only these 256 form a ring.
+# A **hierarchy** needs other hardware: 256 rented machines with eight ranks each. One rank per machine sums its eight arrays and joins a ring.
 
 # %% [markdown] tags=["subslide"]
 # ```
-# halving (recursive halving and doubling): what rank 0 of 8 sends, and to whom
+# halving (recursive halving and doubling): what rank 0 of 8 sends, and to whom (████ is half its array)
 #
 #   there   ████ to 1              ██ to 2        █ to 4
 #   back    █ to 4                 ██ to 2        ████ to 1
@@ -85,57 +85,76 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown]
-# **Vote:** we want to wait less than the second that we compute. On 2,048 ranks, how many of the three allow it? (a) All, (b) two, (c) one.
+# **Vote:** on 2,048 ranks, how many of the three take less than the second that we compute? (a) All, (b) two, (c) one.
 
 # %% tags=["exercise: 14.3"]
 
 # %%
 from course_lib.rows import predicted
 
-curves = {n: forecasts(n, GRADIENTS, ALPHA, BETA) for n in (2, 4, 8, 16, 64, 256, 2048)}
+curves = {n: {"compute": 1.0, **forecasts(n, GRADIENTS, ALPHA, BETA)} for n in (2, 4, 16, 64, 256, 2048)}
 for n in 16, 64, 2048:
     print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in curves[n].items()))
 rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curves[n].items() if took]
-show(rows, x="ranks", y="an all-reduce takes", by="way")
+show(rows, x="ranks", y="seconds per step", by="way")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): only halving. Its 22 messages hold a half, a quarter and so on. The tree also needs 22, but *each* holds the whole array. The hierarchy's ring of 256 machines needs 510. (With halving between the machines, it would take 0.33 s.)
+# (c): only halving. Its 22 messages hold a half, a quarter and so on. *Each* of the tree's 22 holds the whole array. The hierarchy's ring needs 510.
 #
-# On 16 ranks, the hierarchy wins: its two machines need two messages. If you had tested only there, you would have chosen it.
+# On 16 ranks, the ring beats the tree. On 64, it loses. A race on 16 would mislead you.
+#
+# (On the hierarchy's better machines, halving takes 0.10 s on 16 ranks, too.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nothing has run so far. But if we counted right, the formulas must hold on four ranks, too. After each exchange, our halving calls itself for the half that it keeps:
+# Nothing has run yet. If we counted right, both corrected formulas hold on four ranks. After each exchange, halving calls itself for the half that it keeps:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# A forecast also needs α and β, so partners exchange messages. One of a single byte takes about α. What a long one takes longer gives β:
+# In the tree, one partner adds, and meets the next. The other waits for the sum:
+
+
+# %%
+# %%px --save 14_slow_link.py
+def tree(comm, array, near=1):
+    """Sum `array` up to rank 0, and down again."""
+    if comm.rank & near:  # the upper partner
+        comm.Send(array, comm.rank - near)
+        comm.Recv(array, comm.rank - near)
+    elif near < comm.size:
+        incoming = np.empty_like(array)
+        comm.Recv(incoming, comm.rank + near)
+        array += incoming
+        tree(comm, array, 2 * near)
+        comm.Send(array, comm.rank + near)
+
+
+# %% [markdown] tags=["subslide"]
+# Now we measure the link. A one-byte message takes about α. What a longer one adds, divided by its bytes, is β:
 
 
 # %%
 # %%px --save 14_slow_link.py
 def seconds(team, work):
-    """The time of the slowest rank, in the best of five runs."""
-    best = min(repeat(work, team.Barrier, number=1, repeat=5))  # the barrier lets all start together
-    return team.allreduce(best, op=MPI.MAX)
+    """The slowest rank's best time of five."""
+    return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
 def exchange(team, nbytes):
-    """Seconds in which partners send each other so many bytes."""
-    partner = team.rank ^ team.size // 2  # half of the ranks away
+    """Seconds of a swap between partners."""
     out, into = np.zeros((2, nbytes), np.uint8)
-    return seconds(team, lambda: team.Sendrecv(out, partner, 0, into, partner, 0))
+    return seconds(team, lambda: team.Sendrecv(out, team.rank ^ team.size // 2, recvbuf=into))
 
 
 # %% [markdown]
-# On this machine, messages take microseconds. We delay each on purpose, by section 1's α + βk. So we test our counting, not a network:
+# Here, messages take microseconds. So we delay each by α + βk, and test our counting, not a network:
 
 # %%
 # %%px
@@ -146,29 +165,25 @@ comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 14_slow_link.py
-def main(team):
-    """Measure the link and halving; forecast all on more ranks."""
-    alpha = exchange(team, 1)
-    beta = max(exchange(team, 2**18) - alpha, 0) / 2**18
-    array = np.ones(2**18, np.float32)  # 1 MiB
-    found = seconds(team, lambda: halving(team, array))
-    assert (array == team.size**5).all()  # summed five times
-    if team.rank == 0:
-        here = forecasts(team.size, array.nbytes, alpha, beta)["halving"]
-        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns")
-        print(f"halving, {team.size} ranks: forecast {1e3 * here:.1f} ms, measured {1e3 * found:.1f} ms")
-        for n in 16, 2048:
-            far = forecasts(n, array.nbytes, alpha, beta)
-            print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
-
-
 if __name__ == "__main__":
     team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
     if comm.rank == team.rank:
-        main(team)
+        alpha = exchange(team, 1)
+        beta = max(exchange(team, 2**18) - alpha, 0) / 2**18
+        array = np.ones(2**18, np.float32)  # 1 MiB
+        found = {way.__name__: seconds(team, lambda: way(team, array)) for way in (tree, halving)}
+        assert (array == team.size**10).all()  # summed ten times
+    if comm.rank == 0:
+        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns; tree, halving, {team.size} ranks:")
+        here, far = (forecasts(n, array.nbytes, alpha, beta) for n in (team.size, 2048))
+        for way, took in found.items():
+            print(f"{way}: forecast {1e3 * here[way]:.1f} ms, measured {1e3 * took:.1f} ms")
+        print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# On four ranks, forecast and measurement are close. The third line forecasts 16 ranks. **Predict:** will 16 ranks on your few cores be that fast?
+# On four ranks, both formulas hold. (The ring passes 41 s: it multiplies any error of α by 4,094.)
+#
+# For 16 ranks, section 2 says 0.75 s and 0.24 s. They share your cores, but a delayed rank sleeps. **Predict:** will both be that fast?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -176,37 +191,36 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They are close, although 16 ranks share a few cores: a rank that waits here sleeps. So we counted right. Does the ring also lose on a fast network?
+# Nearly: a sleeping rank needs no core. So we counted right. Does halving also win on a fast network?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Take 2,048 GPUs, one rank each, with 5 µs per message and 50 GB/s. Your formulas say:
+# Take 2,048 nodes with one GPU each (More: eight), 5 µs per message (NCCL: up to 14) and 50 GB/s. Your formulas say:
 #
 # | | ring | halving |
 # |---|---|---|
 # | 1 GB | 60 ms | 40 ms |
 # | 25 MB, DDP's bucket | 21 ms | 1.1 ms |
 #
-# - The ring is good enough for 1 GB. But a bucket's chunks hold only 12 kB, so their time is nearly all latency.
-# - NCCL has no halving. But its trees send arrays in pieces, and come close.
-# - Inside a node of eight GPUs, a ring's messages take NVLink, and cost less.
+# - The ring is good enough for 1 GB. But a bucket's chunks hold only 12 kB, so latency takes nearly all.
+# - NCCL has rings and trees, no halving for sums. Its trees send *pieces*, and come close.
 # - The formulas leave out busy links, late ranks and overlap with backward.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - At 1 MiB on our link, the ring beats the tree on four ranks, and loses on 2,048: its latency grows with n, the tree's with log₂ n.
-# - A few ranks can measure α and β, and test a formula. But a race on a few ranks can name the wrong winner.
+# - At 1 MiB on our link, the ring beats the tree on 16 ranks, and loses on 64: its latency grows with n, the tree's with log₂ n.
+# - A few ranks can measure an idle link and test a formula. But racing them can name the wrong winner.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 2,048 GPUs, an all-reduce should take 60 ms. In a trace, rank 7's call takes 60 ms, and all others take 1.2 s. What went wrong? (a) A slow algorithm ran, (b) rank 7 came late, (c) rank 7's network card is slow.
+# On 2,048 GPUs, an all-reduce should take 60 ms. In a trace, rank 7's call does, all others take 1.2 s. Why? (a) A slow algorithm ran, (b) rank 7 came late, (c) rank 7's network card is slow.
 #
-# <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* call shows what the network takes: 60 ms, as forecast. The others waited for rank 7. With (a) or (c), its call would be long, too.</details>
+# <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* call shows the network's time. With (a) or (c), it would be long, too.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -242,7 +256,7 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It is nine times as *slow*. A sum of 2,048 arrays is as long as one array. But picks pile up: a rank receives those of 2,047 others, together as long as 41 arrays. From 143 ranks on, top-k is slower than
+# It is nine times as *slow*. A sum of 2,048 arrays is as long as one array. But picks pile up: a rank receives those of 2,047 others, together as long as 41 arrays. From about 140 ranks on, top-k is slower than
 # halving, even without the time for choosing entries.
 #
 # </details>
@@ -258,7 +272,8 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # | local SGD | all weights, in every eighth step | 18 |
 # | top-k | 1 % of the gradients with indices, in every step | 7 |
 #
-# This top-k adds what it does not send to its next gradient (*error feedback*), so nothing is lost. It only comes later.
+# Plain DDP's 78 s are not only bytes: this Open MPI's non-blocking all-reduce leaves one direction of the link idle, so a step takes twice as long as its bytes need. This top-k adds what it does not send to its next
+# gradient (*error feedback*), so nothing is lost. It only comes later.
 #
 # On two machines, top-k wins this table. Which rows would you trust on 2,048? Ask whether ranks can *sum* what they send. A sum is as long as one of its terms, so what a rank receives hardly grows with n.
 # The gradients in bfloat16 are summed, and so are local SGD's weights. Top-k's picks are gathered.
@@ -266,10 +281,26 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # Bfloat16 halves the bytes on any number of ranks. But it saves no message: with section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. A sum over many ranks is also less exact in
 # bfloat16. Local SGD saves bytes *and* messages, because ranks talk only in every eighth step. How seldom they may sum their weights depends on the accuracy that you need.
 #
-# Is there a way to send as little as top-k, and still sum? *PowerSGD* approximates each matrix of gradients by the product of two thin matrices, and these are summed. It needs error feedback, too. In the
-# recorded comparison, it took 4 s.
+# Is there a way to send as little as top-k, and still sum? *PowerSGD* approximates each matrix of gradients by the product of two thin matrices. Ranks sum the first of them, compute the second from that sum, and sum the
+# second. It needs error feedback, too. In the recorded comparison, it sent 1.4 % of the bytes, and took 4 s.
 #
-# All these save bytes, so they help where you wait for bytes. Find out first, with your α and β, whether you do.
+# So PowerSGD sends little, and its sums do not pile up. But it needs two all-reduces, and the second cannot start before the first has ended. **Predict:** on 2,048 of section 1's ranks, is it faster than plain halving? Is it with 1 GB of
+# gradients?
+
+# %%
+for name, nbytes in {"1 MiB": GRADIENTS, "1 GB": 1e9}.items():
+    plain = forecasts(2048, nbytes, ALPHA, BETA)["halving"]
+    power_sgd = 2 * forecasts(2048, 0.007 * nbytes, ALPHA, BETA)["halving"]  # two sums, half of 1.4 % each
+    print(f"{name}: plain {plain:.2f} s, PowerSGD {power_sgd:.2f} s")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# With 1 MiB, PowerSGD is slower. It saves nearly all of the 0.17 s that bytes take, but its second all-reduce costs another 22 messages, 0.22 s. With 1 GB, it is about 60 times as fast, because there you wait for bytes.
+#
+# So first find out what you wait for, with your α and β. Where you wait for bytes, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, only local SGD helps.
+#
+# </details>
 
 # %% tags=["exercise: 14.q4"]
 
@@ -351,7 +382,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
 
 # %% [markdown]
 # A ratio above 1 says that one process left cores idle, and that a second one could use them. Below 1, splitting the batch and summing the gradients cost more than the idle cores gave. A few per cent around 1
-# say nothing. Idle cores can explain a ratio up to the number of cores, which was two in the run shown. If yours is larger, something else helps as well: perhaps half a batch fits better into a cache.
+# say nothing. With two cores, as in the run shown, idle cores explain a ratio of at most 2. If your ratio exceeds your number of cores, something else matters, too: perhaps half a batch fits better into a cache, or another program kept the cores busy while one process was timed.
 #
 # How much could a single process leave idle at most? The **model FLOP utilization (MFU)** gives a bound. It is the number of operations per second that the *model* needs, divided by the most that the device
 # could do in the same number format. Take ResNet-50. For one image, it needs 4.1 billion multiply-adds forward and twice as many backward, and a multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in
@@ -377,10 +408,8 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # - α is 5 µs. A port sends 12.5 GB/s, and Summit's nodes have two ports.
 # - The sum inside a node costs nothing.
 #
-# For Frontera, we know no published rate of one node alone, so the cell works backwards. It computes the seconds per step from the published rate, for 128 images per node (our assumption), and prints how much
-# of each step remains for computing.
-#
-# For Summit, we know the rate of one GPU: it computes 64 images in 0.192 s. To that, the cell adds the seconds of halving. **Predict:** does this forecast more than Summit's 420,000 images per second, or less?
+# For Summit, we know the rate of one GPU: it computes 64 images in 0.192 s. To that, the cell adds the seconds of halving. For Frontera, we know no rate of one node alone. So the cell takes the published rate with
+# 128 images per node and step (our assumption), and prints how much of a step remains for computing. **Predict:** does the forecast for Summit exceed the published 420,000 images per second?
 
 # %%
 halving = forecasts(256, 102.2e6, alpha=5e-6, beta=1 / 25e9)["halving"]
@@ -390,20 +419,25 @@ for name, images_per_s in found.items():
 nodes, images_per_node = 2048, 128
 step = nodes * images_per_node / 260_000  # seconds, from Frontera's published rate
 took = forecasts(nodes, 102.2e6, alpha=5e-6, beta=1 / 12.5e9)
-for way in "ring", "halving", "tree":
+for way in "ring", "halving":
     print(f"Frontera, {way}: {1 - took[way] / step:.0%} of a step computes")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# More: the formula says 492,000. In the published run, a step of 64 images per GPU took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost, and halving explains only 8 of them. If
+# It does: the formula says 492,000. In the published run, a step of 64 images per GPU took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost, and halving explains only 8 of them. If
 # the all-reduce ran as we assume, most of the loss lies elsewhere: the formula leaves out reading images, and ranks that come late. The two rates also come from two programs: one GPU's 334 images per second were measured with PyTorch, but
 # Summit ran TensorFlow.
 #
-# On Frontera, even a ring of all nodes costs only 4 % of a step, because α is 5 µs here and a step takes a second. In shorter steps its share would be larger. The tree costs 18 %, because each of its messages
-# holds all gradients. NCCL's trees are faster than this formula: they send *pieces* of the array, so that all levels work at once.
+# On Frontera, even a ring of all nodes costs only 4 % of a step, because α is 5 µs here and a step takes a second. In shorter steps its share would be larger.
 #
 # </details>
+#
+# #### What if a node has eight cards?
+#
+# The core's table had one GPU per node. With eight GPUs and eight network cards, NCCL runs several rings, one per card. Each card carries about an eighth of the array, so 1 GB needs about 5 ms for its bytes, not 40. Most of a
+# ring's messages then stay inside a node: only about 510 of the 4,094 cross the network. A hierarchy profits, too, if it does not leave seven cards idle. Its ranks reduce-scatter inside each node, run eight all-reduces side by side between the
+# nodes, and all-gather inside.
 #
 # #### And your own network?
 #
@@ -428,7 +462,7 @@ except NetworkError as error:
 
 # %% [markdown]
 # α is smaller than in section 1, because nothing delays the messages on purpose. β should be a little above 80 ns, since only 1,448 of each packet's 1,514 bytes are ours. (It can be lower: the limiter lets a
-# first burst pass.) If halving took longer than its forecast, ranks may have waited for a core.
+# first burst pass.) If a measurement exceeds its forecast, ranks may have waited for a core.
 #
 # How did the ranks get onto four nodes? mpiexec read the nodes' names from a hostfile. Then it started a helper on each node, here through a stand-in for ssh. On a cluster, you start the same file in one of
 # three ways:
