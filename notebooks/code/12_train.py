@@ -1,4 +1,4 @@
-"""DeepSpeed trains as ds_config.json says, on data/shapes.npz.
+"""DeepSpeed trains as ds_config.json says, on data/shapes.npz; the number of ranks divides 48 images.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -61,10 +61,10 @@ def batch_keys(global_batch, ranks, room):
 
 
 # %%
-def train(config, steps=3, width=1536):
+def train(config, steps=3, width=1536, room=24):
     """Train; yield the images per update, and the loss."""
     torch.manual_seed(0)
-    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
+    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)

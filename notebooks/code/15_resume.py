@@ -1,4 +1,10 @@
-"""A training that goes on when it is started again: mpiexec -n 4 python code/15_resume.py FOLDER
+"""A training that goes on when it is started again. Behind its name, give the FOLDER of the checkpoint.
+
+Start it with one of these:
+
+    mpiexec -n 4 python code/15_resume.py                     on this machine
+    mpiexec -n 8 --hostfile hosts python code/15_resume.py    on the hosts that a file lists, over ssh
+    sbatch -n 8 --wrap "mpiexec python code/15_resume.py"     under Slurm
 """
 
 # %%

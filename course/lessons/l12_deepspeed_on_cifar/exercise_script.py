@@ -14,10 +14,11 @@ NO_GPU = ("cuda", "accelerator", "device", "nvidia")  # builds of PyTorch differ
 class RecordingEngine:
     """Stands in for DeepSpeed's engine on one rank: it trains, and records its calls."""
 
-    def __init__(self, net: Any, accumulation: int, fp16: bool) -> None:
+    def __init__(self, net: Any, accumulation: int, fp16: bool, rank: int = 0) -> None:
         import torch
 
         self.module, self.accumulation, self.fp16, self.calls = net, accumulation, fp16, 0
+        self.global_rank, self.saved = rank, 0
         self.device = torch.device("cpu")
         net.half() if fp16 else net.float()
         trained = [weight for weight in net.parameters() if weight.requires_grad]
@@ -41,6 +42,10 @@ class RecordingEngine:
             self.optimizer.step()
             self.optimizer.zero_grad()
 
+    def save_checkpoint(self, folder: str) -> None:
+        expect(not self.pending, "the checkpoint misses an update: engine.step() comes first.")
+        self.saved += 1
+
 
 def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) -> None:
     import torch
@@ -55,7 +60,7 @@ def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) ->
     engines: list[RecordingEngine] = []
 
     def initialize(net: Any) -> RecordingEngine:
-        engines.append(RecordingEngine(net, accumulation, fp16))
+        engines.append(RecordingEngine(net, accumulation, fp16, comm.rank))
         return engines[-1]
 
     net, expected = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
@@ -80,11 +85,16 @@ def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) ->
     )
     same = torch.allclose(net.weight, expected.weight, atol=1e-6)
     expect(same, "the weights differ from those of a correct training; is the loss the mean over the batch?")
+    expect(
+        engine.saved == 1,
+        f"rank {comm.rank} called engine.save_checkpoint {engine.saved} times. Every rank should call it "
+        "once: those that call it wait for all others.",
+    )
 
 
 _SCRIPT = '''\
 def train_net(net, initialize, batches):
-    """Train `net` on all `batches`; initialize(net) returns DeepSpeed's engine."""
+    """Train `net` on all `batches`, and save; initialize(net) returns DeepSpeed's engine."""
     engine = initialize(net)
     for inputs, labels in batches:
         inputs, labels = inputs.to(engine.device), labels.to(engine.device)
@@ -94,19 +104,19 @@ def train_net(net, initialize, batches):
         loss = F.cross_entropy(outputs, labels)
         engine.backward(loss)
         engine.step()
+    engine.save_checkpoint("last")
 '''
 
 SCRIPT = Exercise(
     id="12.3",
     title="Spot the bugs: a training loop",
-    task="The function should train `net` on CPUs or GPUs, with fp16 on or off. It has three bugs. Repair "
-    "them.",
+    task="The function should train `net` on CPUs or GPUs, with fp16 on or off, and save it. It has three "
+    "bugs. Repair them.",
     objectives=(1,),
-    targets=("micro-batch-is-global-batch", "mistakes-raise-errors"),
+    targets=("mistakes-raise-errors", "only-rank-0-saves"),
     stub='''\
 def train_net(net, initialize, batches):
-    """Train `net` on all `batches`; initialize(net) returns DeepSpeed's engine."""
-    net.requires_grad_(False)
+    """Train `net` on all `batches`, and save; initialize(net) returns DeepSpeed's engine."""
     engine = initialize(net)
     for inputs, labels in batches:
         inputs, labels = inputs.to(engine.local_rank), labels.to(engine.local_rank)
@@ -116,13 +126,15 @@ def train_net(net, initialize, batches):
             loss = F.cross_entropy(outputs, labels)
             engine.backward(loss)
             engine.step()
+    if engine.global_rank == 0:
+        engine.save_checkpoint("last")
 ''',
     hints=(
-        "On which device are the weights, which of them may change, and which lines run when fp16 is off?",
-        "requires_grad_(False)   freezes weights\n"
+        "On which device are the weights, which lines run when fp16 is off, and which ranks save?",
         ".to(0)                  copies to GPU number 0; engine.device is where the weights are\n"
-        "if fp16: all of it      and when fp16 is off?",
-        "Remove the line before the loop; take engine.device in the loop; below the if, keep only inputs = …",
+        "if fp16: all of it      and when fp16 is off?\n"
+        "if rank 0: save         a call that waits for all ranks",
+        "Take engine.device in the loop; below its if, keep only inputs = …; save on every rank.",
     ),
     solution=_SCRIPT,
     check=_check_script,
@@ -160,8 +172,15 @@ def train_net(net, initialize, batches):
             changed(_SCRIPT, ("        engine.backward(loss)\n", "")), "without an engine.backward(loss)"
         ),
         WrongAnswer(
+            changed(
+                _SCRIPT,
+                ("    engine.save", "    if engine.global_rank == 0:\n        engine.save"),
+            ),
+            "Every rank should call it once",
+        ),
+        WrongAnswer(
             changed(_SCRIPT, ("engine.backward(loss)", "engine.backward(2 * loss)")), "is the loss the mean"
         ),
     ),
-    why="two of the three raise an error, the third trains nothing. How would you have noticed that one?",
+    why="one of the bugs raises an error, one trains nothing, one hangs. Which stays hidden on one rank?",
 )

@@ -88,31 +88,36 @@ def batch_keys(global_batch, ranks, room):
 
 SEVEN_BILLION = Question(
     id="12.q4",
-    question="A model of 7 billion parameters trains with DeepSpeed's defaults, and each update has 4 "
-    "micro-batches. Stages 1, 2 and 3 all fit. Which one sends least per update?",
+    question="A model of 7 billion parameters trains with DeepSpeed's defaults. Each update uses 16 texts "
+    "per GPU. In stage 1, a GPU has room for 4 texts at a time, in stage 3 for all 16. Which of the two "
+    "stages sends less per update?",
     options=(
         Option(
-            "stage 3: 2 numbers per parameter, as in the core",
-            reply="That holds for one micro-batch, and while weights stay gathered from forward to backward. "
-            "They do if they are used again within a billion numbers (`stage3_max_reuse_distance`). Our "
-            "network had 4.7 million. How many of 7 billion are near enough, and how often is each gathered "
-            "in 4 micro-batches?",
+            "stage 1: 3 numbers per parameter, against 12 in stage 3",
+            reply="Stage 3 sends 12 if it has four micro-batches, too. But it has room for 16 texts at a "
+            "time. How many micro-batches does it need?",
+            belief="micro-batch-is-global-batch",
+        ),
+        Option(
+            "stage 3: 2 numbers per parameter, one for the gradients and one for the weights",
+            reply="That is a quarter of what our network sent with four micro-batches. Its 4.7 million "
+            "weights stayed gathered from forward to backward. Weights do if they are used again within a "
+            "billion numbers (`stage3_max_reuse_distance`). How many of 7 billion are near enough, and what "
+            "happens to the others?",
             belief="stage-3-is-free",
         ),
         Option(
-            "stage 1: 3 numbers per parameter",
-            reply="It sums gradients once per update (2) and gathers the new weights (1). Stage 2 sums 4 "
-            "times: 4 · 2 + 1 = 9. In stage 3 most weights of such a model are freed after forward and "
-            "gathered again for backward, which makes almost 3 for each micro-batch and almost 12 in all. "
-            "Stages that keep less send more here, so take the lowest that fits.",
-            right=True,
+            "stage 3: it sends once, and stage 1 after each of its four micro-batches",
+            reply="Then stage 1 would send 4 · 2 + 1 = 9, as stage 2 does. But in stage 1, each rank keeps "
+            "all gradients and adds them up. When does it first have to send any?",
+            belief="higher-stage-is-faster",
         ),
         Option(
-            "stage 2: less than stage 1, because it keeps less",
-            reply="A rank that keeps less does not send less. In stage 2 no rank keeps all gradients until "
-            "the last micro-batch, so they are summed over the ranks in each of the 4. How many numbers does "
-            "that make?",
-            belief="higher-stage-is-faster",
+            "neither: both send about 3 numbers per parameter",
+            reply="Stage 1 sums gradients once per update (2) and gathers the new weights (1), however many "
+            "micro-batches there are. Stage 3 sends almost 3 per micro-batch, because it frees most weights "
+            "of such a model after forward and gathers them again for backward. Here it has one micro-batch.",
+            right=True,
         ),
     ),
     objectives=(3,),
@@ -177,8 +182,8 @@ EXERCISES = (BATCH, SEVEN_BILLION, AN_UPDATE, WHO_SAVES, SCRIPT)
 PREDICTIONS = (
     Prediction(
         id="12.p4",
-        question="How many numbers per parameter does stage 1 send?",
+        question="How many numbers per parameter does DeepSpeed's stage 2 send?",
         objectives=(3,),
-        targets=("stage-3-is-free",),
+        targets=("higher-stage-is-faster",),
     ),
 )

@@ -9,7 +9,7 @@
 #   - save from all ranks, and repair a training loop
 # before: >-
 #   {11}, the core · {07}
-# minutes: {core: 20, more: 15}
+# minutes: {core: 20, more: 17}
 # ranks: 4
 # warm-up:
 #   - ask: ZeRO has three stages. What does each shard?
@@ -25,8 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# In lesson 11 you wrote ZeRO. The library **DeepSpeed** does the same, and one digit in a JSON file selects the stage. Which digit do you need? We
-# start with 0.
+# In lesson 11 you wrote ZeRO. The library **DeepSpeed** does the same, and one digit in a JSON file selects the stage. Which digit do you need?
 
 # %%
 from pathlib import Path
@@ -36,13 +35,14 @@ _ = Path("code/ds_config.json").write_text("""\
  "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
 
 # %% [markdown]
-# `gradient_clipping` is a key because from stage 2 on, no rank has the full gradient to clip.
+# Two keys are for CPUs. `torch_adam` needs no compiler. `reduce_bucket_size` is how many gradients travel together, in one **bucket**: 2 million take 8 MB,
+# the default of 500 million 2 GB. On GPUs, delete both.
 #
-# Skim the next two cells, which start it up.
+# Skim the next two cells, which start DeepSpeed.
 
 # %%
 # %%px --save 12_train.py
-"""DeepSpeed trains as ds_config.json says, on data/shapes.npz.
+"""DeepSpeed trains as ds_config.json says, on data/shapes.npz; the number of ranks divides 48 images.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -98,8 +98,8 @@ def network(width):
 
 
 # %% [markdown]
-# An update uses 48 images, the **global batch**, shared equally by the ranks. A rank has room for 24 at a time. If its share is larger, it adds up the
-# gradients of several **micro-batches**. In DeepSpeed's keys, "gpu" means rank.
+# An update uses 48 images, the **global batch**, in equal shares. A rank has room for 24 at a time. If its share is larger, it adds up the gradients of
+# several **micro-batches**. In DeepSpeed's keys, "gpu" means rank.
 
 # %% tags=["exercise: 12.1"]
 
@@ -107,15 +107,15 @@ def network(width):
 # Four minutes up to here, five for the exercise. A wrong answer trains with a different global batch, and the next cell prints it. If somebody's losses differ from one process's, compare the images per update.
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed's **engine** holds model and optimizer. It averages the gradients of all micro-batches on all ranks, so each loss is a plain mean:
+# DeepSpeed's **engine** holds model and optimizer. It averages the gradients over micro-batches and ranks, so each loss is a plain mean:
 
 
 # %%
 # %%px --timeout 200 --save 12_train.py
-def train(config, steps=3, width=1536):
+def train(config, steps=3, width=1536, room=24):
     """Train; yield the images per update, and the loss."""
     torch.manual_seed(0)
-    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room=24))
+    engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room))
     batch, device = engine.train_batch_size(), engine.device
     for _ in range(steps):
         total = torch.zeros(1, device=device)
@@ -176,30 +176,33 @@ trains(600)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before DeepSpeed sends gradients, it copies up to 500 million of them into one tensor. Here that is all of them:
+# No. Before stage 0 sends gradients, it copies up to 500 million of them into one tensor, here all 33 million:
 #
 # ```
 # 16 + 4  =  20 bytes per parameter  =  630 MiB
+# RuntimeError: ... you tried to allocate 132261928 bytes
 # ```
 #
 # </details>
 #
-# One character selects stage 1. Each rank then keeps the averages of half of the weights, and a 32-bit copy of that half to update, because models often
-# compute in 16. **Vote:** does it train?
+# One character selects stage 1. Each of the two ranks now keeps Adam's averages for its half of the weights only, and a 32-bit copy of that half to
+# update, because models often compute in 16 bits. **Vote:** does it train?
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
 trains(600)
 
 # %% [markdown]
-# Could you have known? On N ranks, the bytes per parameter are (600 MiB have room for 19):
+# Could you have known? For a network as small as ours, each of N ranks needs these bytes per parameter:
 #
 # ```
 #           weights   gradients   averages and copy   buffers
-# stage 0     4     +    4      +        8          +    4
-# stage 1     4     +    4      +       12/N        +    4
-# stage 2     4     +    4/N    +       12/N        +    4 to 6
-# stage 3     4/N   +    4/N    +       12/N        +    4
+# stage 0     4     +    4      +        8          +    4      a copy of all gradients
+# stage 1     4     +    4      +       12/N        +    4 \
+# stage 2     4     +    4/N    +       12/N        +    4  }  about: copies of the rank's own gradients and of
+# stage 3     4/N   +    4/N    +       12/N        +    4 /   single layers, and what AdamW computes in between
+#
+# room: 600 MiB for 33 million parameters  =  19 bytes per parameter
 # ```
 
 # %%
@@ -208,7 +211,7 @@ from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
 draw_needs(ranks=2, room=19)
 
 # %% [markdown]
-# **Predict** four more answers. On 4 ranks, draw again with room for 13:
+# **Predict** four more cases; for 4 ranks, call `draw_needs(ranks=4, room=13)`. One of the four bars is too short. Which?
 
 # %%
 for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
@@ -217,8 +220,8 @@ for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 3 has the shortest bar, and fails: the bar leaves out gathered weights. By default, DeepSpeed gathers up to 50 million numbers ahead
-# (**prefetch**), and keeps up to a billion gathered. Our network has 33 million:
+# Stage 3 has the shortest bar, and fails: it leaves out gathered weights. DeepSpeed gathers up to 50 million numbers ahead
+# (**prefetch**), and keeps up to a billion. We have 33 million:
 #
 # ```
 # 14 + gathered weights 4 + weights on their way 2  =  20 bytes per parameter
@@ -233,18 +236,18 @@ trains(600, stage=3, stage3_prefetch_bucket_size=0)
 # %% [markdown] tags=["slide"]
 # ## 3 · What is sent?
 #
-# A higher stage keeps less. Does it send more? Our code in lesson 11 sent:
+# A higher stage keeps less. Does it send more? With one micro-batch per update, our code in lesson 11 sent:
 #
 # ```
 # stage                    0    1    2    3
 # numbers per parameter    2    2    2    3      times (N − 1)/N, which we leave out
 # ```
 #
-# What does DeepSpeed send by default? `slow_collectives` counts:
+# Now a rank has room for 3 images at a time, so each update has four micro-batches.
 
 # %%
 continue_with("12.1")
-predict("How many numbers per parameter does stage 1 send?", None)
+predict("How many numbers per parameter does DeepSpeed's stage 2 send?", None)
 
 
 # %%
@@ -252,58 +255,71 @@ predict("How many numbers per parameter does stage 1 send?", None)
 from course_lib.effects import slow_collectives
 
 
-def third_step(**zero):
-    """Numbers per parameter sent by a rank in step three, without losses."""
-    steps = train(config | {"zero_optimization": zero}, width=512)
+def third_step(room=3, **zero):
+    """Numbers per parameter sent by a rank in step three."""
+    steps = train(config | {"zero_optimization": zero}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns in which order layers run
     with slow_collectives(mb_per_s=1e6) as sent:  # so fast that it only counts
         _, loss = next(steps)
     numbers = {name: round(n / 4.73e6, 1) for name, n in sent.items() if n > 999}  # 4.73 million in all
     if rank == 0:
         print(f"{zero}\n    loss {loss:.3f}, {numbers}")
-    return numbers
+    return sum(numbers.values())
 
 
-stages = [third_step(stage=stage) for stage in range(4)]
+_, _, stage_2, _ = [third_step(stage=stage) for stage in range(4)]
 
 # %%
-outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages"][0][1].values()))
+outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster["stage_2"][0])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# A rank needs only its quarter of the summed gradients. But by default, stages 1 and 2 all-reduce all of them (2), then gather the new weights (1).
+# ```
+#              gradients   weights
+# stage 0          2                  =   2    all-reduce, once per update
+# stage 1          2     +     1      =   3    the same, then gather the new weights
+# stage 2        4 · 2   +     1      =   9    all-reduce after each micro-batch
+# stage 3        4 · 1   +   4 · 1    =   8    reduce-scatter and gather for each micro-batch
+# 7 billion      4 · 1   +   4 · 2    =  12    in stage 3, but gather for forward and for backward
+# ```
 #
-# Stage 3 gathers once, because these few weights stay gathered until backward. A large model gathers most of its weights twice. With several
-# micro-batches, stages 2 and 3 send more.
+# In stages 2 and 3, no rank keeps all gradients from one micro-batch to the next.
+#
+# Stage 3 kept our few weights gathered until backward. With 7 billion, it frees most after forward: DeepSpeed keeps up to a billion.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# 7 billion parameters on 64 GPUs, in 16 bits:
+# Which digit do 7 billion parameters need on 64 GPUs of 80 GB, with `"bf16": {"enabled": true}`?
 #
 # ```
-# with "bf16": {"enabled": true} in the file, in GB:
+#            GB per GPU, activations not counted         numbers sent per parameter,
+#           weights    gradients    averages               with micro-batches per update
+#           16 bits     16 bits     and copy, 32 bits        1      4
+# stage 0     14    +    14      +    84     =  112           2      2     does not fit
+# stage 1     14    +    14      +     1.3   =   29           3      3     will do, if activations fit into the other 50 GB
+# stage 2     14    +     0.2    +     1.3   =   16           3      9
+# stage 3      0.2  +     0.2    +     1.3   =    1.8         3     12
 #
-#           weights   gradients   averages and copy
-# stage 1     14    +    14     +        1.3          =  29
-# stage 2     14    +     0.2   +        1.3          =  16
-# stage 3      0.2  +     0.2   +        1.3          =   1.8
-# a buffer of 500 million numbers                     =   1
-# stage 3: up to a billion gathered weights           =   2
+# on top: a bucket of 500 million numbers, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # ```
 #
-# For stage 3, build the model in `with deepspeed.zero.Init():`, or each rank first puts all of it on its GPU. More GPUs with the same keys make the global batch
-# larger: tune the learning rate again.
+# Stage 3 needs one more line:
+#
+# ```
+# with deepspeed.zero.Init(config_dict_or_path=config):  # builds on each rank only its part. Without this, every
+#     model = network(width)  # rank builds the full model in CPU memory, and copies it to its GPU
+# ```
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits, and measure: other keys decide, too.
+# - Take the lowest stage that fits: with several micro-batches per update, stages 2 and 3 send more.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -318,13 +334,13 @@ outcome("How many numbers per parameter does stage 1 send?", sum(cluster["stages
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Must stages 1 and 2 send 3?
+# ### Must stage 1 send 3?
 #
-# In stage 1, DeepSpeed sent one number per parameter more than our own code in lesson 11, because it all-reduces all gradients. Can a key of the JSON file change that?
+# In stage 1, DeepSpeed sent one number per parameter more than our own code in lesson 11. A rank needs only its quarter of the summed gradients, but it got all of them, by an all-reduce. Can a key of the JSON file change that?
 #
 # Two keys decide how gradients travel:
 #
-# - `reduce_bucket_size` says how many gradients are sent together, in one **bucket**. With the default, 500 million, a bucket takes 2 GB in float32. This is why our file sets 2 million.
+# - `reduce_bucket_size` you know. `third_step` used its default, 500 million, so all gradients of that network fitted into one bucket.
 # - `use_multi_rank_bucket_allreduce` lets a bucket mix gradients that belong to different owners. It is on by default.
 #
 # **Vote:** which change makes stage 1 send less, (a) smaller buckets, or (b) buckets that are not mixed?
@@ -342,21 +358,38 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # Then why is this not the default? It needs a `reduce` for every owner. With many ranks and a small model, these are many small messages, and they can cost more time than they save.
 #
+# You will also meet files that say `"reduce_scatter": true`. That changes nothing: it is the default, and with mixed buckets, stages 1 and 2 all-reduce all the same.
+#
 # </details>
 #
-# So far, every update had one micro-batch. What if there are k of them? Stage 1 keeps adding up gradients on each rank, and sums them over the ranks once, after the last. Stage 2 cannot wait:
-# no rank keeps all gradients from one micro-batch to the next, so it sums them k times. Stage 3 also sums k times, and gathers the weights anew for every micro-batch.
-#
-# You now have all you need to choose between stages that fit:
+# In the core, stage 3 sent far more than stage 1, because each update had four micro-batches. But stage 3 also frees memory, and with more room an update needs fewer of them. Is stage 1 then
+# still the one to take?
 
 # %% tags=["exercise: 12.q4"]
+
+# %% [markdown]
+# We have no 7 billion parameters to try it with. But two keys make DeepSpeed free the weights of our small network after each use, as it frees most weights of a large model. Each update now has one
+# micro-batch, first with the default keys, then with these two:
+
+# %%
+# %%px --timeout 200
+for keys in {}, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}:
+    third_step(room=12, stage=3, **keys)
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# With the default keys, our small network sends 2. When its weights are freed, they are gathered for forward and again for backward, and stage 3 sends 3, as stage 1 does. So count the micro-batches
+# that each stage needs before you choose. Equal numbers are not yet equal seconds: stage 3 waits for weights before each layer, unless they arrive while the layer before computes.
+#
+# </details>
 
 # %% [markdown]
 # ### Whose files are these?
 #
 # A project rarely begins with an empty folder. You inherit a JSON file, a checkpoint and a script, and none of the three says what it was made for. What can go wrong with each?
 #
-# The JSON file comes first. Some keys depend on the machine. Our `torch_adam` selects PyTorch's AdamW, because DeepSpeed's own needs a compiler. Two keys compute in 16 bits:
+# The JSON file comes first. Some keys depend on the machine, as our `torch_adam` does. Two others compute in 16 bits:
 #
 # - `"bf16": {"enabled": true}` also keeps weights and gradients in 16 bits, which saves the most memory. The program must then do the same with its inputs, here with `.bfloat16()` after `/ 8 - 1`.
 #   Otherwise, PyTorch stops at the first layer and reports two different types.
@@ -368,7 +401,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 
 # %% [markdown]
 # Next, the checkpoint. In lesson 07, rank 0 saved for everybody, since all ranks had the same weights. In DeepSpeed, *all* ranks must call `save_checkpoint`, whatever the stage.
-# From stage 1 on, no rank has the whole optimizer state. Which files do they write?
+# If rank 0 calls it alone, it waits for the others at a barrier, and the job hangs. From stage 1 on, no rank has the whole optimizer state. Which files do the ranks write?
 
 # %%
 # %%px --timeout 200
@@ -397,8 +430,8 @@ if rank == 0:
 #
 # And what if a stranger sends you a checkpoint? Its files are pickles, and a pickle can run any code when it is loaded. Load only your own.
 #
-# Last, the script. A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. The next training loop has three bugs, and two of them are in that script. Find them
-# before they cost you a night of computing:
+# Last, the script. A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. It freezes the network with
+# `net.requires_grad_(False)`, so nothing trains. The next training loop has three bugs, and two of them are in that script, too. Find them before they cost you a night of computing:
 
 # %% tags=["exercise: 12.3"]
 
@@ -407,7 +440,7 @@ if rank == 0:
 # DeepSpeed's launcher. For several machines, the launcher reads a **hostfile**, a list of the machines and of the ranks that each may run: `deepspeed --hostfile hosts code/12_train.py`.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) says what we ran where, and what we could not run.
 #
-# One question is left: what if not even stage 3 fits? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there. **ZeRO-Infinity** moves the weights
+# One question is left: what if not even stage 3 fits? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there (`"offload_optimizer": {"device": "cpu"}` in `zero_optimization`). **ZeRO-Infinity** moves the weights
 # as well, and can use disks.
 
 # %% [markdown]

@@ -171,7 +171,7 @@ if __name__ == "__main__":
         alpha = exchange(team, 1)
         beta = max(exchange(team, 2**18) - alpha, 0) / 2**18
         array = np.ones(2**18, np.float32)  # 1 MiB
-        found = {way.__name__: seconds(team, lambda: way(team, array)) for way in (tree, halving)}
+        found = {way.__name__: seconds(team, lambda way=way: way(team, array)) for way in (tree, halving)}
         assert (array == team.size**10).all()  # summed ten times
     if comm.rank == 0:
         print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns; tree, halving, {team.size} ranks:")

@@ -116,7 +116,7 @@ print(kill_before_each_line(naive_save))  # what each kill leaves; last, a save 
 
 # %%
 # %%px --save 15_resume.py
-"""A training that goes on when it is started again: mpiexec -n 4 python code/15_resume.py FOLDER"""
+"""A training that goes on when it is started again. Behind its name, give the FOLDER of the checkpoint."""
 
 import io
 import os
