@@ -16,8 +16,8 @@ def draw_right(
     """Draw for each training how many of the `of` new images are right after each epoch."""
     rows = [
         {"labels": {"epoch": n, "training": name}, "value": v, "unit": f"of {of}", "kind": "counted"}
-        for values, *about in zip(right, sizes, rates, warm_ups, strict=True)
-        for name in [_name(*about)]
+        for values, size, rate, warm_up in zip(right, sizes, rates, warm_ups, strict=True)
+        for name in [_name(size, rate, warm_up)]
         for n, v in enumerate(values, 1)
     ]
     return show(rows, x="epoch", y="new images read correctly", by="training")

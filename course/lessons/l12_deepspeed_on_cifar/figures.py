@@ -21,7 +21,12 @@ def draw_needs(ranks: int, room: float) -> Picture:
     Numbers of 32 bits; the buffers are drawn as 4 bytes, those of gathered weights are left out.
     """
     n = ranks
-    stages = [4, 4, 8, 4], [4, 4, 12 / n, 4], [4, 4 / n, 12 / n, 4], [4 / n, 4 / n, 12 / n, 4]
+    stages: list[list[float]] = [
+        [4, 4, 8, 4],
+        [4, 4, 12 / n, 4],
+        [4, 4 / n, 12 / n, 4],
+        [4 / n, 4 / n, 12 / n, 4],
+    ]
     figure, (axes,) = new_panels("", height=3.1)
     left, words = [0.0] * len(stages), []
     for (name, look), widths in zip(LOOKS.items(), zip(*stages, strict=True), strict=True):
