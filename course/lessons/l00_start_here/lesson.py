@@ -101,10 +101,10 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# Separate memories are a nuisance. People accept them because models are large.
+# Separate memories make programs harder to write. We accept that because a large model does not fit on one GPU.
 #
 # A small language model has seven billion parameters: 14 GB at 2 bytes each. *Training* also needs a gradient per parameter, and the
-# optimizer Adam keeps two running averages. How much is that in all?
+# optimizer Adam keeps two running averages, often with 4 bytes per number. How much is that in all?
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -115,7 +115,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Did you count four numbers of 2 bytes, 56 GB? Training takes twice that. Each block is one byte per parameter:
+# Did you count four numbers, 84 GB? A fifth is easily forgotten. Each block is one byte per parameter:
 #
 # ```
 # weight             ██     16 bits, in which the layers compute: fast
@@ -133,7 +133,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # %% [markdown] tags=["slide"]
 # ## 4 · A part for every rank
 #
-# The other reason is time: ranks can divide the work. We try it with 1,500 handwritten digits. Each rank loads all of them and draws one:
+# Lesson 11 does that. The other reason is time: ranks can divide the work. We try this here, with 1,500 handwritten digits. Each rank loads all of them and draws one:
 
 # %%
 # %%px --save 00_hello.py
@@ -155,16 +155,16 @@ def draw(image):
 draw(images[rank])
 
 # %% [markdown] tags=["subslide"]
-# If all ranks train on all digits, they do the same work four times. Instead, each should find its part, from its number, `comm.rank`, and
-# the number of ranks, `comm.size`. (Stuck? Run `hint()`.)
+# If all ranks train on all digits, they do the same work four times. Instead, each should take a different part. It knows two numbers:
+# its rank, `comm.rank`, and how many ranks there are, `comm.size`. (Stuck? Run `hint()`.)
 
 # %% tags=["exercise: 00.3"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Train
 #
-# Each rank has its own copy of the weights. The copies start equal, and they stay equal if all ranks take the same steps. So
-# `allreduce` gives every rank the sum of all gradients:
+# Each rank has its own copy of the weights. The copies start equal. Each rank computes a different gradient, from its own images.
+# `allreduce` adds these gradients and gives every rank the sum:
 #
 # ```
 # rank 0   gradient over its part ┐             ┌ the sum → the same step
@@ -238,7 +238,7 @@ if __name__ == "__main__":
 # A **cluster** is many machines. This command starts 64 ranks there:
 #
 # ```
-# # hosts is a file that lists the machines; all of them must be able to read the program and its data
+# # hosts is a file with a line per machine, such as "node1 slots=8" for eight GPUs; all machines read the program and its data
 # mpiexec -n 64 --hostfile hosts python 00_hello.py
 # ```
 #
@@ -276,7 +276,7 @@ if __name__ == "__main__":
 #
 # Suppose a cluster has eight machines with eight ranks each. Before they train, all 64 ranks need the same file. Who downloads it?
 #
-# If every rank does, the file is downloaded 64 times. Once per machine is enough: the ranks on a machine share no variables, but they can
+# If every rank does, the file is downloaded 64 times. Once per machine is enough (once in all, if the machines share a disk): the ranks on a machine share no variables, but they can
 # usually read the same disk. One machine of a cluster is called a **node**.
 #
 # So a rank must find out who else runs on its node. `Split_type` with `COMM_TYPE_SHARED` makes one communicator per node. It holds
@@ -314,7 +314,7 @@ node.Free()  # the communicator is no longer needed
 # %% [markdown]
 # ### Whom do they wait for?
 #
-# In our training loop, every step calls `allreduce`, and no rank gets the sum before the last gradient has arrived. So one late rank holds
+# Every training step calls `allreduce`. It cannot return the sum until the slowest rank has sent its gradient. So one late rank holds
 # up all the others. Could you find out which one it is? Let us make ranks late on purpose, and look.
 #
 # It would be too easy if rank 3 slept for three seconds and rank 2 for two. So let each rank's delay depend on its neighbour. For that, the

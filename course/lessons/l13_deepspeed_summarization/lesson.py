@@ -126,7 +126,7 @@ print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", 
 #
 # **Vote:** is the mean over *all* tokens (a) 2.75, (b) close to 2, (c) close to 5?
 #
-# Hugging Face's Trainer averaged the means until 2024. What is wrong?
+# A well-known library shipped the next function for years. Run it in your head on the four ranks above.
 
 # %% tags=["exercise: 13.4"]
 
@@ -208,7 +208,7 @@ def train(model, encode=encode):
 
 
 # %% [markdown] tags=["subslide"]
-# Four steps, then the golf course:
+# We train for four steps. Then the model summarizes the article about the pilot on the golf course:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
@@ -248,7 +248,10 @@ if comm.rank == 0:
 # ```
 # guessing blindly among the tiny model's 600 tokens             ln 600 = 6.40
 # its first loss in section 3, when it was sure of its own news           9.73
+# ours after four steps                                                   8.11
 # ```
+#
+# Our four steps have only begun to unlearn the old news: we are still worse than blind guessing. And hers?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 2 --timeout 200
@@ -265,14 +268,14 @@ print(write(model, article))
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Her model need only repeat the token just read. That is easier, so her loss falls more. A loss does not show whether the labels ask the right question.
+# Her model need only repeat the token just read: look at its n's. That is easier, so her loss falls more. A loss does not show whether the labels ask the right question.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
+# Can we score the text itself? **ROUGE-1** rests on the words that a summary shares with its reference, in any order (More divides this count by the lengths).
 #
 # A forger copies a reference but changes the pilot's name, and keeps 19 of 21 words. Can you beat that with the truth? Replace our sentence by yours about this article:
 #
@@ -310,8 +313,9 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # What else changes?
 #
 # ```
-# batch    on 64 GPUs, a multiple of 64: every GPU computes equally many articles
-# comm     the data-parallel ranks, without those that hold other parts of the same model
+# batch    a multiple of micro-batch × data-parallel ranks: every GPU computes equally many articles
+# comm     the data-parallel ranks; ranks that split one copy by tensor or pipeline parallelism count once
+# load     7 billion parameters are 28 GB on every rank: at stage 3, load inside zero.Init (lesson 12)
 # write    at stage 3, all ranks call it, with synced_gpus=True: they gather the weights together
 # ```
 
@@ -349,7 +353,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # Section 2 had two means of the same losses: 2.75 if all micro-batches count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
-# Our test with one process cannot tell. The mean of means averages the same 12 numbers on one rank or four, so it would have passed that test as well. But the Trainer accepts our DeepSpeed settings and logs its losses, so we can compare them with ours.
+# The core compared one process with four ranks. The mean of means would have passed that test, too, since both runs average the same 12 losses. But the Trainer accepts our DeepSpeed settings and logs its losses, so we can compare them with ours.
 #
 # (Two details. On CPUs, the library Accelerate does not notice that DeepSpeed runs our ranks, so the line with `PartialState` says it. And the Trainer will warn that Accelerate counts 1 micro-batch per rank and step, but DeepSpeed 3. It uses
 # the 3, which is right.)
@@ -513,7 +517,7 @@ for system in ("mean over the seeds", "greedy oracle"):
 # And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. Each step had four articles, of which the model read the first 320 tokens. It summarized 200 test articles before training (**zero-shot**) and
 # again after it. It wrote the most probable next token, but never the same three tokens in a row twice.
 #
-# To compare at equal length, we keep only the first 35 words of each summary. **Vote:** is the fine-tuned SmolLM2 then (a) better than lead-3, (b) worse, (c) too close to tell from 200 articles?
+# Long summaries share more words. So we also cut all of them to at most 35 words. (The fine-tuned model's have 28 on average, and stay the shortest.) **Vote:** is the fine-tuned SmolLM2 then (a) better than lead-3, (b) worse, (c) too close to tell from 200 articles?
 
 # %%
 from course.lessons.shared.reference import log_of
