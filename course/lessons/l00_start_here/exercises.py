@@ -283,8 +283,8 @@ WHICH_GPU = Question(
         ),
         Option(
             "on node 1, GPU 1",
-            reply="With eight ranks per node, 13 // 8 = 1 would be the node. But eight is the number of nodes; "
-            "each holds four ranks.",
+            reply="With eight ranks per node, 13 // 8 = 1 would be the node. But eight is the number of "
+            "nodes; each holds four ranks.",
             belief="nodes-divide-ranks",
         ),
     ),

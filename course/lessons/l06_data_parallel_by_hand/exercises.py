@@ -230,8 +230,8 @@ WHICH_GPU = Question(
         ),
         Option(
             "what GPUs 6 and 7 do before it",
-            reply="Both come 300 ms late, and the others wait. Slow data, hot chips, another program? Ask "
-            "what the two share: their machine.",
+            reply="Both come 300 ms late, and the others wait. Slow data, a hot GPU that "
+            "throttles, another program? Ask what the two share: their machine.",
             right=True,
         ),
         Option(

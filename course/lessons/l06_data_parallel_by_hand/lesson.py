@@ -6,7 +6,7 @@
 #   - make it train as one process would
 #   - find the rank that the others wait for
 # more:
-#   - let a network's own messages travel during backward
+#   - overlap all-reduces with backward
 #   - compare a parameter server with an all-reduce
 # before: >-
 #   {01}, {04}; a training loop in PyTorch. Helpful: {05}
@@ -182,8 +182,8 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # Any number of ranks now trains as one process does, up to rounding. Two common layers break this. **Batch norm** uses
-# the mean over a batch, and a rank sees only its shard. (`SyncBatchNorm` asks the other ranks.) **Dropout** draws random
-# numbers, and several ranks do not draw what one process would.
+# the mean over a batch, and a rank sees only its shard. (`SyncBatchNorm` asks the other ranks.) **Dropout** draws other random
+# numbers on four ranks than on one, which does no harm if each rank has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -232,15 +232,16 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # ## On a cluster
 #
 # - PyTorch's DDP (lesson 07) *averages* gradients. So on 64 GPUs, take the mean over a shard or, if shards differ, 64 times `share_of_loss`.
-# - 32 images on each of 64 GPUs make a **global batch** of 2,048. Try a larger learning rate, with a warm-up.
-# - On a GPU, a call returns before its work is done. So compare the ranks' profiles: in most steps, the same all-reduce is shortest on the straggler.
+# - 32 images on each of 64 GPUs make a **global batch** of 2,048. Try a larger learning rate, with a warm-up (lesson 05). Beyond some thousand images, this fails.
+# - On a GPU, a call returns before its work is done. So record, on every rank, how long a step's first all-reduce runs on the GPU: on the straggler it is shortest, step
+#   after step.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks
 #   trains as one process does, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error. With equal shards and plain SGD, it changes the rate.
+# - A wrong divisor raises no error. With equal shards and plain SGD, it changes the rate. Adam almost hides it.
 # - In an all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]
@@ -313,8 +314,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network? We take a deeper one and a slow link. Call the time of forward and backward 1. A step sends 12 gradients, a weight and a bias for each of 6 layers,
-# and each takes 1/18, whatever its size. Together they take 12/18, that is 2/3.
+# Does it help a real network? We take a deeper one and a slow link. Call the time of forward and backward 1: forward takes about 1/3, backward 2/3. A step sends 12 gradients, a weight and a bias for each of 6
+# layers. We set the link so that each takes equally long, whatever its size, and all together as long as backward, 2/3.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
 # both ranks use the same images.
@@ -343,7 +344,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes a little more than 1 + 2/3, as sending also costs some computing. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
+# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes about 1 + 2/3. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
@@ -360,7 +361,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# About 1.2 times *compute*:
+# Somewhere between 1.1 and 1.3 times *compute*. (The picture shows layers by their numbers.)
 #
 # ```
 # backward   … ▓▓▓ layer 3 ▓▓▓▓▓▓▓ layer 2 ▓▓▓▓▓ 1
@@ -368,9 +369,9 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #                                                 not hidden
 # ```
 #
-# Layer 1 has few inputs, so its backward is over while the gradients of layer 2 still travel. Almost 4 of the 12 messages are not hidden: 4/18 = 0.22.
+# Layer 1 has few inputs, and nobody asks for their gradient. So its backward is over while the gradients of layer 2 still travel. Almost 4 of the 12 messages are not hidden, and each takes 2/3 / 12: together 0.22.
 #
-# Real links can hide less. Many MPI libraries move bytes only inside MPI calls, which is called **progress**, and backward makes few of them.
+# Real links can hide less. Many MPI libraries make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL moves bytes by itself, but takes a part of the GPU from backward.
 #
 # </details>
 #
@@ -410,7 +411,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Twelve messages pay 1/10 twelve times, and lose. One message pays once, but it can start only when backward is over, so nothing hides it. Four messages pay four times, but the first can travel while backward computes, and the others follow one by one.
+# Twelve messages keep the link busy for 12/10 + 1 = 2.2, and lose. One message needs only 1.1, but it can start only when backward is over, so nothing hides it: 1 + 1.1 = 2.1. Four messages pay four times, but the first can travel while backward computes, and the others follow one by one.
 #
 # Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
@@ -449,7 +450,7 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No, not with the weights alone. SGD's momentum remembers earlier gradients; it is **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too.
+# No, not with the weights alone. SGD's momentum remembers earlier gradients; it is **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too. With DDP (lesson 07), every rank loads the checkpoint instead.
 #
 # </details>
 #
@@ -464,8 +465,8 @@ if pair.rank == 0:
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# All-reduce treats all ranks alike. Before it became usual, large networks were often trained with a **parameter server**, which kept the weights: one process, or as in Google's DistBelief of 2012 many, each with a part. The other processes
-# were its **workers**:
+# All-reduce treats all ranks alike. Earlier, large networks were often trained with a **parameter server**: a process that keeps the weights. (Google's DistBelief of 2012 split them over many servers.) The other processes are its
+# **workers**:
 #
 # ```
 #                 ┌───────────────────────────┐

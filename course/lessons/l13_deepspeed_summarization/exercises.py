@@ -145,7 +145,8 @@ ROUGE_AND_FACTS = Question(
         Option(
             "those of B",
             reply="Only 1 % of B's names and numbers are not in the article: with four per summary, that is "
-            "about one summary in 25. The lower ROUGE says that B shares fewer words, not that it is wrong more often.",
+            "about one summary in 25. The lower ROUGE says that B shares fewer words, not that it is wrong "
+            "more often.",
             belief="rouge-up-facts-right",
         ),
         Option(

@@ -46,7 +46,7 @@ plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
 plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
 
 # %% [markdown]
-# What does a GPU keep? First, 16 bytes of model states per parameter. Second, activations, until backward uses them. With FlashAttention, a block keeps about 16 · `width` numbers of 2 bytes per token. Tensor ranks divide 12 of these 16, and each keeps the other 4 whole.
+# What does a GPU keep? First, 16 bytes of model states per parameter. Second, activations, until backward uses them. With FlashAttention (which stores no scores), a block keeps about 16 · `width` numbers of 2 bytes per token. Tensor ranks divide 12 of these 16, and each keeps the other 4 whole.
 
 
 # %%
@@ -65,7 +65,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# The states take 110 GB, so *data* cannot fit. The other plans divide them by eight. Activations take 8.6 GB per sequence, and each GPU computes its share of the batch at once. **Vote:** how many plans fit into 72 GB? (a) One, (b) three, (c) none.
+# The states take 110 GB, so *data* cannot fit. The other plans divide them by eight. Activations take 8.6 GB per sequence. ZeRO-3 ranks compute 8 sequences each, pipeline and tensor ranks all 64, and for now nobody cuts the batch into micro-batches. **Vote:** how many plans fit into 72 GB? (a) One, (b) three, (c) none.
 
 
 # %%
@@ -126,7 +126,7 @@ if __name__ == "__main__" and rank == 0:
 #
 # ZeRO-3 sends longest and wins, because all its messages hide. Is that luck?
 #
-# Per micro-batch it sends for about 6 · `params` / `link` seconds, and computes for 6 · `params` · tokens / `rate`. In the ratio, `params` drops out. So for any model, messages can hide if a GPU's micro-batch has more tokens than `rate` / `link`. On NVLink that is 928, and ours has 2,048. What if the link is slower?
+# Per micro-batch it sends for about 6 · `params` / `link` seconds, and computes for 6 · `params` · tokens / `rate`. In the ratio, `params` drops out. So in any dense model, messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`, where `link` is the slowest that data ranks cross. On NVLink that is 928, and ours has 2,048. What if the link is slower?
 #
 # </details>
 
@@ -187,8 +187,8 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). More data ranks leave each pipeline fewer micro-batches, so it idles longer. |
-# | 2,048 GPUs | A ring's latency grows with its ranks, so use ZeRO-3 inside groups of nodes, and all-reduce between them. |
+# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). More data ranks leave each pipeline fewer micro-batches, so it idles for a larger part of the step. |
+# | 2,048 GPUs | A ring's latency grows with its ranks, and the slow link should not carry all weights per micro-batch. So use ZeRO-3 inside groups of nodes, and all-reduce between them. |
 
 
 # %% [markdown] tags=["slide"]
@@ -203,7 +203,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, do you begin with (a) ZeRO-3, (b) tensor and a pipeline, or (c) data parallelism? What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c). The others save memory that you have. Try tensor 2 if the batch is too small for 16 data ranks.</details>
+# <details><summary>What to listen for</summary>(c), if its gradients hide. The others save memory that you have. Try tensor 2 if the batch is too small for 16 data ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -227,7 +227,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # (c), says this page. The two pure plans fail for different reasons. Eight tensor ranks do not fit, because each keeps a quarter of the activations whole. A pipeline of eight fits, but with one micro-batch each stage idles seven eighths of the time. Pipeline 4 × tensor 2 fits, and only four stages wait for each other.
 #
-# Now look one row further down. Pipeline 2 × tensor 4 would be faster, but it needs 0.03 GB too much. Do you reject it? The page's own error is larger: for example, it leaves out embeddings and logits. So measure that plan before you reject it.
+# Now find the row of pipeline 2 × tensor 4. It would be faster, but it needs 0.03 GB too much. Do you reject it? The page's own error is larger: for example, it leaves out embeddings and logits. So measure that plan before you reject it.
 #
 # You can also change what a GPU keeps. Try *recomputing* (lesson 08) first: a GPU keeps fewer activations, and runs forward twice. Or let the tensor ranks use *sequence parallelism* (lesson 09). Then they divide all 16 · width numbers, and eight of them fit, and win. *Context parallelism* cuts the sequence itself, and is not on this page.
 #
@@ -290,7 +290,7 @@ show(rows, x="way", y="time of a step")
 #
 # The second witness is better placed. Three published sources compare plans on eight A100s. Some of their runs recompute, which our page does not know. So we let a longer program predict them: a **planner** (`course/lessons/l16_choose_your_strategy/planner`), which does this arithmetic layer by layer. We chose the three sources before the planner could hide messages, so they were not picked to flatter it.
 #
-# Begin with one source. DLRover trained Llama 2 with 7 billion parameters by four plans. The planner sorts these four by speed, twice: once with every message hidden that can hide (it **overlaps** with computing), and once with none. **Predict:** when is the planner's order DLRover's? (a) Only if messages hide, (b) only if nothing hides, (c) in both cases.
+# Begin with one source. DLRover trained Llama 2 with 7 billion parameters by four plans. The planner sorts the four plans by speed twice: once with every message hidden that can hide (full **overlap** with computing), and once with none. **Predict:** when is the planner's order DLRover's? (a) Only if messages hide, (b) only if nothing hides, (c) in both cases.
 
 # %%
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, rows, same_order
@@ -307,8 +307,8 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 #
 # The other two sources say less. Megatron-LM compared two plans without data ranks, so our planner has nothing to hide, and its order is right both ways. For FlagPerf it is wrong both ways: two plans are 2 % apart, and the planner swaps them.
 #
-# Now look at the bars. The sizes are worse than the order. For tensor 2 × data 4, DLRover measured 22 % less throughput than for ZeRO-3, and the planner says 4 % less. It does not know that tensor ranks have smaller matrix products, which run at a lower rate. Whole runs also
-# report less than 218 Tflop/s, which only matrix products reach when they run alone.
+# Now look at the bars. The sizes are worse than the order. For tensor 2 × data 4, DLRover measured 22 % less throughput than for ZeRO-3, and the planner says 4 % less. One likely cause: it does not know that tensor ranks have smaller matrix products, which run at a lower rate. Whole runs also
+# report less than 218 Tflop/s, the rate of large matrix products alone.
 #
 # And memory? Where the settings are known, the planner is better: 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off. We had to guess the sequence length, and DLRover recomputes block by block, but our planner a whole stage at once.
 #
