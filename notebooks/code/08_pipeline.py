@@ -85,16 +85,16 @@ def train(team, schedule=gpipe, m=2, steps=40):
 
 
 # %%
-if __name__ == "__main__":
-    loss = train(comm)
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, loss {loss:.6f}")
-
-
-# %%
 # The course's solution of exercise 08.4: yours takes its place when it is right.
 def one_f_one_b(stage, stages, m):
     """The schedule 1F1B of one of the stages, for m micro-batches."""
     warmup = min(stages - 1 - stage, m)
     turns = [each for i in range(m - warmup) for each in (("F", warmup + i), ("B", i))]
     return [("F", i) for i in range(warmup)] + turns + [("B", i) for i in range(m - warmup, m)]
+
+
+# %%
+if __name__ == "__main__":
+    loss = train(comm)
+    if comm.rank == 0:
+        print(f"ranks: {comm.size}, loss {loss:.6f}")

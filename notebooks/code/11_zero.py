@@ -82,11 +82,6 @@ def update(comm, model, mine, optimizer):
 
 
 # %%
-if __name__ == "__main__":
-    train(comm, stage=1)
-
-
-# %%
 def sum_in_backward(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
     """Sum a gradient, and drop the full one, as soon as backward has it."""
     for full, part in zip(model.parameters(), mine, strict=True):
@@ -120,3 +115,8 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
     for full, part in slices.items():
         part.data = part.data.clone()  # a slice with memory of its own
         full.register_post_accumulate_grad_hook(free)  # backward has its gradient
+
+
+# %%
+if __name__ == "__main__":
+    train(comm, stage=1)

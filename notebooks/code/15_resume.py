@@ -70,17 +70,17 @@ def train(path, steps=60, every=20):
 
 
 # %%
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:  # if no FOLDER is given
-        losses = dict(train(Path(sys.argv[1] if len(sys.argv) == 2 else scratch, "training.pt")))
-    if comm.rank == 0 and losses:
-        print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
-
-
-# %%
 SLURM = """
 sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
     stop() { kill -USR1 $!; again=1; }; trap stop USR1
     mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
     code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
 """
+
+
+# %%
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:  # if no FOLDER is given
+        losses = dict(train(Path(sys.argv[1] if len(sys.argv) == 2 else scratch, "training.pt")))
+    if comm.rank == 0 and losses:
+        print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")

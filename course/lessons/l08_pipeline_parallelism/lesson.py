@@ -179,7 +179,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 # *share* of the step shrinks:
 #
 # ```
-#                             idle           busy           idle share of a step      times as fast as one rank
+#                             idle           busy           idle share of a step      speed-up over one rank
 # 4 ranks, 16 micro-batches   3 · 3 = 9      16 · 3 = 48    9 / 57                    4 · 48 / 57 = 3.4
 # p ranks,  m micro-batches   (p − 1) · 3    m · 3          (p − 1) / (m + p − 1)     p · m / (m + p − 1)
 # 2 ranks,  m micro-batches   3              m · 3          1 / (m + 1)               2 · m / (m + 1), the dashed curve

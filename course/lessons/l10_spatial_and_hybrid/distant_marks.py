@@ -65,7 +65,7 @@ def accuracy_with_tiles(
     *,
     images: int = 1024,
     epochs: int = 20,
-    rate: float = 0.01,
+    rate: float,
     seed: int = 0,
     together: bool = False,
 ) -> float:

@@ -10,7 +10,7 @@ from mpi_classroom.figures import FONT_SIZE, INK, Look, Picture, ink_on, new_pan
 LOOKS: dict[str, Look] = {
     "weights": PARTS["weights"],
     "gradients": PARTS["gradients"],
-    "averages and copy": PARTS["optimizer"],
+    "averages (and copy)": PARTS["optimizer"],
     "buffers": {"color": "#CC79A7", "hatch": "\\\\"},
 }
 

@@ -101,10 +101,7 @@ def with_part(parts: Sequence[str], code: str, mine: str = "", theirs: Collectio
     if same:
         parts[same[0]] = code
     else:
-        end = len(parts)
-        while STARTS not in code and end and STARTS in parts[end - 1]:
-            end -= 1
-        parts.insert(end, code)
+        parts.append(code)
     return parts
 
 
@@ -117,7 +114,7 @@ def composed(name: str, parts: Sequence[str], before: str = "") -> str:
     """The text of the program: a docstring that says how to start it, then its parts.
 
     The docstring is that of the first part, if this begins with one; else the one in `before`. It gets lines
-    on how to start the program, unless it has some.
+    on how to start the program, unless it has some. The parts that start it come last.
     """
     parts = [part.strip("\n") for part in parts if part.strip()]
     first = DOCSTRING.match(parts[0]) if parts else None
@@ -127,6 +124,7 @@ def composed(name: str, parts: Sequence[str], before: str = "") -> str:
     said = found[1].strip() if found else name
     if "mpiexec" not in said:
         said += "\n" + HOW_TO_START.format(file=f"{FOLDER}/{name}").rstrip()
+    parts.sort(key=lambda part: STARTS in part)
     return "\n\n".join([f'"""{said}\n"""', *(f"{MARK}{part}\n" for part in parts if part)])
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mpi_classroom import take_home
-from mpi_classroom.take_home import MARK, SaveError, cell_id, save_part, with_part
+from mpi_classroom.take_home import MARK, SaveError, cell_id, composed, save_part, with_part
 
 MAIN = 'if __name__ == "__main__":\n    print(f())'
 
@@ -39,12 +39,21 @@ def test_a_cell_takes_the_place_of_the_part_that_shares_a_name_with_it() -> None
     assert with_part(["(first, second) = 1, 2"], "second = 3") == ["second = 3"]
 
 
-def test_a_new_cell_comes_last_but_for_the_part_that_starts_the_program() -> None:
-    assert with_part(["x = 1"], "y = 2") == ["x = 1", "y = 2"]
-    assert with_part(["x = 1", MAIN], "y = 2") == ["x = 1", "y = 2", MAIN]
-    assert with_part(["x = 1", "y = 2"], MAIN) == ["x = 1", "y = 2", MAIN]
+def test_a_new_cell_comes_last_but_for_the_parts_that_start_the_program() -> None:
+    def order(parts: list[str]) -> list[str]:
+        return [part.strip() for part in composed("01_try.py", parts).split(MARK)[1:]]
+
     race = 'if __name__ == "__main__" and comm.rank == 0:\n    race()'
-    assert with_part(["x = 1", race, MAIN], "def late(): ...") == ["x = 1", "def late(): ...", race, MAIN]
+    assert order(with_part(["x = 1"], "y = 2")) == ["x = 1", "y = 2"]
+    assert order(with_part(["x = 1", MAIN], "y = 2")) == ["x = 1", "y = 2", MAIN]
+    assert order(with_part(["x = 1", "y = 2"], MAIN)) == ["x = 1", "y = 2", MAIN]
+    assert order(with_part(["x = 1", race, MAIN], "def late(): ...")) == [
+        "x = 1",
+        "def late(): ...",
+        race,
+        MAIN,
+    ]
+    assert order(["x = 1", MAIN, "y = 2", race]) == ["x = 1", "y = 2", MAIN, race]
 
 
 def test_imports_are_no_names_and_the_same_cell_is_a_part_once() -> None:
