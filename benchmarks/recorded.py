@@ -18,6 +18,7 @@ from benchmarks.allreduce import MIB, say_bytes
 from benchmarks.several_machines import (
     AT_RATE,
     CONTENDERS,
+    MODELLED,
     MODEL,
     OF_RANKS_IN_TURN,
     PEERS,
@@ -97,17 +98,19 @@ def model(folder: Path) -> str:
     rows, source = recorded(folder, "several_machines")
     lines, missed = [], []
     for rate in PREDICTED_RATES:
-        for kind, name in PREDICTED:
+        for (nodes, slots), kind, name in [
+            (shape, *job) for shape, jobs in PREDICTED.items() for job in jobs
+        ]:
             for nbytes in PREDICTED_SIZES:
-                place = where(2, 2, parse_rate(rate))
-                found = rows[f"{kind} {place}: {CONTENDERS[name]}, {say_bytes(nbytes)}", PREDICTION]
+                place = where(nodes, slots, parse_rate(rate))
+                found = rows[f"{kind} {place}: {MODELLED[name]}, {say_bytes(nbytes)}", PREDICTION]
                 off = found["peer"] / found["ours"] - 1
                 if kind == MODEL:
                     missed.append(abs(off))
-                title = CONTENDERS[name].removeprefix("all-reduce, ") + WITH[kind, name]
+                title = MODELLED[name].removeprefix("all-reduce, ") + WITH.get((kind, name), "")
                 ends = [value(found), f"{found['peer']:.3g} ms", f"{off:+.0%}"]
-                lines.append([rate_name(rate), title, say_bytes(nbytes), *ends])
-    heads = ["link", "all-reduce", "array", "measured", "predicted", "off by"]
+                lines.append([rate_name(rate), f"{nodes} × {slots}", title, say_bytes(nbytes), *ends])
+    heads = ["link", "nodes × ranks", "all-reduce", "array", "measured", "predicted", "off by"]
     said = f"Of the {len(missed)} predictions for eager messages the worst is off by {max(missed):.0%}."
     return f"{table(heads, lines)}\n\n{said} {source}"
 

@@ -11,7 +11,8 @@ are those of the machine. `2 × 2` means two nodes with two ranks each.
     sent         bytes that leave the node that sends most, as its network device counts them
     message      one message from node to node, beside what its bytes take at the rate of the link
     model        a link fitted to a ping-pong of two ranks at 100 Mbit/s and 1 Gbit/s alone, and what it says
-                 of all-reduces at 250 and 500 Mbit/s. What stays inside the nodes is measured, at other sizes
+                 of all-reduces at 250 and 500 Mbit/s: ring and hierarchy on two nodes with two ranks each;
+                 ring, halving and tree on four nodes. What stays inside the nodes is measured, at other sizes
     rendezvous   the ring once more, with Open MPI's own settings: where its chunks are longer than 64 KiB,
                  each step begins with a question, and the answer waits behind what has started before it in
                  the other direction. The model knows nothing of that, so its error shows what it costs
@@ -35,6 +36,7 @@ import numpy as np
 from benchmarks.allreduce import KIB, MIB, Work, say_bytes
 from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row
 from benchmarks.parts.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
+from course_lib.comm.allreduce import halving
 from course_lib.comm.collectives import (
     hierarchical_allreduce,
     ring_allreduce,
@@ -48,9 +50,14 @@ from course_lib.fast.collectives import EAGER_BYTES
 from course_lib.fast.collectives import hierarchical_allreduce as fast_hierarchical_allreduce
 from course_lib.measure import timed
 from course_lib.theory.cost_model import (
+    Cost,
     Machine,
+    Step,
+    Traffic,
     fit_piecewise,
+    halving_allreduce_cost,
     ring_allreduce_cost,
+    tree_broadcast_cost,
 )
 from course_lib.theory.hockney import Piecewise
 from mpi_classroom.network import network
@@ -84,10 +91,10 @@ PREDICTED_RATES = ("250mbit", "500mbit")
 PREDICTED_SIZES = (192 * KIB, 768 * KIB, 3 * MIB, 12 * MIB)
 PREDICTION = "the model's prediction"
 MODEL, RENDEZVOUS, SENT = "model:", "rendezvous:", "sent by the node that sends most, "
-PREDICTED: dict[tuple[str, str], dict[str, str]] = {  # the settings of the job in which each is measured
-    (MODEL, "fast"): {},
-    (MODEL, "ring"): LONG_EAGER,
-    (RENDEZVOUS, "ring"): {},
+MODELLED = {**CONTENDERS, "halving": "all-reduce, halving and doubling", "tree": "all-reduce, tree"}
+PREDICTED: dict[tuple[int, int], dict[tuple[str, str], dict[str, str]]] = {  # by shape: a job's settings
+    (2, 2): {(MODEL, "fast"): {}, (MODEL, "ring"): LONG_EAGER, (RENDEZVOUS, "ring"): {}},
+    (4, 1): {(MODEL, "ring"): LONG_EAGER, (MODEL, "halving"): LONG_EAGER, (MODEL, "tree"): {}},
 }
 SHOWN_RATES, SHOWN_SIZES = ("100mbit", "250mbit", "1gbit"), (4, 64 * KIB, MIB, 4 * MIB)
 AT_RATE = "its bytes at the rate of the link"
@@ -136,6 +143,8 @@ def all_reduces(
         "fast": lambda: fast_hierarchical_allreduce(inside, between, buffer),
         "plain": lambda: hierarchical_allreduce(inside, between, buffer),
         "ring": lambda: ring_allreduce(comm, buffer),
+        "halving": lambda: halving(comm, buffer),
+        "tree": trees_of(comm, buffer),
         "MPI": lambda: comm.Allreduce(MPI.IN_PLACE, buffer),
         IN_TURN: lambda: in_turn.Allreduce(MPI.IN_PLACE, buffer),
     }
@@ -214,12 +223,12 @@ def measure_inside(comm: MPI.Intracomm, sizes: Sequence[int], repetitions: int) 
     return {"samples": asdict(samples), "trees": trees}
 
 
-def trees_of(inside: MPI.Comm, buffer: np.ndarray) -> Work:
-    """What a hierarchical all-reduce does inside a node."""
+def trees_of(comm: MPI.Comm, buffer: np.ndarray) -> Work:
+    """An all-reduce by trees, up and down: what a hierarchical one does inside a node."""
 
     def both_trees() -> None:
-        tree_reduce(inside, buffer)
-        tree_broadcast(inside, buffer)
+        tree_reduce(comm, buffer)
+        tree_broadcast(comm, buffer)
 
     return both_trees
 
@@ -327,11 +336,9 @@ def message_case(nodes: int, slots: int, rate: int, nbytes: int) -> str:
 
 def model_rows(quick: bool) -> list[Row]:
     """What the fitted link says of rates and sizes that were not fitted, beside what they take."""
-    nodes, slots = SHAPES[0]
     repetitions = 3 if quick else 7
-    rows: list[Row] = []
     samples: list[Sample] = []
-    with network(nodes, slots=slots) as lab:
+    with network(2, slots=2) as lab:
         inside = Inside.of(on_lab(lab, measure_inside, sizes=list(LOCAL_SIZES), repetitions=repetitions))
         for rate in RATES:
             lab.limit(rate)
@@ -339,13 +346,16 @@ def model_rows(quick: bool) -> list[Row]:
             samples += samples_of(
                 lab, on_lab(lab, measure_link, timeout=600, settings=LONG_EAGER, **arguments)
             )
-        link = fit_limited_link(samples)
-        for rate in PREDICTED_RATES[:1] if quick else PREDICTED_RATES:
-            lab.limit(rate)
-            sizes = PREDICTED_SIZES[1:2] if quick else PREDICTED_SIZES
-            for (kind, name), settings in PREDICTED.items():
-                seconds, _ = race_in(lab, settings, sizes, repetitions, [name])
-                rows += prediction_rows(lab, kind, link, inside, seconds)
+    link = fit_limited_link(samples)
+    rows: list[Row] = []
+    for (nodes, slots), jobs in PREDICTED.items():
+        with network(nodes, slots=slots) as lab:
+            for rate in PREDICTED_RATES[:1] if quick else PREDICTED_RATES:
+                lab.limit(rate)
+                sizes = PREDICTED_SIZES[1:2] if quick else PREDICTED_SIZES
+                for (kind, name), settings in jobs.items():
+                    seconds, _ = race_in(lab, settings, sizes, repetitions, [name])
+                    rows += prediction_rows(lab, kind, link, inside, seconds)
     return [*rows, worst(rows)]
 
 
@@ -376,7 +386,7 @@ def prediction_rows(lab: Lab, kind: str, link: LimitedLink, inside: Inside, seco
     for nbytes, timings in seconds.items():
         said = predictions(len(lab.nodes), lab.slots, int(nbytes), limited, inside)
         for name, timing in timings.items():
-            case = f"{kind} {place_of(lab)}: {CONTENDERS[name]}, {say_bytes(int(nbytes))}"
+            case = f"{kind} {place_of(lab)}: {MODELLED[name]}, {say_bytes(int(nbytes))}"
             ms, predicted = Timing(*timing).times(1e3), Timing(said[name], 0).times(1e3)
             rows.append(row(case, lab.size, ms, predicted, PREDICTION, unit="ms"))
     return rows
@@ -387,14 +397,27 @@ def predictions(
 ) -> Mapping[str, float]:
     """Seconds of each all-reduce; in each step of the ring a message crosses every link in each direction.
 
-    The plain hierarchical form is left out: when it sends in both directions, one may wait for the other.
+    In each step of `halving` and `tree`, too, where each node has one rank: with more, they are left out.
+    So is the plain hierarchical form: when it sends in both directions, one may wait for the other.
     """
-    ring = predict_link_seconds(ring_allreduce_cost(nodes * slots, nbytes), link, inside.machine)
+    ranks = nodes * slots
+
+    def across(cost: Cost) -> float:
+        return predict_link_seconds(cost, link, inside.machine)
+
     between = ring_allreduce_cost(nodes, nbytes, piece_nbytes=EAGER_BYTES)
     pieces = between.steps[0].pieces  # here also in the second half, which copies
     in_pieces = replace(between, steps=tuple(replace(step, pieces=pieces) for step in between.steps))
-    across = predict_link_seconds(in_pieces, link, inside.machine)
-    return {"ring": ring, "fast": across + inside.trees.seconds(nbytes)}
+    seconds = {"ring": across(ring_allreduce_cost(ranks, nbytes))}
+    seconds["fast"] = across(in_pieces) + inside.trees.seconds(nbytes)
+    if slots == 1:
+        rounds = ranks.bit_length() - 1
+        up = Step(1, nbytes, both_ways=False, summed=True)  # each rank sends once: its bucket is full
+        seconds["halving"] = across(halving_allreduce_cost(ranks, nbytes))
+        seconds["tree"] = rounds * across(Cost((up,), Traffic(), Traffic())) + across(
+            tree_broadcast_cost(ranks, nbytes)
+        )
+    return seconds
 
 
 def worst(rows: Sequence[Row]) -> Row:

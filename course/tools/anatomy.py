@@ -25,7 +25,8 @@ UNREMOVED = re.compile(r"\b(mkdtemp|mkstemp)\((?![^()]*\bdir=)")
 def sections(lesson: LessonSource) -> Iterator[Problem]:
     """The required headings, in their order."""
     more = () if lesson.frame.elective else ("More",)
-    order = [*CORE_ENDING, *more, *ENDING]
+    ending = CORE_ENDING[:-1] if lesson.number == "00" else CORE_ENDING  # ten minutes have no discussion
+    order = [*ending, *more, *ENDING]
     found = [(n, text) for n, level, text in lesson.headings if level == 2]
     place, here = 0, 1
     for title in order:

@@ -108,15 +108,15 @@ def predictions(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def practice_is_complete(lesson: LessonSource) -> Iterator[Problem]:
-    """Each exercise of the lesson stands in it once; the core has one, and two questions at most."""
+    """Each exercise of the lesson stands in it once; a core has one (that of 00 none), and few questions."""
     core, here = in_core(lesson.cells), items(lesson)
     ids = [item.id for _, item in here if not isinstance(item, Prediction)]
     for item in exercises_of(lesson.number):
         if ids.count(item.id) != 1:
             yield 1, f"{item.id} stands in the lesson {ids.count(item.id)} times; it belongs there once"
     exercises = [item.id for n, item in here if isinstance(item, Exercise) and core[n - 1]]
-    if len(exercises) != 1:
-        yield 1, f"the core has {len(exercises)} exercises; keep one, and move the others to More"
+    if len(exercises) != (due := 0 if lesson.number == "00" else 1):
+        yield 1, f"the core has {len(exercises)} exercises, not {due}; move the others to More"
     if not any(isinstance(item, Exercise) and item.spot_the_bug for _, item in here):
         yield 1, "no exercise is called 'Spot the bug: …'; make one of a mistake that is often made"
     if not any(isinstance(item, Prediction) for _, item in here):

@@ -37,10 +37,7 @@ from course.tools.parts import MORE
 
 SETUP = "from mpi_classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)"
 TEARDOWN = "cluster.stop()"
-START, MAP = (
-    "00_start_here",
-    "6-·-The-course",
-)  # the lesson with the course map, and the anchor of its heading
+START, MAP = "00_start_here", "The-course"  # the lesson with the course map, and the anchor of its heading
 FIELDS = ("title", "goal", "able", "before", "minutes", "ranks")
 OPTIONAL = ("more", "also", "warm-up")
 QUESTIONS = 3  # of a warm-up

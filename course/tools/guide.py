@@ -30,13 +30,13 @@ from course.tools.parts import MORE, SECTION_SECONDS, in_core, run_seconds
 from course.tools.schedule import DISCUSSION, NEXT, clock, find_track, lesson_slot, sessions
 from course.tools.times import (
     ALIKE,
-    DISCUSS,
     RUNS,
     TRACKS,
     WORDS_PER_MINUTE,
     cell_minutes,
     core_minutes,
     count_words,
+    discuss_minutes,
     minutes,
 )
 from mpi_classroom.exercises import Exercise, Question
@@ -67,7 +67,8 @@ ENDS_CORE = re.compile(r"^## Discuss\n+(.*?)\s*<details><summary>[^<]*</summary>
 def facts(lesson: LessonSource) -> str:
     """Minutes, run times, tracks, and what the lesson builds on."""
     takes, says, ran = minutes(lesson), lesson.frame.minutes, run_seconds(notebook_of(lesson.source))
-    slot = lesson_slot(lesson.number, {lesson.number: takes["core"] - DISCUSS}, {lesson.number: ""}).minutes
+    core = takes["core"] - round(discuss_minutes(lesson))
+    slot = lesson_slot(lesson.number, {lesson.number: core}, {lesson.number: ""}).minutes
     before = re.search(r"^\| \*\*Before this\*\* \| (.+?) \|$", lesson.cells[0].source, re.MULTILINE)
     builds_on = re.sub(r"\]\((\d\d_\w+\.ipynb)", r"](../../../notebooks/\1", before[1] if before else "–")
     tracks = [track.name for track in TRACKS if lesson.number in track.lessons]
@@ -90,7 +91,7 @@ def about(seconds: int) -> str:
 
 
 def discussion(lesson: LessonSource) -> str:
-    """The question that ends the core, and the answer that the notebook folds away."""
+    """The question that ends the core, and the answer that the notebook folds away; "" without a question."""
     text = "\n\n".join(cell.source for cell in core_cells(lesson) if cell.cell_type == "markdown")
     found = ENDS_CORE.search(text)
     if found is None:
@@ -301,7 +302,7 @@ def filled(page: Path, course: Mapping[str, LessonSource], cores: Mapping[str, i
             return match[1] + list_of_lessons(list(course.values())) + match[3]
         if match[2] not in OF_A_LESSON or page.stem not in course:
             return match[0]
-        return match[1] + OF_A_LESSON[match[2]](course[page.stem]) + match[3]
+        return match[1] + (OF_A_LESSON[match[2]](course[page.stem]) or "This lesson has none.") + match[3]
 
     return BLOCK.sub(computed, text)
 
@@ -333,7 +334,7 @@ def stale(folder: Path = GUIDE) -> Iterator[str]:
             continue
         text = page.read_text(encoding="utf-8")
         yield from (f"docs/teaching/lessons/{page.name}: {sentence}" for sentence in lacking(text))
-        if not discussion(lesson):
+        if discuss_minutes(lesson) and not discussion(lesson):
             yield f"the core of lesson {number} ends without a question under 'Discuss' and its folded answer"
     for page in sorted(folder.rglob("*.md")):
         name = page.relative_to(folder).as_posix()

@@ -1,7 +1,7 @@
 """How long a lesson takes, and whether what its header says, and what the tracks claim, is so.
 
     minutes = words / 180  +  5 s per line of code  +  6 per exercise  +  1 per question
-              +  in a core 2 for runs and predictions, and 3 for the discussion;  in More the run time
+              +  in a core 2 for runs and predictions, and 3 for a discussion;  in More the run time
 
 A question of the warm-up takes 2 min; a prediction is part of reading. Docstrings and comments are words.
 Imports are not read, nor is a line of code that was there before. The run time is what the build measured
@@ -63,13 +63,18 @@ DEMONSTRATION = 10  # minutes
 def minutes(lesson: LessonSource) -> dict[str, int]:
     """What the warm-up, the core without it, and More take, in whole minutes."""
     start, warm = lesson.section("Warm-up")
-    takes = {"warm-up": 6.0 if warm else 0.0, "core": RUNS + DISCUSS, "more": 0.0}  # 2 per question
+    takes = {"warm-up": 6.0 if warm else 0.0, "core": RUNS + discuss_minutes(lesson), "more": 0.0}
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
     for n, (cell, of_core) in enumerate(zip(lesson.cells, in_core(lesson.cells), strict=True), 1):
         part = "warm-up" if start <= n < start + len(warm) else "core" if of_core else "more"
         takes[part] += cell_minutes(cell, read)
     takes["more"] += run_seconds(notebook_of(lesson.source)).get("more", 0) / 60
     return {part: round(total) for part, total in takes.items()}
+
+
+def discuss_minutes(lesson: LessonSource) -> float:
+    """What the core's discussion takes; 0 in a lesson that has none."""
+    return DISCUSS if lesson.section("Discuss")[0] else 0.0
 
 
 def cell_minutes(cell: NotebookNode, read: set[str]) -> float:
@@ -136,4 +141,4 @@ def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
 def core_minutes(course: Sequence[Path]) -> dict[str, int]:
     """What the core of each lesson takes without warm-up and discussion, by number."""
     lessons = [LessonSource(source, course) for source in course]
-    return {lesson.number: minutes(lesson)["core"] - DISCUSS for lesson in lessons}
+    return {lesson.number: minutes(lesson)["core"] - round(discuss_minutes(lesson)) for lesson in lessons}

@@ -4,11 +4,11 @@
     doubling     log2(n) messages of all of it          with the ranks 1, 2, 4 … away
     halving      log2(n) messages there, as many back   of a half, a quarter …; with the ranks 1, 2, 4 … away
 
-`doubling` and `halving` need 1, 2, 4, 8 … ranks; with another number, MPI refuses a partner beyond n.
+`doubling` and `halving` need 1, 2, 4, 8 … ranks. With another number, MPI raises an error on a rank whose
+partner would be n or more, and other ranks wait for it.
 
-Arrays have one dimension and are contiguous; all ranks pass the same length and dtype. Messages have the
-`tag`; those of `halving` have 0. Nothing is checked here: `comm/collectives.py` takes any shape and checks
-what it is given. `theory/cost_model.py` predicts what each costs.
+Arrays have one dimension and are contiguous; all ranks pass the same length and dtype. Nothing is checked
+here: `comm/collectives.py` takes any shape and checks it. `theory/cost_model.py` predicts what each costs.
 
 Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009);
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).

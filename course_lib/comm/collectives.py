@@ -8,23 +8,23 @@
     scatter, gather  root sends, root receives                0│a b     1│-                0│a      1│b
 
 `0│a0 a1` means that rank 0 holds the chunks a0 and a1 of its array a; rank 1 holds those of b; `-` is a chunk
-that is yet to be received. Chunks are those of `np.array_split`; a shard is one chunk in an array of its own.
-Any number of ranks, any length, any dtype of numbers.
+that is yet to be received. Chunks are those of `np.array_split`: of the first dimension where a rank passes
+its own chunk as `shard` or `out`, else of the flattened array. Any number of ranks, length, dtype of numbers.
 
-A ring calls Sendrecv, which sends while it receives: with Send, then Recv, all ranks could wait in Send. In a
-tree a rank receives before it sends on, so the ranks that wait for each other never form a circle.
+The ring and doubling call Sendrecv, which sends while it receives: with Send, then Recv, all ranks could wait
+in Send. In a tree a rank receives before it sends on, so ranks that wait for each other never form a circle.
 
-An all-reduce leaves the same bits on every rank: in a ring, and so between nodes, one rank finishes each
-chunk's sum and the others copy it; in recursive doubling one partner adds a+b and the other b+a, which have
-the same bits. All sums equal one process's up to the order of addition.
+An all-reduce leaves the same bits on every rank. In a ring, one rank completes the sum of each chunk, and the
+others copy it. In recursive doubling, one partner adds a+b and the other b+a, which have the same bits. All
+sums equal one process's up to the order of addition.
 
 A rank whose own array cannot be used raises ValueError before it sends (`comm/buffers.py`); the other ranks
-then wait in vain, until the classroom or the job ends them. Ranks must agree on length, dtype and root, which
+then wait in vain until a timeout or the launcher ends them. Ranks must agree on length, dtype and root, which
 is mostly not checked. A message longer than its buffer is MPI's error; a shorter one is noticed only by
 `tree_broadcast`, `scatter` and `gather`. An all-reduce of unequal lengths may return wrong sums and no error.
 
-`course_lib/theory/cost_model.py` predicts what each costs; `course_lib/fast/collectives.py` has the forms
-that benchmarks time.
+`comm/allreduce.py` has the ring's and doubling's loops. `fast/collectives.py` has the forms that benchmarks
+time; it shares this file's tags and chunks. `theory/cost_model.py` predicts what each costs.
 
 Sources: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
 experience" (2007); Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
@@ -51,7 +51,7 @@ from course_lib.comm.buffers import (
 )
 from course_lib.theory.partition import even_ranges
 
-# One tag per use of a message: a rank that calls a different collective never receives a message of this one.
+# No two collectives share a tag: none can receive another's data. Only the fast ring uses RING_COPY.
 RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM, TREE_CHUNKS = range(4301, 4308)
 RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER = range(4308, 4313)
 
@@ -60,14 +60,14 @@ RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER = range(4308, 4313
 
 def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place; each rank sends 2(n-1)/n of its bytes (Patarasuk & Yuan 2009)."""
-    allreduce.ring(comm, flat(buffer), RING_SUM)
+    allreduce.ring(comm, flat(buffer), RING_SUM)  # flat() returns a view, so the sum is left in buffer
 
 
 def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005).
 
-    That needs 1, 2, 4, 8 … ranks: the first `power`. Each rank beyond sends its array to rank - power first,
-    and receives the sum last.
+    Doubling itself needs 1, 2, 4, 8 … ranks. Of 6 ranks, 4 and 5 first send their arrays to 0 and 1, which
+    add them; then 0 to 3 double; at the end 4 and 5 receive the sum.
     """
     n, rank, array = comm.size, comm.rank, flat(buffer)
     power = 2 ** (n.bit_length() - 1)  # the largest of 1, 2, 4 … that is not above n
@@ -102,19 +102,13 @@ def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -
     tree_broadcast(inside, buffer)
 
 
-@cache  # to compute them takes a microsecond, and a short message takes a few
-def distances(size: int) -> tuple[int, ...]:
-    """1, 2, 4 … below `size`: the distance to the partner in round 0, 1, 2 … of a tree or of doubling."""
-    return tuple(2**k for k in range((size - 1).bit_length()))
+# ------------------------------------------------------------------ reduce-scatter and all-gather, each alone
+# Here rank r ends with chunk r, as in MPI; between the loops of `allreduce.ring`, chunk r+1 is complete.
 
 
 def chunks_of(array: Array, count: int) -> list[Array]:
-    """The chunks that `np.array_split(array, count)` returns, as views, without its 5 µs."""
+    """What `np.array_split(array, count)` returns, views of the first dimension, in a third of its time."""
     return [array[chunk.start : chunk.stop] for chunk in even_ranges(len(array), count)]
-
-
-# ------------------------------------------------------------------ reduce-scatter and all-gather, each alone
-# here rank r ends with chunk r; inside ring_allreduce, with chunk r+1
 
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
@@ -129,11 +123,12 @@ def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
     chunks = chunks_of(buffer, n)
     must_match(out, "out", chunks[rank].shape, buffer.dtype)
     must_be_apart(buffer, out, "buffer and out")
-    partial = chunks[(rank - 1) % n]
-    for step in range(n - 1):  # chunk c starts at rank c+1, so that it ends at rank c
-        incoming = np.empty_like(chunks[(rank - step - 2) % n])
+    partial = chunks[left]  # chunk c starts at rank c+1, so that its sum ends at rank c
+    for step in range(n - 1):
+        mine = chunks[(left - step - 1) % n]
+        incoming = np.empty_like(mine)
         comm.Sendrecv(partial, right, RING_PARTIAL_SUM, incoming, left, RING_PARTIAL_SUM)
-        partial = incoming + chunks[(rank - step - 2) % n]
+        partial = incoming + mine
     out[...] = partial
 
 
@@ -154,6 +149,12 @@ def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
 
 
 # ------------------------------------------------------------------------------------ from and to a root
+
+
+@cache  # to compute them takes a microsecond, and a short message takes a few
+def distances(size: int) -> tuple[int, ...]:
+    """1, 2, 4 … below `size`: the distance to the partner in each round of a tree (or of fast doubling)."""
+    return tuple(2**k for k in range((size - 1).bit_length()))
 
 
 def tree_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
@@ -180,16 +181,15 @@ def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) ->
     n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size  # counted from the root
     data = flat(buffer, written=relative > 0)
     chunks = chunks_of(data, n)
-    starts = [0, *accumulate(len(chunk) for chunk in chunks), *n * [len(data)]]
+    starts = [0, *accumulate(len(chunk) for chunk in chunks)]  # starts[n] is the end of data
     # At the start of a round, each rank i from the root that is a multiple of 2*distance has the chunks i to
-    # i+2*distance-1, and sends the upper half of them to rank i+distance. Where n is no power of two, indices
-    # above n occur: they mean the end of data.
+    # i+2*distance-1, or to the last chunk. It sends those from i+distance on to rank i+distance.
     for distance in reversed(distances(n)):
         if relative % (2 * distance) == 0 and relative + distance < n:
-            upper = data[starts[relative + distance] : starts[relative + 2 * distance]]
+            upper = data[starts[relative + distance] : starts[min(relative + 2 * distance, n)]]
             comm.Send(upper, (rank + distance) % n, TREE_CHUNKS)
         if relative % (2 * distance) == distance:
-            mine = data[starts[relative] : starts[relative + distance]]
+            mine = data[starts[relative] : starts[min(relative + distance, n)]]
             comm.Recv(mine, (rank - distance) % n, TREE_CHUNKS)
     right = (rank + 1) % n if (rank + 1) % n != root else MPI.PROC_NULL
     left = (rank - 1) % n if rank != root else MPI.PROC_NULL

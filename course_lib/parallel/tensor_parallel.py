@@ -6,19 +6,20 @@
 nn.Linear stores A transposed, so its columns are dimension 0 of the weight. The column layer's output is a
 shard, and the row layer's input is that shard: so a pair needs one all-reduce forward and one backward.
 
-Between such pairs (norms, residuals) all ranks compute the same. Sequence parallelism distributes that
-repeated work, too: each rank has some of the tokens, so an all-gather takes the place of `copy_to`, and a
-reduce-scatter that of `reduce_from`:
+Between such pairs (norms, residuals) all ranks compute the same. Sequence parallelism distributes that work,
+too: there each rank has a shard x_r of the tokens. An all-gather takes the place of `copy_to`, and a
+reduce-scatter that of `reduce_from`; their backward is a reduce-scatter and an all-gather:
 
     x_r ─ all-gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       less memory
 
-An all-reduce is a reduce-scatter and an all-gather, so the same bytes are sent; one all-gather more comes in
-backward: A's gradient needs the gathered x, of which forward keeps only the shard x_r.
+An all-reduce sends as many bytes as a reduce-scatter and an all-gather together. So this sends the same, and
+one all-gather more in backward: the gradient of A needs the full x, and forward keeps only x_r.
 
-Every shard is cut from a whole layer, so that any number of ranks starts from the same weights: all ranks
-must pass equal whole layers (same seed, or a Bcast). Results and gradients equal those of the whole layer in
-one process up to the order of addition. No layer here has dropout: on what is replicated, all ranks would
-need one mask. Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al. (2022),
+Every shard is cut from a full layer. All ranks must pass equal layers (same seed, or a Bcast): nothing checks
+that. Freeze parameters after the cut: a shard trains even if its layer was frozen. Results and gradients
+equal those of the full layer in one process up to the order of addition. In shapes, `/ size` means a rank's
+shard; shards may differ by one unit. No layer here has dropout: on a replicated tensor, all ranks would need
+the same mask. Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al. (2022),
 "Reducing Activation Recomputation in Large Transformer Models", for the sequence.
 """
 
@@ -44,14 +45,13 @@ from course_lib.comm.regions import (
 from course_lib.theory.partition import even_range, even_ranges
 from course_lib.training.transformer import Attention, Block, FeedForward, Transformer
 
-Collective = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]  # such as copy_to and reduce_from
 SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
 
 # ---------------------------------------------------------------- by hand: the plain form, in NumPy
 
 
 def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray) -> list[np.ndarray]:
-    """relu(x @ up) @ down, from our columns of `up` and rows of `down`: our hidden numbers, all of y."""
+    """Our part of relu(x @ up), from our columns of `up`, and the full y, from our rows of `down`."""
     hidden = np.maximum(x @ up, 0)
     y = hidden @ down
     comm.Allreduce(MPI.IN_PLACE, y)
@@ -89,7 +89,7 @@ def cut(comm: MPI.Intracomm, whole: torch.Tensor, dim: int, *, unit: int = 1) ->
 
 
 class ColumnLinear(nn.Module):
-    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / comm.size)."""
+    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / size)."""
 
     def __init__(self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1) -> None:
         super().__init__()
@@ -102,41 +102,8 @@ class ColumnLinear(nn.Module):
         return F.linear(copy_to(self.comm, x), self.weight, self.bias)
 
 
-class _GatheredLinear(torch.autograd.Function):
-    """A linear layer of a sequence that is cut: its shards are gathered in forward, and again in backward."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, comm: MPI.Intracomm, shard: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        ctx.comm = comm
-        ctx.save_for_backward(shard, weight)
-        return F.linear(all_gathered(comm, shard, SEQUENCE, even=True), weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        shard, weight = ctx.saved_tensors
-        *_, bias_trains = ctx.needs_input_grad  # of comm, shard, weight, bias
-        full = all_gathered(ctx.comm, shard, SEQUENCE).flatten(0, 1)  # (B · T, in)
-        of_shard = reduce_scattered(ctx.comm, gradient @ weight, SEQUENCE)
-        gradients = gradient.flatten(0, 1)  # (B · T, out / size)
-        return None, of_shard, gradients.T @ full, gradients.sum(0) if bias_trains else None
-
-
-class GatheredColumnLinear(ColumnLinear):
-    """A column layer of a sequence that is cut: this rank's (B, T / size, in) to (B, T, out / size).
-
-    `all_gather` (`comm/regions.py`) in place of `copy_to` would do the same, but autograd would keep the
-    gathered x for backward: `_GatheredLinear` keeps the shard.
-    """
-
-    def forward(self, shard: torch.Tensor) -> torch.Tensor:
-        """This rank's columns of the result, for all positions."""
-        return cast(torch.Tensor, _GatheredLinear.apply(self.comm, shard, self.weight, self.bias))
-
-
 class RowLinear(nn.Module):
-    """A linear layer cut by its inputs: this rank's (…, in / comm.size) to (…, out) on every rank."""
+    """A linear layer cut by its inputs: this rank's (…, in / size) to (…, out) on every rank."""
 
     def __init__(self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1) -> None:
         super().__init__()
@@ -149,16 +116,6 @@ class RowLinear(nn.Module):
         y = reduce_from(self.comm, F.linear(shard, self.weight))
         # y is equal on all ranks, so the bias's gradient is, too: there is nothing to sum
         return y if self.bias is None else y + self.bias
-
-
-class ScatteredRowLinear(RowLinear):
-    """A row layer whose result is cut along the sequence: (B, T, in / size) to (B, T / size, out)."""
-
-    def forward(self, shard: torch.Tensor) -> torch.Tensor:
-        """This rank's tokens of the result."""
-        y = reduce_scatter(self.comm, F.linear(shard, self.weight), SEQUENCE)
-        # y has this rank's tokens only, and so has the bias's gradient: copy_to sums it over the ranks
-        return y if self.bias is None else y + copy_to(self.comm, self.bias)
 
 
 class ColumnConv(nn.Module):
@@ -196,33 +153,89 @@ def _convolution(whole: nn.Conv2d) -> Callable[..., torch.Tensor]:
     return partial(F.conv2d, stride=whole.stride, padding=whole.padding, dilation=whole.dilation)
 
 
+# ---------------------------------------------------------------- the sequence is cut, too
+
+
+class _GatheredLinear(torch.autograd.Function):
+    """x @ weight.T of a cut sequence: the tokens x are gathered in forward, and again in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, comm: MPI.Intracomm, shard: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.comm = comm
+        ctx.save_for_backward(shard, weight)
+        return F.linear(all_gathered(comm, shard, SEQUENCE, even=True), weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
+        shard, weight = ctx.saved_tensors
+        full = all_gathered(ctx.comm, shard, SEQUENCE).flatten(0, 1)  # (B · T, in)
+        of_shard = reduce_scattered(ctx.comm, gradient @ weight, SEQUENCE)
+        return None, of_shard, gradient.flatten(0, 1).T @ full
+
+
+class GatheredColumnLinear(ColumnLinear):
+    """A column layer of a cut sequence: this rank's (B, T / size, in) to (B, T, out / size).
+
+    `all_gather` (`comm/regions.py`) and `F.linear` would do the same, but autograd would keep the full x for
+    backward. Raises ValueError, on all ranks, unless the shards are those of `shard_of`.
+    """
+
+    def forward(self, shard: torch.Tensor) -> torch.Tensor:
+        """This rank's columns of the result, for all positions."""
+        y = cast(torch.Tensor, _GatheredLinear.apply(self.comm, shard, self.weight))
+        return y if self.bias is None else y + self.bias
+
+
+class ScatteredRowLinear(RowLinear):
+    """A row layer whose result is cut along the sequence: (B, T, in / size) to (B, T / size, out)."""
+
+    def forward(self, shard: torch.Tensor) -> torch.Tensor:
+        """This rank's tokens of the result."""
+        y = reduce_scatter(self.comm, F.linear(shard, self.weight), SEQUENCE)
+        # y has this rank's tokens only, and so has the bias's gradient: copy_to sums it over the ranks
+        return y if self.bias is None else y + copy_to(self.comm, self.bias)
+
+
+class SequenceNorm(nn.Module):
+    """A layer norm of a shard of the sequence; the gradients of its parameters are summed over the ranks."""
+
+    def __init__(self, comm: MPI.Intracomm, whole: nn.LayerNorm) -> None:
+        super().__init__()
+        self.comm, self.shape, self.eps = comm, whole.normalized_shape, whole.eps
+        self.weight, self.bias = copy.deepcopy((whole.weight, whole.bias))  # either may be None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, T / size, width) to the same."""
+        weight, bias = (None if p is None else copy_to(self.comm, p) for p in (self.weight, self.bias))
+        return F.layer_norm(x, self.shape, weight, bias, self.eps)
+
+
 # ---------------------------------------------------------------- shards of the vocabulary
 
 
 class VocabularyEmbedding(nn.Module):
-    """An embedding cut by its rows: each rank looks up tokens in its shard, `add` sums over the ranks."""
+    """An embedding cut by its rows: each rank looks up the tokens of its shard; the ranks' rows are summed.
 
-    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, add: Collective = reduce_from) -> None:
+    Raises ValueError when `whole` has an option that the shards would lose.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, sequence: bool = False) -> None:
         super().__init__()
-        must_be_plain(whole)
-        self.comm, self.add, self.vocabulary = comm, add, whole.num_embeddings
+        if whole.padding_idx is not None or whole.max_norm or whole.scale_grad_by_freq or whole.sparse:
+            raise ValueError(
+                f"{whole} cannot be cut by rows; use no padding_idx, max_norm, scale_grad_by_freq or sparse"
+            )
+        self.comm, self.sequence, self.vocabulary = comm, sequence, whole.num_embeddings
         self.mine = even_range(whole.num_embeddings, comm.size, comm.rank)
         self.weight = cut(comm, whole.weight, 0)  # (vocabulary / size, width)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, T), the same on all ranks, to (B, T, width)."""
+        """Tokens (B, T), the same on all ranks, to (B, T, width), or with `sequence` (B, T / size, width)."""
         must_be_tokens(tokens, self.vocabulary)
         here = (tokens >= self.mine.start) & (tokens < self.mine.stop)
         rows = F.embedding((tokens - self.mine.start).where(here, 0), self.weight)
-        return self.add(self.comm, rows.where(here.unsqueeze(-1), 0))  # zero for the tokens of other ranks
-
-
-def must_be_plain(whole: nn.Embedding) -> None:
-    """Raise ValueError when `whole` has an option that the shards would lose."""
-    if whole.padding_idx is not None or whole.max_norm or whole.scale_grad_by_freq or whole.sparse:
-        raise ValueError(
-            f"{whole} cannot be cut by rows; use no padding_idx, max_norm, scale_grad_by_freq or sparse"
-        )
+        rows = rows.where(here.unsqueeze(-1), 0)  # zero for the tokens of other ranks
+        return reduce_scatter(self.comm, rows, SEQUENCE) if self.sequence else reduce_from(self.comm, rows)
 
 
 def must_be_tokens(tokens: torch.Tensor, vocabulary: int) -> None:
@@ -254,13 +267,13 @@ def vocabulary_cross_entropy(
         )
     must_be_tokens(targets, vocabulary)
     mine = shards[comm.rank]
-    largest = logits.detach().amax(dim=-1)  # to subtract any constant leaves the loss as it is: no gradient
+    largest = logits.detach().amax(dim=-1)  # so that exp() cannot overflow; the loss does not depend on it
     comm.Allreduce(MPI.IN_PLACE, largest.numpy(), op=MPI.MAX)
     shifted = logits - largest.unsqueeze(-1)
     total = reduce_from(comm, shifted.exp().sum(dim=-1))
     here = (targets >= mine.start) & (targets < mine.stop)
     picked = shifted.gather(-1, (targets - mine.start).where(here, 0).unsqueeze(-1)).squeeze(-1)
-    return total.log() - reduce_from(comm, picked.where(here, 0))  # a masked logit is -inf: no product
+    return total.log() - reduce_from(comm, picked.where(here, 0))  # not picked * here: -inf · 0 is NaN
 
 
 # ---------------------------------------------------------------- a whole Transformer
@@ -269,8 +282,8 @@ def vocabulary_cross_entropy(
 def parallel_feed_forward(
     comm: MPI.Intracomm,
     whole: FeedForward,
-    column: Callable[..., ColumnLinear] = ColumnLinear,
-    row: Callable[..., RowLinear] = RowLinear,
+    column: type[ColumnLinear] = ColumnLinear,
+    row: type[RowLinear] = RowLinear,
 ) -> nn.Sequential:
     """A column layer, FeedForward's GeLU on the shard, a row layer."""
     return nn.Sequential(column(comm, whole.up), nn.GELU(), row(comm, whole.down))
@@ -296,59 +309,57 @@ def merged(whole: Attention) -> nn.Linear:
     return qkv
 
 
-class ParallelAttention(Attention):
+class ParallelAttention(nn.Module):
     """Attention of which each rank computes some of the heads; no head is cut."""
 
     def __init__(
         self,
         comm: MPI.Intracomm,
         whole: Attention,
-        column: Callable[..., ColumnLinear] = ColumnLinear,
-        row: Callable[..., RowLinear] = RowLinear,
+        column: type[ColumnLinear] = ColumnLinear,
+        row: type[RowLinear] = RowLinear,
     ) -> None:
-        nn.Module.__init__(self)  # not Attention's: it would allocate the full layers
-        self.comm, self.head_width = comm, whole.head_width
+        super().__init__()
+        self.head_width = whole.head_width
         heads = whole.query.out_features // whole.head_width
         if heads < comm.size:
             raise ValueError(
                 f"{heads} heads cannot be distributed over {comm.size} ranks; use at most {heads} ranks"
             )
         self.qkv = column(comm, merged(whole), unit=3 * whole.head_width)
-        self.project = row(comm, whole.project, unit=whole.head_width)  # type: ignore[assignment]
+        self.project = row(comm, whole.project, unit=whole.head_width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, width) to the same, on every rank; with sequence parallelism (B, T / size, width)."""
         qkv = self.qkv(x).unflatten(2, (-1, 3, self.head_width))  # (B, T, our heads, 3, head_width)
-        mixed = self.mix(*(part.transpose(1, 2) for part in qkv.unbind(3)))  # Attention.mix: each head alone
+        query, key, value = (part.transpose(1, 2) for part in qkv.unbind(3))
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)  # each head alone
         return self.project(mixed.transpose(1, 2).flatten(2))
 
 
-class SequenceNorm(nn.Module):
-    """A layer norm of a shard of the sequence; the gradients of its parameters are summed over the ranks."""
-
-    def __init__(self, comm: MPI.Intracomm, whole: nn.LayerNorm) -> None:
-        super().__init__()
-        self.comm, self.shape, self.eps = comm, whole.normalized_shape, whole.eps
-        self.weight, self.bias = copy.deepcopy((whole.weight, whole.bias))  # either may be None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T / size, width) to the same."""
-        weight, bias = (None if p is None else copy_to(self.comm, p) for p in (self.weight, self.bias))
-        return F.layer_norm(x, self.shape, weight, bias, self.eps)
+def _layers(
+    comm: MPI.Intracomm, sequence: bool
+) -> tuple[type[ColumnLinear], type[RowLinear], Callable[..., nn.Module]]:
+    """What makes the column layers, the row layers and the norms."""
+    if sequence:
+        return GatheredColumnLinear, ScatteredRowLinear, partial(SequenceNorm, comm)
+    return ColumnLinear, RowLinear, copy.deepcopy  # a norm is replicated: a copy of the full one
 
 
-class ParallelBlock(Block):
-    """A block of which each rank has a shard; with `sequence`, the tokens between its layers are cut, too.
-
-    `forward` is Block's: x + attention(norm1(x)), then x + mlp(norm2(x)).
-    """
+class ParallelBlock(nn.Module):
+    """A block of which each rank has a shard; with `sequence`, the tokens between its pairs are cut, too."""
 
     def __init__(self, comm: MPI.Intracomm, whole: Block, *, sequence: bool) -> None:
-        nn.Module.__init__(self)  # not Block's: it would allocate the full layers
-        column, row, norm = _makers(comm, sequence)
-        self.norm1, self.norm2 = norm(whole.norm1), norm(whole.norm2)  # type: ignore[assignment]
+        super().__init__()
+        column, row, norm = _layers(comm, sequence)
+        self.norm1, self.norm2 = norm(whole.norm1), norm(whole.norm2)
         self.attention = ParallelAttention(comm, whole.attention, column, row)
-        self.mlp = parallel_feed_forward(comm, whole.mlp, column, row)  # type: ignore[assignment]
+        self.mlp = parallel_feed_forward(comm, whole.mlp, column, row)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, T, width) to the same, on every rank; with `sequence` (B, T / size, width)."""
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
 
 
 class ParallelTransformer(nn.Module):
@@ -361,10 +372,9 @@ class ParallelTransformer(nn.Module):
         super().__init__()
         if whole.head.weight is whole.embedding.token.weight:
             raise ValueError("the embedding and the head share a weight; give the head a copy of it")
-        column, _, norm = _makers(comm, sequence)
+        column, _, norm = _layers(comm, sequence)
         self.comm, self.sequence = comm, sequence
-        add = partial(reduce_scatter, dim=SEQUENCE) if sequence else reduce_from
-        self.token = VocabularyEmbedding(comm, whole.embedding.token, add=add)
+        self.token = VocabularyEmbedding(comm, whole.embedding.token, sequence=sequence)
         self.position = nn.Parameter(whole.embedding.position.weight.detach().clone())
         blocks = cast(Iterable[Block], whole.blocks)
         self.blocks = nn.ModuleList(ParallelBlock(comm, block, sequence=sequence) for block in blocks)
@@ -379,15 +389,9 @@ class ParallelTransformer(nn.Module):
 
     def positions(self, length: int) -> torch.Tensor:
         """The position vectors of the first `length` tokens, or of this rank's shard of them."""
+        most = len(self.position)
+        if length > most:  # on all ranks: some shards would have the same length, and only the others fail
+            raise ValueError(f"{length} tokens have only {most} positions; use at most {most} tokens")
         if not self.sequence:
             return self.position[:length]
         return shard_of(self.comm, copy_to(self.comm, self.position)[:length], dim=0)
-
-
-def _makers(
-    comm: MPI.Intracomm, sequence: bool
-) -> tuple[Callable[..., ColumnLinear], Callable[..., RowLinear], Callable[..., nn.Module]]:
-    """How to make the first and the second layer of a pair, and a norm."""
-    if sequence:
-        return GatheredColumnLinear, ScatteredRowLinear, partial(SequenceNorm, comm)
-    return ColumnLinear, RowLinear, copy.deepcopy  # a norm is replicated: a copy of the whole one

@@ -22,7 +22,7 @@ one of zeros, so momentum and weight decay act on it all the same. Convert, free
 you construct the stage: `step` raises ValueError after a change.
 
 This file is stages 0, 1 and 2. `zero_shards.py` has what they are made of: `reduce_scatter`, `all_gather`,
-buckets, and `update`, which steps the optimizer of this rank's shards. `zero3.py` is stage 3.
+buckets, the constructor and `update`, which steps the optimizer of this rank's shards. `zero3.py` is stage 3.
 
 Source: Rajbhandari, Rasley, Ruwase and He, ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models, SC 2020, https://arxiv.org/abs/1910.02054
@@ -53,15 +53,12 @@ from course_lib.training.flat import flatten
 class Zero0(FullGradients):
     """Stage 0, to compare with: every rank keeps everything, and makes the same update."""
 
-    bucket_type = ReplicatedBucket
+    bucket_type = ReplicatedBucket  # its `shard` is the whole buffer, so `update` updates all weights
 
     def step(self) -> float | None:
-        """Sum the gradients on all ranks, and update all weights on each.
-
-        Returns the gradients' norm if `max_norm` is set, else None.
-        """
+        """Sum the gradients, and update all weights on every rank; returns what `update` returns."""
         for bucket in self.buckets:
-            bucket.gradients.collect()
+            bucket.gradients.collect()  # into the flat buffer, where a `.grad` has been replaced
             reduce_scatter(self.comm, bucket.gradients.flat)  # the two halves of an all-reduce
             all_gather(self.comm, bucket.gradients.flat)
         return self.update(MPI.COMM_SELF)  # every rank has all gradients: over comm each would count n times
@@ -74,10 +71,7 @@ class Zero1(FullGradients):
     """Stage 1: every rank keeps all weights and gradients, and the optimizer state of its own shards."""
 
     def step(self) -> float | None:
-        """Sum the gradients, update this rank's shards, and gather all.
-
-        Returns the gradients' norm if `max_norm` is set, else None.
-        """
+        """Sum the gradients, update this rank's shards, gather the weights; returns what `update` returns."""
         for bucket in self.buckets:
             bucket.gradients.collect()
             reduce_scatter(self.comm, bucket.gradients.flat)
@@ -92,19 +86,22 @@ class Zero1(FullGradients):
 class Zero2(BucketedOptimizer):
     """Stage 2: of the gradients, too, a rank keeps its shards only.
 
-    A bucket's gradients are summed, and the full ones freed, as soon as backward has filled it. For several
-    backward passes per step, the shards add up. Parameters that backward did not reach have a gradient of
-    zero. Buckets are summed in list order on every rank. All ranks must make the same backward passes, which
-    reach the same parameters. Only with exactly one pass per `step` may a rank reach fewer than others, or
-    none: `step` sums the rest.
+    As soon as backward has filled a bucket, its gradients are summed over ranks and the full ones freed. With
+    several backward passes per step, the shards add up.
+
+    MPI pairs the sums of different ranks by their order alone, so every rank sums every bucket once per pass,
+    in list order; a full bucket waits for those before it. A pass is over when a parameter gets its second
+    gradient, or at `step`. So all ranks must make the same passes, which reach the same parameters, or they
+    hang. Only with exactly one pass per `step` may a rank reach fewer, or none: `step` sums the rest.
     """
 
     def prepare_gradients(self) -> None:
-        """Allocate this rank's shards of the gradients; a hook per parameter reports that it has one."""
+        """Allocate this rank's shards of the gradients; backward calls `reached` for each parameter."""
         for bucket in self.buckets:
             bucket.gradient_shard = torch.zeros_like(bucket.shard)
             for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(self.ready)
+                parameter.register_post_accumulate_grad_hook(self.reached)
+        self.addresses = {parameter.data_ptr() for bucket in self.buckets for parameter in bucket.parameters}
         self.start_pass()
 
     def start_pass(self) -> None:
@@ -112,17 +109,16 @@ class Zero2(BucketedOptimizer):
         self.missing = [set(bucket.parameters) for bucket in self.buckets]
         self.n_reduced = 0  # how many buckets are summed in this pass, in their order
 
-    def finish_pass(self) -> None:
-        """Sum the buckets that this pass has not filled, so that every rank sums every bucket once a pass."""
-        for bucket in self.buckets[self.n_reduced :]:
-            self.reduce(bucket)
-        self.start_pass()
-
-    def ready(self, parameter: torch.Tensor) -> None:
-        """Backward has a gradient: sum the buckets that are full, in the order that all ranks keep."""
+    def reached(self, parameter: torch.Tensor) -> None:
+        """Backward has added to `parameter.grad`: sum the buckets that are full, in list order."""
+        if parameter.data_ptr() not in self.addresses:
+            return  # a stage that was made later for the same model has this parameter now
+        if self.stepped:
+            parameter.grad = None  # as `zero_grad`, which is due now, would; without it `step` raises
+            return
         if not any(parameter in missing for missing in self.missing):
-            # Its second gradient, so another pass has begun. `finish_pass` may sum gradients of both at once;
-            # they are None afterwards, so none counts twice.
+            # Its second gradient: a new pass has begun. If its bucket had to wait, `.grad` holds the sum of
+            # both passes' gradients; `finish_pass` adds it to the shard once, and frees it.
             self.finish_pass()
         for missing in self.missing:
             missing.discard(parameter)
@@ -130,20 +126,25 @@ class Zero2(BucketedOptimizer):
             self.reduce(self.buckets[self.n_reduced])
             self.n_reduced += 1
 
+    def finish_pass(self) -> None:
+        """Sum the buckets that this pass has not filled, and begin the next pass."""
+        for bucket in self.buckets[self.n_reduced :]:
+            self.reduce(bucket)
+        self.start_pass()
+
     @torch.no_grad()
     def reduce(self, bucket: Bucket) -> None:
-        """Add the sum of the bucket's gradients to this rank's shard, and free them."""
-        # in the order of weights.flat, which `flatten` has made, too
-        flat = flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in bucket.parameters])
+        """Free the bucket's gradients, and add their sum over ranks to this rank's shard."""
+        # in the order of weights.flat, which `flatten` made, too; to_dense() changes only sparse gradients
+        flat = flatten(
+            [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in bucket.parameters]
+        )
         for parameter in bucket.parameters:
             parameter.grad = None
         bucket.gradient_shard += reduce_scatter(self.comm, flat)
 
     def step(self) -> float | None:
-        """Update this rank's shards and gather all.
-
-        Returns the gradients' norm if `max_norm` is set, else None.
-        """
+        """Sum what is left, update this rank's shards, gather the weights; returns what `update` returns."""
         self.check_cleared()
         self.finish_pass()
         norm = self.update(self.comm)
@@ -153,9 +154,10 @@ class Zero2(BucketedOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet.
 
-        Without a `step` before, it is collective: another rank may be in the middle of a pass.
+        If `step` was skipped, all ranks must call it: it sums the rest of the pass before it clears, because
+        another rank may be waiting in one of these sums.
         """
-        if self.cleared:  # no step since the last zero_grad
+        if not self.stepped:
             self.finish_pass()
         super().zero_grad()
 

@@ -120,7 +120,7 @@ class Bucket:
         return self.owned(self.weights.flat)
 
     def attach_full_gradients(self) -> None:
-        """Keep the full gradients in a flat buffer, to which backward adds: stages 0 and 1."""
+        """Keep the full gradients as views of a flat buffer, to which backward adds: stages 0 and 1."""
         # After the weights are attached, so that both buffers have the same order of elements.
         self.gradients = FlatGradients(self.parameters)
         self.gradient_shard = self.owned(self.gradients.flat)
@@ -190,23 +190,23 @@ class ShardedOptimizer:
         scaler: LossScaler | None,
     ) -> None:
         self.comm, self.buckets, self.max_norm, self.scaler = comm, buckets, max_norm, scaler
-        self.model, self.cleared = model, True
+        self.model, self.stepped = model, False  # stepped: since the last zero_grad
         self.masters = [bucket.master for bucket in self.trained]
         self.optimizer = make_optimizer(list(self.masters))
 
     @property
     def trained(self) -> Sequence[Bucket]:
-        """The buckets that the optimizer updates."""
+        """The buckets that the optimizer updates: all, but in stage 3 not the frozen ones."""
         return self.buckets
 
     def update(self, owners: MPI.Intracomm) -> float | None:
         """Update what this rank owns, unless the `scaler` finds an overflow.
 
         Returns the gradients' norm if `max_norm` is set, else None; None, too, when the update is skipped.
-        `owners`: the ranks that together hold every gradient once.
+        `owners`: the ranks whose `gradient_shard`s together are every gradient once.
         """
         self.check_parameters()
-        norm, self.cleared = None, False
+        norm, self.stepped = None, True
         # In float32 `to` makes no copy: what is scaled or clipped then is gradient_shard itself.
         gradients = [bucket.gradient_shard.to(bucket.master.dtype) for bucket in self.trained]
         for master, gradient in zip(self.masters, gradients, strict=True):
@@ -230,10 +230,10 @@ class ShardedOptimizer:
             )
 
     def check_cleared(self) -> None:
-        """ValueError if this is the second step without a `zero_grad` of ours between."""
-        if not self.cleared:
+        """ValueError if there was a step, and no `zero_grad` of ours since."""
+        if self.stepped:
             raise ValueError(
-                "the shards still hold the gradients of the last step, and this step's were added; call "
+                "the shards still hold the gradients of the last step; before the next backward, call "
                 f"zero_grad() of {type(self).__name__}: that of the model does not reach the shards"
             )
 
@@ -241,7 +241,7 @@ class ShardedOptimizer:
         """Clear this rank's shards of the gradients; torch's `set_to_none` makes no difference here."""
         for bucket in self.trained:
             bucket.gradient_shard.zero_()
-        self.cleared = True
+        self.stepped = False
 
     def gather_weights(self) -> None:
         """Gather the full weights from the shards; nothing to do in stage 3, which does it layer by layer."""
@@ -297,7 +297,7 @@ class FullGradients(BucketedOptimizer):
             bucket.attach_full_gradients()
 
     def update(self, owners: MPI.Intracomm) -> float | None:
-        """As above; the parameters then have no gradient, so that no later one is added to these sums."""
+        """Update, and leave no `.grad`, so that a backward before `zero_grad` does not add to these sums."""
         norm = super().update(owners)
         for parameter in (parameter for bucket in self.buckets for parameter in bucket.parameters):
             parameter.grad = None
@@ -307,7 +307,6 @@ class FullGradients(BucketedOptimizer):
         """Clear the full gradients, and make them views of the buffers again."""
         for bucket in self.buckets:
             bucket.gradients.clear()
-        self.cleared = True
 
 
 # ------------------------------------------------------------------ with any stage: clipping

@@ -5,6 +5,7 @@ an array of m bytes, the textbooks' forms are
 
     all-reduce, ring                  2(n-1)α + 2(n-1)/n βm + (n-1)/n γm
     all-reduce, recursive doubling    log2(n) (α + βm + γm)           (n a power of two)
+    all-reduce, halving and doubling  2 log2(n) α + 2(n-1)/n βm + (n-1)/n γm   (likewise)
     reduce-scatter, ring              (n-1)α + (n-1)/n (β+γ)m
     all-gather, ring                  (n-1)α + (n-1)/n βm
     broadcast, tree                   ⌈log2 n⌉ (α + βm)
@@ -111,6 +112,19 @@ def recursive_doubling_allreduce_cost(ranks: int, nbytes: float, *, piece_nbytes
     busiest, everyone = rounds + (extra > 0), rounds * 2**rounds + 2 * extra
     sent = Traffic(busiest * pieces, busiest * nbytes)
     return Cost(tuple(steps), sent, Traffic(everyone * pieces, everyone * nbytes))
+
+
+def halving_allreduce_cost(ranks: int, nbytes: float) -> Cost:
+    """log2(n) exchanges of a half, a quarter …, and as many back; ValueError unless n is 1, 2, 4, 8 …"""
+    others = _others(ranks, nbytes)
+    if ranks & others:
+        raise ValueError(f"{ranks} ranks; halving pairs the ranks of 1, 2, 4, 8 … only")
+    parts = [nbytes / 2**step for step in range(1, ranks.bit_length())]
+    there = tuple(Step(1, part, summed=True) for part in parts)
+    back = tuple(Step(1, part) for part in reversed(parts))
+    messages = 2 * len(parts)
+    sent = Traffic(messages, 2 * others * nbytes / ranks)
+    return Cost((*there, *back), sent, Traffic(ranks * messages, 2 * others * nbytes))
 
 
 def ring_reduce_scatter_cost(ranks: int, nbytes: float, *, piece_nbytes: float = WHOLE) -> Cost:

@@ -21,7 +21,7 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 
 # %%
 def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray) -> list[np.ndarray]:
-    """relu(x @ up) @ down, from our columns of `up` and rows of `down`: our hidden numbers, all of y."""
+    """Our part of relu(x @ up), from our columns of `up`, and the full y, from our rows of `down`."""
     hidden = np.maximum(x @ up, 0)
     y = hidden @ down
     comm.Allreduce(MPI.IN_PLACE, y)

@@ -376,6 +376,14 @@ def frozen(array: Array) -> Array:
     return array
 
 
+@pytest.mark.parametrize("ours", [tree_broadcast, scatter_allgather_broadcast])
+def test_the_root_of_a_broadcast_may_pass_a_read_only_array(comm: MPI.Comm, ours: Rooted) -> None:
+    for root in range(comm.size):
+        mine = np.full(7, float(comm.rank))
+        ours(comm, frozen(mine) if comm.rank == root else mine, root)
+        assert (mine == root).all()
+
+
 TEN = np.zeros(10)
 REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),

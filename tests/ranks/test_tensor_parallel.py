@@ -494,6 +494,18 @@ def test_sequence_parallelism_of_fewer_tokens_than_ranks(comm: MPI.Intracomm, le
     assert gradients_are_those_of(parallel, whole, make)
 
 
+@pytest.mark.deadline(20)
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("length", [13, 14, 15])
+def test_more_tokens_than_positions_are_refused_on_all_ranks(
+    comm: MPI.Intracomm, length: int, sequence: bool
+) -> None:
+    """Not on the ranks alone whose shards differ in length: the others would wait for them."""
+    model = ParallelTransformer(comm, small(4), sequence=sequence)
+    with pytest.raises(ValueError, match=f"{length} tokens have only 12 positions"):
+        model(torch.zeros(2, length, dtype=torch.int64))
+
+
 def full_logits(comm: MPI.Intracomm, logits: torch.Tensor, model: nn.Module) -> torch.Tensor:
     return logits if isinstance(model, Transformer) else gather_from(comm, logits, -1)
 

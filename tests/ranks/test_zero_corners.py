@@ -262,6 +262,21 @@ def test_passes_of_a_step_that_reach_different_parameters(
     check_weights(zero, model, expected)
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_backward_between_step_and_zero_grad_leaves_nothing(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = Unreached().double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd)  # one bucket, which no backward fills
+    zero.step()
+    model(x).sum().backward()
+    zero.zero_grad()
+    (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    check_weights(zero, model, expected)
+
+
 # ------------------------------------------------------------------ what a model consists of
 
 
@@ -287,6 +302,39 @@ def test_integers_that_are_parameters(comm: MPI.Intracomm, stage: Any) -> None:
     (model(x).square().sum() / comm.size).backward()
     zero.step()
     check_weights(zero, model, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_gradients_that_are_sparse(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Embedding(6, WIDTH, sparse=True).double()
+    words = torch.tensor([1, 4, 4])
+    expected = alone(model, lambda model: [model(words).square().sum()])
+    zero = stage(comm, model, sgd)
+    for _ in range(2):
+        (model(words).square().sum() / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
+    check_weights(zero, model, expected)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("before", [Zero0, Zero1, Zero2])
+def test_a_stage_that_is_made_anew_takes_the_model_over(comm: MPI.Intracomm, before: Any, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)).double()
+    model[0].requires_grad_(requires_grad=False)
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    old = before(comm, model, sgd)  # alive, as the traceback of an error keeps it
+    (model(x).sum() / comm.size).backward()
+    old.step()
+    old.zero_grad()
+    model.requires_grad_(requires_grad=True)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd)
+    (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    check_weights(zero, model, expected)
 
 
 class Mixed(nn.Module):

@@ -1,6 +1,5 @@
 """Exercises, question and prediction of lesson 00: what a rank can compute from its number and the ranks'."""
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +49,7 @@ RIGHT_NEIGHBOUR = Exercise(
     title="A ring of ranks",
     task="A rank's **right neighbour** is the rank that follows it in the ring: rank 1 follows rank 0, and "
     "rank 0 follows the last rank. Return the number of the right neighbour, for any number of ranks.",
-    objectives=(5,),
+    objectives=(4,),
     stub='''\
 def right_neighbour(comm):
     """Return the rank to the right of this one in the ring 0 → 1 → … → size - 1 → 0."""
@@ -103,7 +102,7 @@ SHOULD_DOWNLOAD = Exercise(
     task="A training script needs a data file on the disk of every node. On each node, exactly one rank "
     "should download it. `comm` holds all ranks, and `node` holds those on this rank's node. The line below "
     "is in many scripts. It is right where all nodes share one disk, but here it is wrong. Correct it.",
-    objectives=(4,),
+    objectives=(3,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\
 def should_download(comm, node):
@@ -132,107 +131,6 @@ def should_download(comm, node):
         WrongAnswer(changed(_DOWNLOAD, (" == 0", "")), "returned 0, expected True or False"),
     ),
     why="before they read the file, which ranks have to wait for which?",
-)
-
-# -------------------------------------------------------------------- 00.3 a part for every rank
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A rank that sends nothing: enough of a communicator to ask for another rank's part."""
-
-    rank: int
-    size: int
-
-    def Get_rank(self) -> int:
-        return self.rank
-
-    def Get_size(self) -> int:
-        return self.size
-
-
-def _check_part(answer: SimpleNamespace, comm: Any, count: int) -> None:
-    items, size = np.arange(10, 10 + count), comm.size
-    parts = [_numbers(answer.part(_Place(rank, size), items.copy())) for rank in range(size)]
-    owners = {item: [rank for rank in range(size) if item in parts[rank]] for item in items.tolist()}
-    whole = size > 1 and all(sorted(part) == items.tolist() for part in parts)
-    expect(not whole, f"every rank has all {count} items: {size} ranks do everything {size} times.")
-    foreign = [item for part in parts for item in part if item not in owners]
-    expect(
-        not foreign,
-        f"a part has {foreign[:1]}, but there are only {items.tolist()}. Distribute them unchanged.",
-    )
-    twice = [item for item, ranks in owners.items() if len(ranks) > 1]
-    missing = [item for item, ranks in owners.items() if not ranks]
-    if twice:
-        ranks = " and ".join(map(str, owners[twice[0]][:2]))
-        expect(False, f"of {items.tolist()}, ranks {ranks} both have {twice[0]}. Who does its work?")
-    expect(not missing, f"of {items.tolist()}, {missing} {_are(missing)} in nobody's part on {size} ranks.")
-    lengths = [len(part) for part in parts]
-    expect(
-        max(lengths) - min(lengths) <= 1,
-        f"the parts have {lengths} items. The others wait for the rank with the most: can it have fewer?",
-    )
-    expect(sum(lengths) == count, f"the parts have {lengths} items, and there are {count}.")
-
-
-def _numbers(part: Any) -> list[int]:
-    """The items of a part."""
-    expect(part is not None, "returned nothing. Is there a `return` in front of the result?")
-    expect(np.ndim(part) == 1, f"returned {part!r}, expected a part of `items`: several of them, or none.")
-    return [int(item) for item in part]
-
-
-def _are(items: list[int]) -> str:
-    return "are" if len(items) > 1 else "is"
-
-
-_PART = '''\
-def part(comm, items):
-    """Return this rank's part of `items`.
-
-    10 items on 4 ranks make two parts of 3 items and two parts of 2.
-    """
-    return items[comm.rank :: comm.size]
-'''
-_MINE = "items[comm.rank :: comm.size]"
-_REST = "items[comm.rank * (len(items) // comm.size) :]"
-_FLOOR = f"{_REST}[: len(items) // comm.size]"
-
-PART = Exercise(
-    id="00.3",
-    title="My part",
-    task="Return this rank's part of `items`. Each item is in exactly one part. All parts are as equal as "
-    "possible.",
-    objectives=(3,),
-    stub=changed(_PART, (_MINE, "items")),
-    hints=(
-        "Twelve items on four ranks: which items could rank 0 have, and which rank 1? What in your line "
-        "must differ between the two ranks? (`items[2::5]` is every fifth item, beginning with item 2.)",
-        "items    0 1 2 3 4 5 6 7 8 9\n"
-        "rank     0 1 2 3 0 1 2 3 0 1    every rank takes every fourth item, each from a different start",
-        "return items[comm.… :: comm.…]",
-    ),
-    solution=_PART,
-    check=_check_part,
-    cases=(12, 10, 3),
-    describe=lambda count: f"{count} items",
-    sizes=(2, 3, 4, 1),
-    save="00_hello.py",
-    wrong=(
-        WrongAnswer(changed(_PART, (_MINE, "items[:]")), "every rank has all 12 items"),
-        WrongAnswer(changed(_PART, ("comm.size]", "4]")), "in nobody's part on 2 ranks"),
-        WrongAnswer(changed(_PART, (_MINE, "items[comm.rank]")), "several of them, or none"),
-        WrongAnswer(changed(_PART, (_MINE, "items // comm.size")), "Distribute them unchanged"),
-        WrongAnswer(changed(_PART, (_MINE, "items[: len(items) // comm.size]")), "both have 10"),
-        WrongAnswer(changed(_PART, (_MINE, _FLOOR)), "[12] is in nobody's part on 2 ranks"),
-        WrongAnswer(
-            changed(_PART, (_MINE, f"{_FLOOR} if comm.rank < comm.size - 1 else {_REST}")),
-            "The others wait for the rank with the most",
-        ),
-        WrongAnswer(changed(_PART, ("return ", "")), "returned nothing"),
-    ),
-    why="three items on four ranks leave one rank without any. Must it still call allreduce?",
 )
 
 # -------------------------------------------------------------------- question and prediction
@@ -264,6 +162,32 @@ KERNEL_OR_RANKS = Question(
     objectives=(1,),
 )
 
+HOW_LARGE = Question(
+    id="00.q2",
+    question="A colleague has a GPU with 24 GB. How large a model can she train in this way?",
+    options=(
+        Option(
+            "one of 12 billion parameters",
+            reply="12 billion weights of 2 bytes fill all 24 GB. That is enough to keep the model. To train "
+            "it, she also needs the gradients and the optimizer state: 16 bytes per parameter in all.",
+            belief="weights-are-all",
+        ),
+        Option(
+            "one of 1.5 billion parameters",
+            reply="1.5 billion parameters of 16 bytes fill all 24 GB. Then nothing is left for the "
+            "activations, which grow with the number of samples in a step.",
+            belief="activations-cost-nothing",
+        ),
+        Option(
+            "a smaller one",
+            reply="At 16 bytes per parameter, 1.5 billion already fill the GPU, and activations come on top. "
+            "How much smaller depends on how many samples she takes in a step.",
+            right=True,
+        ),
+    ),
+    objectives=(2,),
+)
+
 WHICH_GPU = Question(
     id="00.q3",
     question="Eight nodes have four GPUs each. A launcher starts 32 ranks, one per GPU, and fills one node "
@@ -288,10 +212,10 @@ WHICH_GPU = Question(
             belief="nodes-divide-ranks",
         ),
     ),
-    objectives=(4,),
+    objectives=(3,),
 )
 
-EXERCISES = (KERNEL_OR_RANKS, PART, WHICH_GPU, SHOULD_DOWNLOAD, RIGHT_NEIGHBOUR)
+EXERCISES = (KERNEL_OR_RANKS, HOW_LARGE, WHICH_GPU, SHOULD_DOWNLOAD, RIGHT_NEIGHBOUR)
 
 PREDICTIONS = (
     Prediction(

@@ -220,6 +220,8 @@ for team in (comm, comm.Split(rank == 3)):  # all four; then 0 to 2, and 3 alone
 # Rank 3, alone, is number 0 of its ring. It sends first, to itself, and never gets to `Recv`. So test on one rank, too.
 #
 # </details>
+#
+# Now write the ring that never hangs. (Stuck? Run `hint()`.)
 
 # %% tags=["exercise: 01.1", "subslide"]
 

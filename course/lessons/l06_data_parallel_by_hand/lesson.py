@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# A training step uses 128 images. Four ranks could take 32 each, and be done sooner. Would they learn what one rank learns from all 128?
+# A training step uses 128 images. Four ranks could take 32 each. Would they learn what one rank learns from all 128?
 #
 # In **data parallelism**, each rank has a copy of the network, its **replica**, and computes the gradient of its part of the batch, its
 # **shard**. Then all replicas take the same step, with the sum of the gradients:
@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The data are small pictures of digits. Cells with `--save` also become a program, `code/06_by_hand.py`.
+# The images are digits. Cells with `--save` also become a program, `code/06_by_hand.py`.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -89,8 +89,8 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 make one MPI call per tensor. `numbers` shows MPI the tensor's own memory as a flat array, so nothing is
-# copied. With `MPI.IN_PLACE`, the sum replaces the numbers that went into it.
+# Lines 1 and 4 give MPI the memory of each tensor, so nothing is copied. With `MPI.IN_PLACE`, the sum replaces the numbers that went
+# into it.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -142,31 +142,12 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# Four means are added, so we divide each by the number of ranks. First all four ranks train, then ranks 0 to 2. (Rank 3 trains alone
-# and prints nothing.) **Predict:** which of these trainings end at 0.400933: both, one or none?
-
-
-# %%
-# %%px
-def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size  # of the team in the loop below
-
-
-for team in comm, comm.Split(comm.rank == 3):
-    train(team, rate=0.4)
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# One: that of four. On three ranks, the shards have 43, 43 and 42 images, and each mean counts one third. So an image weighs 1/129 in a large shard, and
-# 1/126 in the small one. While shards are equal, nobody notices.
-#
-# </details>
+# What should each rank compute, so that any number of ranks trains as one does? Four ranks have 32 images each, three have 43, 43 and 42.
 
 # %% tags=["exercise: 06.1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes up to here, six for the exercise. The usual slip is to divide by `comm.size`, which is right only while shards are equal:
+# Eight minutes up to here, six for the exercise. The usual slip is to divide the mean by `team.size`, which is right only while shards are equal:
 # ask what the mean runs over, ranks or images.
 
 # %%
@@ -175,15 +156,22 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %% [markdown]
-# The program is complete. With the right share, three ranks end where four do:
+# That is the loss of one rank. The program is complete, so try it on three. **Predict:** at which loss does it end?
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
 
 # %% [markdown]
-# Any number of ranks now trains as one process does, up to rounding. Two common layers break this. **Batch norm** uses
-# the mean over a batch, and a rank sees only its shard. (`SyncBatchNorm` asks the other ranks.) **Dropout** draws other random
-# numbers on four ranks than on one, which does no harm if each rank has its own seed.
+# <details><summary>Open after the run</summary>
+#
+# At the same. (Had you divided each *mean* by the number of ranks, three ranks would end elsewhere: an image would weigh 1/129 in a shard
+# of 43, and 1/126 in the shard of 42.)
+#
+# Two common layers break this equality. **Batch norm** uses the mean over a batch, and a rank sees only its shard, unless
+# `SyncBatchNorm` asks the others. **Dropout** draws other random numbers on four ranks than on one. That does no harm if each rank has
+# its own seed.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -232,16 +220,15 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # ## On a cluster
 #
 # - PyTorch's DDP (lesson 07) *averages* gradients. So on 64 GPUs, take the mean over a shard or, if shards differ, 64 times `share_of_loss`.
-# - 32 images on each of 64 GPUs make a **global batch** of 2,048. Try a larger learning rate, with a warm-up (lesson 05). Beyond some thousand images, this fails.
-# - On a GPU, a call returns before its work is done. So record, on every rank, how long a step's first all-reduce runs on the GPU: on the straggler it is shortest, step
-#   after step.
+# - 32 images on each of 64 GPUs make a **global batch** of 2,048. It may need a larger rate (lesson 05).
+# - To find a straggler, record on every rank how long a step's first all-reduce runs on the GPU. On the straggler it is shortest, step after step.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks
-#   trains as one process does, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error. With equal shards and plain SGD, it changes the rate. Adam almost hides it.
+#   trains as one does, up to rounding.
+# - A wrong divisor raises no error. With plain SGD, it changes the rate. Adam almost hides it.
 # - In an all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]

@@ -1,8 +1,8 @@
 """Why is everyone waiting? The report of a hang: one line per rank, then the likely cause.
 
-Read here of a rank's `Call`: `on` is its communicator, `turn` its number among the collectives there, `peer`
-its partner or root, `other` the rank to which a Sendrecv sends, and `of` the non-blocking operation that a
-Wait is for. `Done` is the same of the last collective that a rank completed.
+Of a rank's `Call`, `on` is its communicator, `turn` counts the collectives that the rank made there before,
+`peer` is its partner or root, `other` is the rank to which a Sendrecv sends, and `of` is the non-blocking
+operation that a Wait completes. A rank's `done` is the last collective that it completed.
 """
 
 import re
@@ -17,6 +17,7 @@ from mpi_classroom.recording.calls import (
     OPENERS,
     POINT_TO_POINT,
     ROOTED,
+    SAME_CALL,
     TORCH_MESSAGES,
     Call,
     Communicator,
@@ -24,14 +25,14 @@ from mpi_classroom.recording.calls import (
 from mpi_classroom.sentences import listed, listed_ranks
 from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, LOST, PERHAPS, SILENT, RankState
 
-_WIDTH = 120
-_MAKE_IT = (
+_COLUMN_WIDTH = 120
+_CALL_IT_EVERYWHERE = (
     "Run any loop around it equally often on all ranks, or move the call out of the branch that only some "
     "ranks take."
 )
-_ADD = "Add it to --targets, or look at what it runs in the background."
-_CHECK = "Check partners, tags and the number of messages."
-_CALLS = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
+_ADD_TO_TARGETS = "Add it to --targets, or look at what it runs in the background."
+_CHECK_MESSAGES = "Check partners, tags and the number of messages."
+_CALL = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
 
 
 def report(states: Sequence[RankState], cause: str = "") -> str:
@@ -47,36 +48,38 @@ def report(states: Sequence[RankState], cause: str = "") -> str:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return text if len(text) <= _COLUMN_WIDTH else text[: _COLUMN_WIDTH - 1] + "…"
 
 
-def _ranks(states: Sequence[RankState]) -> str:
-    return listed_ranks(state.rank for state in states)
+def _ranks(states: Sequence[RankState], one: str = "", several: str = "") -> str:
+    """`rank 2` or `ranks 0 and 1`, then the verb in the number that fits."""
+    verb = one if len(states) == 1 else several
+    return f"{listed_ranks(state.rank for state in states)} {verb}".rstrip()
 
 
 def likely_cause(states: Sequence[RankState]) -> str:
-    """One or two sentences on why these ranks do not end."""
+    """One or two sentences on why these ranks do not end: first what explains the waiting of the others."""
     by_kind: dict[str, list[RankState]] = {}
     for state in states:
         by_kind.setdefault(state.kind, []).append(state)
     waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
-    if gone := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
-        if lost := [state for state in gone if state.error.startswith(LOST)]:
+    if died := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
+        if lost := [state for state in died if state.error.startswith(LOST)]:
             names = list(dict.fromkeys(state.host for state in lost))
             them = "it" if len(names) == 1 else "them"
             others = "; MPI then ends all the others" if len(lost) < len(states) else ""
             return f"{listed(names)} died or cannot be reached, and {_ranks(lost)} with {them}{others}."
-        if any(state.error.startswith(PERHAPS) for state in gone):
-            one_of_them = " or ".join(f"rank {state.rank}" for state in gone)
+        if any(state.error.startswith(PERHAPS) for state in died):
+            one_of_them = " or ".join(f"rank {state.rank}" for state in died)
             return f"{one_of_them} died first; MPI then ends all the others."
-        died = f"{_ranks(gone)} died; MPI then ends all the others."
-        return " ".join((died, *_why_it_crashed(gone, by_kind.get("raised", []))))
+        words = f"{_ranks(died)} died; MPI then ends all the others."
+        return " ".join((words, *_why_it_crashed(died, by_kind.get("raised", []))))
     if silent := [state for state in by_kind.get("stopped", []) if SILENT in state.error]:
         hosts = " and ".join(dict.fromkeys(state.host for state in silent))
         return f"{hosts} does not answer, so nothing is known of {_ranks(silent)}."
     if stopped := by_kind.get("stopped"):
         return (
-            f"{_ranks(stopped)} {'is' if len(stopped) == 1 else 'are'} held by a stop signal (SIGSTOP) or a "
+            f"{_ranks(stopped, 'is', 'are')} held by a stop signal (SIGSTOP) or a "
             "debugger. To let it go on, type in a terminal: kill -CONT and the number of its process."
         )
     if raised := by_kind.get("raised"):
@@ -84,8 +87,7 @@ def likely_cause(states: Sequence[RankState]) -> str:
     if computing:
         return _still_computing(waiting, computing)
     if ended := by_kind.get("gone"):
-        were = "was" if len(ended) == 1 else "were"
-        return f"{_ranks(ended)} {were} ended; which one died first is not known."
+        return f"{_ranks(ended, 'was', 'were')} ended; which one died first is not known."
     return _all_wait(waiting, by_kind.get("finished", []))
 
 
@@ -111,10 +113,9 @@ def _after_raise(
 ) -> str:
     if not waiting and not computing:
         return f"{_ranks(raised)} raised; the cell ended everywhere."
-    left = waiting or computing
-    wait = "waits" if len(left) == 1 else "wait"
+    left = _ranks(waiting or computing, "waits", "wait")
     return (
-        f"{_ranks(raised)} raised an error and left the cell, so {_ranks(left)} {wait} for something "
+        f"{_ranks(raised)} raised an error and left the cell, so {left} for something "
         f"that never comes. {' '.join(('Correct the error first.', *_meanings(raised)))}"
     )
 
@@ -123,25 +124,26 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
     at_work = [state for state in computing if state.inside != AWAITS]
     if at_work:
         work = (
-            f"{_ranks(at_work)} still {'computes' if len(at_work) == 1 else 'compute'}: "
+            f"{_ranks(at_work, 'still computes', 'still compute')}: "
             "an endless loop, or work that takes longer than this cell may."
         )
     else:
-        work = f"{_ranks(computing)} {'is' if len(computing) == 1 else 'are'} in an await that has not ended."
-    if names := sorted({name for state in at_work for name in _CALLS.findall(state.inside or state.code)}):
+        work = f"{_ranks(computing, 'is', 'are')} in an await that has not ended."
+    if names := sorted({name for state in at_work for name in _CALL.findall(state.inside or state.code)}):
         work += f" Or a wait that is not recorded: {' or '.join(names)} on an intercommunicator."
     if not waiting:
         return work
-    return f"{_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the others. {work}"
+    return f"{_ranks(waiting, 'waits', 'wait')} for the others. {work}"
 
 
 def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
+    """The first cause that fits, from the most certain to the least."""
     calls = {state.rank: state.call for state in waiting if state.call is not None}
     if not calls and (for_threads := [state for state in waiting if state.waits_for_thread]):
-        wait = "waits" if len(for_threads) == 1 else "wait"
         return (
-            f"{_ranks(for_threads)} {wait} for another thread, whose MPI calls are not recorded. If it is in "
-            "a collective, every rank of the communicator must call it; if it receives, some rank must send."
+            f"{_ranks(for_threads, 'waits', 'wait')} for another thread, whose MPI calls are not recorded. "
+            "If it is in a collective, every rank of the communicator must call it; if it receives, some "
+            "rank must send."
         )
     if cause := _in_torch(waiting, finished):
         return cause
@@ -168,20 +170,17 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         )
     for rank, call in sorted(messages.items()):
         if any(state.rank == call.other for state in finished):
-            return (
-                f"rank {rank} is in {call}, but rank {call.other} has finished, perhaps without a call that "
-                "receives it. Check the partner, the tag and the number of messages."
-            )
+            return _left_alone(rank, call, call.other, "receives")
     here = {state.rank for state in (*waiting, *finished)}
     for rank, call in sorted(messages.items()):
         if call.peer is not None and call.peer >= 0 and call.peer not in here:
-            return f"rank {rank} is in {call}, but rank {call.peer} does not run this cell. {_ADD}"
+            return f"rank {rank} is in {call}, but rank {call.peer} does not run this cell. {_ADD_TO_TARGETS}"
     if not messages:
         return "a message is waited for that no rank sends."
     where = ", ".join(f"rank {rank} is in {call}" for rank, call in sorted(messages.items()))
     if finished:
-        where += f", and {_ranks(finished)} {'has' if len(finished) == 1 else 'have'} finished"
-    return f"a message is waited for that no rank sends: {where}. {_CHECK}"
+        where += f", and {_ranks(finished, 'has', 'have')} finished"
+    return f"a message is waited for that no rank sends: {where}. {_CHECK_MESSAGES}"
 
 
 def _in_torch(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
@@ -192,13 +191,13 @@ def _in_torch(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
             groups.setdefault(str(state.call), []).append(state)
     if not any(state.call is not None and state.call.in_library for state in waiting):
         return ""
-    where = " and ".join(f"{_ranks(group)} {_is(group)} in {name}" for name, group in groups.items())
+    where = " and ".join(f"{_ranks(group, 'is', 'are')} in {name}" for name, group in groups.items())
     if finished:
-        where += f", but {_ranks(finished)} {'has' if len(finished) == 1 else 'have'} finished"
+        where += f", but {_ranks(finished, 'has', 'have')} finished"
     if all(name.removeprefix(f"{OF_TORCH}.") in TORCH_MESSAGES for name in groups):
-        return f"{where}. Every send needs its receive. {_CHECK}"
+        return f"{where}. Every send needs its receive. {_CHECK_MESSAGES}"
     must = "Every rank of a process group must make the same collective calls in the same order."
-    return f"{where}. {must} {_MAKE_IT}"
+    return f"{where}. {must} {_CALL_IT_EVERYWHERE}"
 
 
 def _opposite_orders(waiting: Sequence[RankState]) -> str:
@@ -207,33 +206,20 @@ def _opposite_orders(waiting: Sequence[RankState]) -> str:
     for state in waiting:
         if state.call is not None and state.call.collective:
             groups.setdefault(state.call.on, []).append(state)
-    waits_for = {
-        state.rank: sorted(_missing(group, state, waiting)) for group in groups.values() for state in group
-    }
-    cycle = find_cycle(waits_for)
     on = {state.rank: communicator for communicator, group in groups.items() for state in group}
-    met = list(dict.fromkeys(on[rank] for rank in cycle))
-    if len(met) < 2:
+    calls = {state.rank: state.call for state in waiting if state.call is not None and state.rank in on}
+    waits_for = {
+        rank: [state.rank for state in waiting if on.get(state.rank) != call.on and misses(state, call)]
+        for rank, call in calls.items()
+    }
+    if not (cycle := find_cycle(waits_for)):
         return ""
-    where = [f"{_ranks(groups[each])} {_is(groups[each])} in {_call_on(groups[each])}" for each in met]
+    met = list(dict.fromkeys(on[rank] for rank in cycle))
+    where = [f"{_ranks(groups[each], 'is', 'are')} in {_call_on(groups[each])}" for each in met]
     return (
         f"{', '.join(where[:-1])} and {where[-1]}: collectives of different communicators that wait for each "
         "other. All ranks must make the collective calls of their communicators in the same order."
     )
-
-
-def _missing(group: Sequence[RankState], state: RankState, waiting: Sequence[RankState]) -> set[int]:
-    """The ranks that `state` waits for: they are in a collective of another communicator than its `group`."""
-    assert state.call is not None
-    return {
-        other.rank
-        for other in waiting
-        if other not in group and misses(other, state.call) and not is_in(other, state.call)
-    }
-
-
-def _is(states: Sequence[RankState]) -> str:
-    return "is" if len(states) == 1 else "are"
 
 
 def _call_on(group: Sequence[RankState]) -> str:
@@ -244,7 +230,7 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
     """Why the collective `call` that somebody is in does not complete, or ""."""
     here = [state.call for state in waiting if state.call is not None and is_in(state, call)]
     done = [state.done.name for state in finished if state.done is not None and _made_last(state, call)]
-    names = sorted({*(other.operation for other in here), *done})
+    names = sorted({SAME_CALL.get(name, name) for name in (*(other.operation for other in here), *done)})
     if len(names) > 1:
         return (
             f"the ranks are in different collectives ({', '.join(names)}). "
@@ -261,7 +247,7 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
         else:
             its = "its last collective was" if len(skipped) == 1 else "their last collectives were"
             did_not = f"{_ranks(skipped)} perhaps did not: {its} on another communicator."
-        return f"{must} {did_not} {_MAKE_IT}"
+        return f"{must} {did_not} {_CALL_IT_EVERYWHERE}"
     elsewhere = [state for state in waiting if misses(state, call) and not is_in(state, call)]
     for state in elsewhere:
         if _is_earlier(state.call, call):
@@ -286,11 +272,11 @@ def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[R
     if absent := sorted(set(call.on.members) - {state.rank for state in (*waiting, *finished)}):
         others = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
         do = "does" if len(absent) == 1 else "do"
-        return f"{_must(call)} {others} {do} not run this cell. {_ADD}"
+        return f"{_must(call)} {others} {do} not run this cell. {_ADD_TO_TARGETS}"
     if not call.on.members or len(here) == len(call.on.members):
         return f"all ranks are in {call.operation}, but with different sizes, types or roots."
     return (
-        f"{_ranks(here)} {_is(here)} still in {call.operation}, which the other ranks have completed: they "
+        f"{_ranks(here, 'is', 'are')} still in {call.operation}, which the other ranks have completed: they "
         "made it with different sizes, types or roots."
     )
 
@@ -328,49 +314,51 @@ def _surely_misses(state: RankState, call: Call) -> bool:
 
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
     if cycle := find_cycle({rank: [call.peer] for rank, call in calls.items()}):
-        why = _circle(calls, cycle)
+        circle = _arrows(cycle)
+        why = _circle(calls, cycle, circle)
         other = find_cycle({rank: [call.peer] for rank, call in calls.items() if rank not in cycle})
-        if other and _circle(calls, other).replace(_arrows(other), _arrows(cycle)) == why:
+        if other and _circle(calls, other, circle) == why:  # the same words explain both
             why += f" The same holds for {_arrows(other)}."
         return why
     for rank, call in sorted(calls.items()):
         if any(state.rank == call.peer for state in finished):
-            verb = "receives" if call.sends else "sends"
-            return (
-                f"rank {rank} is in {call}, but rank {call.peer} has finished without a call that "
-                f"{verb} it. Check the partner, the tag and the number of messages."
-            )
+            return _left_alone(rank, call, call.peer, "receives" if call.sends else "sends")
     # A Sendrecv may have received already, and be stuck in its send.
     if cycle := find_cycle({rank: [call.peer, call.other] for rank, call in calls.items()}):
-        return _circle(calls, cycle)
+        return _circle(calls, cycle, _arrows(cycle))
     return ""
 
 
-def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
+def _left_alone(rank: int, call: Call, partner: int | None, does: str) -> str:
+    """Of the two messages of a Sendrecv, the one with `partner` may be complete."""
+    without = " without" if call.other is None else ", perhaps without"
+    return (
+        f"rank {rank} is in {call}, but rank {partner} has finished{without} a call that {does} it. "
+        "Check the partner, the tag and the number of messages."
+    )
+
+
+def _circle(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:
+    """Why the ranks in `cycle` wait for each other, and the remedy; `circle` names them in the sentence."""
     if len(cycle) == 1:
         return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
-    circle = _arrows(cycle)
     sends = [rank for rank in cycle if calls[rank].sends]
     both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
         why = "Each waits until its send is done, and none has reached its receive."
-        if all("ss" in calls[rank].operation.lower() for rank in cycle):
+        if all("ssend" in calls[rank].operation.lower() for rank in cycle):
             why = "Each sends synchronously: until a receive fits, the send does not end."
     elif len(both) == len(cycle) or (len(cycle) == 2 and (sends or both)):
         return _mismatch(calls, cycle, circle)  # a send and its receive face each other
     elif sends or both:
-        why = "Each can go on only after the next has."
+        why = "Each can go on only after the next has. Let one of them make its calls in the opposite order"
+        why += "." if both else ", or use Sendrecv."
     else:
-        why = "Each waits for a message that the next will send only after its own receive."
-    if sends or both:
-        remedy = " Let one of them make its calls in the opposite order" + (
-            "." if both else ", or use Sendrecv."
+        why = (
+            "Each waits for a message that the next will send only after its own receive. "
+            "Let one of them send before it receives, or use Sendrecv."
         )
-    else:
-        remedy = " Let one of them send before it receives, or use Sendrecv."
-    if len(sends) == len(cycle):
-        remedy = ""  # `why` names what is missing, the receive
-    return f"a circle of waiting: {circle}. {why}{remedy}"
+    return f"a circle of waiting: {circle}. {why}"
 
 
 def _arrows(cycle: Sequence[int]) -> str:

@@ -2,29 +2,30 @@
 
 A state machine that is handed snapshot after snapshot:
 
-    watching ──▶ look closer ──────┬─ a rank has moved meanwhile ─▶ watching
-       │                           ├─ a rank died or is inside MPI ────────────────────────────▶ heal
-       │                           └─ all run Python ─▶ interrupt sent ┬─ in vain, out of step ▶ heal
-       │                                                               └─ all ended ───────────▶ end
-       └─ all ranks ended the cell ─▶ end, or heal when they are out of step
+    watching ──▶ looking closer ───┬─ a rank has moved meanwhile ─▶ watching
+       │            │              ├─ the cluster is down, a rank died or is inside MPI ───────▶ heal
+       │            │              └─ all run Python ─▶ interrupt sent ┬─ in vain, out of step ▶ heal
+       │            │                                                  └─ all ended ───────────▶ end
+       └────────────┴─ all ranks ended the cell ─▶ end, or heal when they are out of step
 
 It intervenes when a rank raised and the others wait inside MPI for it, when all ranks wait and none moves,
-when the deadline is over, when a rank died, and when the learner, who runs the notebook, interrupts. To heal
+when the deadline is over, when a rank died or the cluster is down, and when the learner interrupts. To heal
 is to replace the cluster. The watch has no clock of its own and knows no process and no file: `observer.py`
 makes the snapshots, and the driver, `running_cell.py`, does what each `Decision` says. `cause.report` makes
 the table of the ranks and names the likely cause; `steps.out_of_step` says whether some ranks made more
 collective calls in this cell than others.
 
-Why a rank must be in a *recorded* call to count as waiting. A call is recorded when it goes through our
-wrappers of mpi4py's blocking calls (`recording/`), which note its name, partner and number on entry and erase
-the note on return. A library whose waits are not MPI calls can report them by MPI_Pcontrol, as torch_mpi4py
-does. In both cases the main thread waits: what another thread of the learner's computes meanwhile is not
-seen. A wait that is known only by its source line or stack, such as `intercomm.Disconnect()`,
-`future.result()` or an all-reduce over Gloo, ends at the deadline and not sooner, because no snapshot can
-tell it safely from work. Open MPI polls while it waits, so a rank that waits inside MPI uses CPU time like
-one that computes. A rank that uses none sleeps: in `time.sleep`, in a download, in `subprocess.run`, on a
-lock that another thread holds, and each of these may end by itself. Nor is the line proof: `f(x).Free()` may
-be computing `f(x)`. So the remedy for such a wait is to record the call.
+In a `Snapshot`, `ranks` run the cell; `busy` are those that have not ended it, and those that run an earlier
+cell in the background. `down` says why the cluster no longer runs; `died`, that a rank is known to be dead,
+sometimes later than `down`. A rank is in `call` since the second `since`.
+
+A rank counts as waiting only while it is in a *recorded* call. Our wrappers of mpi4py's blocking calls
+(`recording/`) note it on entry and erase the note on return; a library whose waits are not MPI calls can
+report them by MPI_Pcontrol, as torch_mpi4py does. Only the main thread is seen. Any other wait, such as
+`intercomm.Disconnect()`, `future.result()` or an all-reduce over Gloo, ends at the deadline and not sooner:
+no snapshot can tell it safely from work. Open MPI polls while it waits, so a rank inside MPI uses as much CPU
+time as one that computes, and a rank that uses none may be in a sleep or a download, which end by themselves.
+The source line is no proof: `f(x).Free()` may be computing `f(x)`. The remedy is to record the call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,11 +41,12 @@ GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
 STANDSTILL_SECONDS = 10.0  # all ranks inside MPI and none moves
 INTERRUPT_SECONDS = 1.0  # for the ranks to end after an interrupt
 BUSY_INTERRUPT_SECONDS = 4.0  # the same, while one of them still runs
-STARVED_INTERRUPT_SECONDS = 30.0  # the same, while one that wants to run has hardly had a CPU since
-INTERRUPT_CPU_SECONDS = 0.5  # of CPU time, in which a rank can end
+STARVED_INTERRUPT_SECONDS = 30.0  # the same, while one that wants to run has had less CPU time than the next:
+INTERRUPT_CPU_SECONDS = 0.5  # enough CPU time for a rank to end after an interrupt
 STATUS_SECONDS = 3.0  # from then on, once a second: who waits for what
 CPU_SLICE_SECONDS = 0.03  # the clock of processes ticks every 0.01 s
-MOVED_BYTES = 64 * 2**10  # a rank that waits moves a few for the notebook's own connections
+REMOVED = "a part of the cluster was ended or removed, by the cell or by somebody else."
+MOVED_BYTES = 64 * 2**10  # more than a waiting rank moves for the notebook's own connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class Watch:
         self.state: Literal["watching", "looking closer", "interrupt sent"] = "watching"
         self.reason = self.report = ""
         self.cause = ""  # the cause, if the states of the ranks do not show it
-        self.standing: dict[int, int | None] = {}  # if nobody moves: who is in which call, by its number
+        # The calls of the busy ranks, when the reason is that none moves: a move takes that reason back.
+        self.calls_at_standstill: dict[int, int | None] = {}
         self.raised_at: float | None = None
         self.interrupted_at = 0.0
         self.next_status = STATUS_SECONDS
@@ -87,7 +90,7 @@ class Watch:
         """What to do at this snapshot."""
         if self.state == "interrupt sent":
             return self._after_interrupt(now)
-        # All ended, and what went down later is the next cell's concern, unless we are looking closer at it.
+        # When all have ended, the next cell reports that the cluster is down, except during a close look.
         if now.ended and (self.state == "watching" or not now.down):
             return self._all_ended(now)
         if self.state == "looking closer":
@@ -100,10 +103,8 @@ class Watch:
         return GO_ON
 
     def learner_interrupts(self, seconds: float) -> Decision:
-        """What to do when the learner interrupts, `seconds` after the cell began.
-
-        From the close look on, the driver holds interrupts back.
-        """
+        """What to do when the learner interrupts. From the close look on, the driver allows no interrupt."""
+        self.calls_at_standstill = {}  # a move does not take an interrupt back
         return self._look_closer(f"Interrupted after {seconds:.0f} s." if seconds > 0.5 else "Interrupted.")
 
     # ---------------------------------------------------------------- watching
@@ -112,25 +113,23 @@ class Watch:
         if now.died:
             return "A rank died."
         if now.down:
-            self.cause = "a part of the cluster was ended or removed, by the cell or by somebody else."
+            self.cause = REMOVED
             return now.down
         if now.seconds > self.timeout:
             return f"Not done after {self.timeout:g} s (to allow more: %%px --timeout {5 * self.timeout:g})."
         if self.raised_at is None and any(state.kind == "raised" for state in now.ranks):
             self.raised_at = now.seconds
         still = min(standstill(now.busy, now.seconds), self.traffic.quiet(now.busy, now.seconds))
-        # CPU time counts from half a grace period after the last move: without the work before the call, and
-        # early enough to be known when the grace period is over.
+        # CPU time counts from half a grace period after the last move: so it leaves out the work before the
+        # call, and is known when the grace period is over.
         if still < GRACE_SECONDS / 2:
             self.cpu_shares.restart()
         elif self.cpu_shares.starved(now.busy):
             return ""  # a rank that got no CPU time since then has had no chance to move: wait on
-        stands = still > STANDSTILL_SECONDS
-        if self.raised_at is not None:
-            stands |= min(still, now.seconds - self.raised_at) > GRACE_SECONDS
-        if not stands:
+        since_raise = 0.0 if self.raised_at is None else now.seconds - self.raised_at
+        if still <= STANDSTILL_SECONDS and min(still, since_raise) <= GRACE_SECONDS:
             return ""
-        self.standing = calls_of(now)
+        self.calls_at_standstill = calls_of(now)
         if self.raised_at is not None:
             return "A rank raised an error while others wait for it."
         return f"Nobody has moved for {STANDSTILL_SECONDS:.0f} s: no rank can go on."
@@ -142,10 +141,16 @@ class Watch:
         return Decision("look closer")
 
     def _intervene(self, now: Snapshot) -> Decision:
-        if self.standing and calls_of(now) != self.standing and not (now.down or now.died):
-            self.state, self.reason, self.standing = "watching", "", {}  # a close look takes up to 3 s
+        """What to do after the close look `now`, which took up to 3 s."""
+        moved = self.calls_at_standstill and calls_of(now) != self.calls_at_standstill
+        if moved and not (now.down or now.died):
+            self.state, self.reason, self.calls_at_standstill = "watching", "", {}
             self.cpu_shares.restart()
             return GO_ON
+        if now.died:  # perhaps known only since this look
+            self.cause = ""
+        elif all(state.kind == "finished" for state in now.ranks):  # so the cluster is down, see `decide`
+            self.cause = REMOVED
         self.report = f"{self.reason}\n\n{report(now.ranks, self.cause)}\n"
         # An interrupt reaches neither a rank inside MPI nor a thread that it waits for.
         if now.down or any(
@@ -160,28 +165,22 @@ class Watch:
         return Decision("interrupt")
 
     def _after_interrupt(self, now: Snapshot) -> Decision:
-        waited = now.seconds - self.interrupted_at
-        if now.ended and not now.down and not self._out_of_step(now):
-            return Decision("end", self.report)
+        if now.ended or now.down:
+            return Decision("heal" if now.down or self._out_of_step(now) else "end", self.report)
         starved = self.cpu_shares.starved(now.busy, INTERRUPT_CPU_SECONDS)
-        if (
-            now.ended
-            or now.down
-            or waited > (STARVED_INTERRUPT_SECONDS if starved else BUSY_INTERRUPT_SECONDS)
-        ):
-            return Decision("heal", self.report)
-        if waited > INTERRUPT_SECONDS and not any(state.runnable for state in now.ranks):
-            return Decision("heal", self.report)
-        return GO_ON
+        allowed = STARVED_INTERRUPT_SECONDS if starved else BUSY_INTERRUPT_SECONDS
+        if not any(state.runnable for state in now.ranks):
+            allowed = INTERRUPT_SECONDS
+        return Decision("heal", self.report) if now.seconds - self.interrupted_at > allowed else GO_ON
 
     # ---------------------------------------------------------------- ended
 
     def _all_ended(self, now: Snapshot) -> Decision:
         after = {state.rank: state.counts for state in now.ranks}
-        if self._out_of_step(now):
-            return Decision("heal", f"{steps.report(now.ranks, self.before, after, self.everyone)}\n")
-        if self._compared(now) and steps.operators_differ(self.before, after, self.everyone):
-            return Decision("end", f"{steps.report(now.ranks, self.before, after, self.everyone)}\n")
+        out_of_step = self._out_of_step(now)
+        if out_of_step or (self._compared(now) and steps.operators_differ(self.before, after, self.everyone)):
+            words = f"{steps.report(now.ranks, self.before, after, self.everyone)}\n"
+            return Decision("heal" if out_of_step else "end", words)
         return Decision("end")
 
     def _out_of_step(self, now: Snapshot) -> bool:
@@ -190,6 +189,7 @@ class Watch:
         return self._compared(now) and steps.out_of_step(self.before, after, self.everyone)
 
     def _compared(self, now: Snapshot) -> bool:
+        """Whether the counts show this cell's calls alone, and all of them."""
         return not now.background and bool(self.before) and now.counted
 
 
@@ -201,7 +201,7 @@ def calls_of(now: Snapshot) -> dict[int, int | None]:
 def standstill(busy: Sequence[RankState], seconds: float) -> float:
     """For how many seconds all ranks in `busy` have been in the calls they are in; 0 if one is in none.
 
-    A Call carries its number, so making the same call again is a move.
+    `since` begins anew with every call, so making the same call again is a move.
     """
     if not busy or any(state.call is None for state in busy):
         return 0.0
@@ -230,7 +230,7 @@ class CpuShares:
     def starved(self, states: Sequence[RankState], enough: float = CPU_SLICE_SECONDS) -> bool:
         """Whether a rank is stopped, or wants a CPU and got less than `enough` s since its first look."""
         found = any(state.kind == "stopped" for state in states)
-        for state in states:
+        for state in states:  # all of them, because each needs its first look
             if state.cpu_seconds is not None:
                 used = state.cpu_seconds - self._at_first_look.setdefault(state.rank, state.cpu_seconds)
                 found = found or (state.runnable and used < enough)
@@ -238,14 +238,14 @@ class CpuShares:
 
 
 class Traffic:
-    """Whether ranks that wait in one call move bytes; between hosts, one call may take minutes to end."""
+    """Whether waiting ranks move bytes, asked at every snapshot: between hosts, one call may take minutes."""
 
     def __init__(self) -> None:
         self._at_last_move: dict[int, int] = {}
         self._seconds = 0.0
 
     def quiet(self, states: Sequence[RankState], seconds: float) -> float:
-        """For how many seconds, at most, none has moved MOVED_BYTES.
+        """For how many seconds no rank has moved more than MOVED_BYTES since its last such move.
 
         All seconds of the cell if bytes are not counted, as on one host.
         """

@@ -118,6 +118,13 @@ CAUSES = {
         [waiting(0, collective("Barrier")), waiting(1, wait_for("Ibarrier"))],
         "…different collectives (Barrier, Ibarrier)…",
     ),
+    "two names of one MPI function are the same collective": (
+        [
+            *(waiting(rank, collective(name)) for rank, name in enumerate(("barrier", "Barrier"))),
+            *(finished(rank) for rank in (2, 3)),
+        ],
+        "barrier is a collective…and ranks 2 and 3 did not.…",
+    ),
     "all are in the same collective": (
         [waiting(rank, collective("Allreduce")) for rank in range(4)],
         "all ranks are in Allreduce, but with different sizes, types or roots.",
@@ -187,6 +194,10 @@ CAUSES = {
     "a Sendrecv to a rank that has finished": (
         [waiting(0, sendrecv(to=1, source=-1)), finished(1)],
         "…rank 0 is in Sendrecv to rank 1 and from any rank…rank 1 has finished, perhaps without a call…",
+    ),
+    "a Sendrecv from a rank that has finished may have received": (
+        [waiting(0, sendrecv(to=2, source=1)), finished(1), waiting(2, collective("Barrier"))],
+        "rank 0 is in Sendrecv to rank 2 and from rank 1, but rank 1 has finished, perhaps without a call…",
     ),
     "the end of a chain is blamed, not its beginning": (
         [waiting(0, recv(1)), waiting(1, recv(2)), finished(2)],

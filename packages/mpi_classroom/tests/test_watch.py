@@ -243,6 +243,29 @@ def test_an_interrupt_by_the_learner_is_a_reason_like_any_other():
         assert decision.do == "heal" and decision.words.startswith(words)
 
 
+def test_a_rank_that_moves_does_not_take_back_an_interrupt_by_the_learner():
+    machine = Watch(60, {})
+    assert follow(machine, *stands(10.25, waiting(0), waiting(1)))[-1] == "look closer"
+    machine.learner_interrupts(10.3)  # before the driver has looked
+    decision = machine.decide(at(10.4, waiting(0, since=10.3, number=2), waiting(1)))
+    assert decision.do == "heal" and decision.words.startswith("Interrupted after 10 s.")
+
+
+def test_a_death_that_only_the_close_look_finds_is_the_cause():
+    machine = Watch(60, {})
+    machine.decide(at(1.0, waiting(0), waiting(1), down="the MPI job ended with exit code 9"))
+    decision = machine.decide(at(1.1, gone(0), waiting(1), down="the MPI job ended with exit code 9"))
+    assert decision.words.endswith("Likely cause: rank 0 died; MPI then ends all the others.\n")
+
+
+def test_ranks_that_have_all_ended_are_not_said_to_wait():
+    machine = Watch(1, {})
+    machine.decide(at(1.25, waiting(0), waiting(1)))
+    decision = machine.decide(at(1.5, finished(0), finished(1), down="the controller ended with signal 9"))
+    assert decision.do == "heal"
+    assert "Likely cause: a part of the cluster was ended or removed" in decision.words
+
+
 def test_a_part_of_the_cluster_that_is_gone_is_the_cause():
     machine = Watch(60, {})
     machine.decide(at(1.0, waiting(0), down="the controller ended with signal 9"))

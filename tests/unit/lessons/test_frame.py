@@ -41,12 +41,12 @@ def test_a_lesson_gets_header_navigation_warm_up_setup_and_teardown(course: Path
     assert "| **You will be able to** | do it; say why |" in header.source
     assert "| **Before this** | [00 · Start_Here](00_start_here.ipynb); Python |" in header.source
     assert header.source.endswith(
-        "[← 00 · Start_Here](00_start_here.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · "
+        "[← 00 · Start_Here](00_start_here.ipynb) · [Course map](00_start_here.ipynb#The-course) · "
         "[02 · Last →](02_last.ipynb)"
     )
     assert warm_up.source.count("<details><summary>Answer</summary>") == 3
     assert (setup.source, start.source, step.source) == ("## Setup", SETUP, "## 1 · One step")
-    assert teardown.source.endswith("#6-·-The-course) · [02 · Last →](02_last.ipynb)")
+    assert teardown.source.endswith("#The-course) · [02 · Last →](02_last.ipynb)")
     assert stop.source == TEARDOWN
 
 

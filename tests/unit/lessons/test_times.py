@@ -48,6 +48,9 @@ SOURCE = f"""\
 # %%
 # %%px
 {CODE}
+# %% [markdown]
+# ## Discuss
+
 # %% [markdown] tags=["more"]
 # ## More
 # {"word " * 1800}
@@ -120,10 +123,10 @@ def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path, monkeypatch: pyte
     written(tmp_path, cells)
     source = tmp_path / "course" / "lessons" / "l01_middle" / "lesson.py"
     first = source.parent.rename(source.parent.with_name("l00_first")) / "lesson.py"
-    assert minutes(LessonSource(first, [first]))["core"] == 6  # runs and discussion, and eight lines of 5 s
+    assert minutes(LessonSource(first, [first]))["core"] == 3  # runs, and eight lines of 5 s
     later = first.parent.rename(source.parent) / "lesson.py"
     notebook_of(later).unlink()
-    assert minutes(LessonSource(later, [later]))["core"] == 5  # three lines
+    assert minutes(LessonSource(later, [later]))["core"] == 2  # runs, and three lines
 
 
 def test_a_track_is_late_when_its_cores_fill_more_than_two_thirds_of_its_hours() -> None:
