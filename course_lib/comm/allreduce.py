@@ -5,7 +5,8 @@
     halving      log2(n) messages there, as many back   of a half, a quarter …; with the ranks 1, 2, 4 … away
 
 `doubling` and `halving` need 1, 2, 4, 8 … ranks. With another number, MPI raises an error on a rank whose
-partner would be n or more, and other ranks wait for it.
+partner would be n or more; other ranks wait for it, or return the sum of some ranks only. To sum over the
+first 4 of 6 ranks, for example, those 4 call `doubling` alone.
 
 Arrays have one dimension and are contiguous; all ranks pass the same length and dtype. Nothing is checked
 here: `comm/collectives.py` takes any shape and checks it. `theory/cost_model.py` predicts what each costs.
@@ -19,10 +20,7 @@ from mpi4py import MPI
 
 
 def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over `comm`, in place, in n chunks that travel round a ring of n ranks.
-
-    `tag` marks the messages of this call: another number than that of other calls keeps them apart.
-    """
+    """Sum `array` over `comm`, in place; `tag` marks the messages of this call."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
@@ -37,14 +35,11 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
         comm.Sendrecv(out, right, tag, into, left, tag)
 
 
-def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0, first: int | None = None) -> None:
-    """Sum `array` over all 1, 2, 4, 8 … ranks, in place.
-
-    With `first`, only so many ranks take part: of 6 ranks, for example, the first 4.
-    """
+def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place; `tag` marks the messages."""
     incoming = np.empty_like(array)
     distance = 1
-    while distance < (first or comm.size):  # array is the sum of a block of `distance` ranks by now
+    while 2 * distance <= comm.size:  # array is the sum of a block of `distance` ranks by now
         partner = comm.rank ^ distance  # the two numbers differ in one bit
         comm.Sendrecv(array, partner, tag, incoming, partner, tag)
         array += incoming

@@ -79,7 +79,7 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
         incoming = np.empty_like(array)
         comm.Recv(incoming, rank + power, FOLD)
         array += incoming
-    allreduce.doubling(comm, array, DOUBLING, power)
+    allreduce.doubling(comm, array, DOUBLING)  # among the first `power` ranks
     if rank + power < n:
         comm.Send(array, rank + power, FOLD)
 

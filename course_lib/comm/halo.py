@@ -29,14 +29,9 @@ from mpi4py import MPI
 from course_lib.theory.tiles import Halo, halo_of
 from course_lib.training.flat import as_bytes
 
-# A `Halo` (`theory/tiles.py`) has the pixels that this rank owns and those that it needs, as ranges counted
-# in the image; `kept` is what is in both. `sends` are pairs (peer, what this rank owns and the peer needs),
-# `receives` (peer, what this rank needs and the peer owns): so what one rank sends is what its peer receives.
-# `in_tile` and `in_needed` turn a range into (start, length) in this rank's tile and in what it needs.
-
 # ---------------------------------------------------------------- rows, the same number everywhere
 
-# mpi4py takes a contiguous tensor in the CPU's memory as it is; the general form below sends its bytes.
+# Lessons show this form, so it hands tensors to mpi4py directly; mpi4py accepts contiguous CPU tensors.
 
 
 def swap(comm: MPI.Intracomm, up: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,7 +63,7 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
     return total
 
 
-class _GhostRows(torch.autograd.Function):
+class _GhostRows(torch.autograd.Function):  # lesson 10 shows one; this one is for the tests
     @staticmethod
     def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
         ctx.comm, ctx.width = comm, width
@@ -81,8 +76,15 @@ class _GhostRows(torch.autograd.Function):
 
 # ---------------------------------------------------------------- any dimension, any pixels
 
-# Messages with one tag arrive in the order in which they were sent. There are two tags, so that a gradient is
-# never received as pixels, whatever the order of the ranks' calls.
+# A `Halo` (`theory/tiles.py`) is what one rank does along one dimension. Its ranges are counted in the image:
+# `owned` by this rank, `needed` by it, and `kept`, which is in both. `sends` are pairs (peer, what this rank
+# owns and the peer needs), `receives` (peer, what this rank needs and the peer owns). Each rank derives its
+# own `Halo` from the same ranges: what one rank sends is what its peer receives, and nobody asks for pixels.
+# `in_tile` and `in_needed` turn a range into (start, length) in this rank's tile and in what it needs.
+
+# MPI delivers messages of one tag in the order in which they were sent. That order is the same on all ranks:
+# they run the same layers, and backward runs them in reverse. Gradients have a tag of their own, because one
+# rank may send them while its peer still receives pixels.
 HALO_TAG, RETURN_TAG = 5201, 5202
 
 Parts = list[tuple[int, torch.Tensor]]  # a rank, and the view of a tensor that is sent to or received from it
@@ -114,7 +116,7 @@ def halo_exchange(
     halo = halo_of(owned, needed, comm.rank)
     if x.shape[dim] != len(halo.owned):
         raise ValueError(f"this tile has {x.shape[dim]} pixels, but `owned` says {len(halo.owned)}")
-    # It is enough that nothing changes here: then this rank has no peer that waits for it, backward neither.
+    # Then this rank sends nothing and receives nothing, so no peer waits for it, in forward or in backward.
     return x if halo.changes_nothing else _HaloExchange.apply(comm, x, dim, halo, fill)
 
 
@@ -184,7 +186,7 @@ def exchange(comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> list
 
 
 def shaped(x: torch.Tensor, dim: int, length: int) -> list[int]:
-    """The shape of `x` with `length` in `dim`, which may be counted from the end."""
+    """The shape of `x`, with `length` in `dim`."""
     shape = list(x.shape)
     shape[dim] = length
     return shape

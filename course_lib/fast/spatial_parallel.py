@@ -18,14 +18,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course_lib.comm.halo import (
-    HALO_TAG,
-    RETURN_TAG,
-    Parts,
-    own_parts,
-    owned_ranges,
-    shaped,
-)
+from course_lib.comm.halo import HALO_TAG, RETURN_TAG, Parts, own_parts, owned_ranges, shaped
 from course_lib.parallel import spatial_parallel as plain
 from course_lib.parallel.spatial_parallel import COLUMNS, ROWS, Tiles
 from course_lib.theory.partition import even_ranges
@@ -50,8 +43,7 @@ class SpatialConv(plain.SpatialConv):
             results = even_ranges(window.outputs(owned[-1].stop), comm.size)
             halos.append(halo_of(owned, [window.needs(result) for result in results], comm.rank))
             outputs.append(len(results[comm.rank]))
-        comms = (self.tiles.height, self.tiles.width)
-        return Plan(comms, (halos[0], halos[1]), self.windows, (outputs[0], outputs[1]), self.groups)
+        return Plan([comm for _, comm in self.tiles.axes], halos, self.windows, outputs, self.groups)
 
 
 def tile_layer(tiles: Tiles, layer: nn.Module) -> nn.Module:
@@ -59,9 +51,9 @@ def tile_layer(tiles: Tiles, layer: nn.Module) -> nn.Module:
     return SpatialConv(tiles, layer) if isinstance(layer, nn.Conv2d) else plain.tile_layer(tiles, layer)
 
 
-def tile_model(tiles: Tiles, model: nn.Module, layer: plain.MakeLayer = tile_layer) -> nn.Module:
-    """A copy of `model` whose layers work on tiles; all else that its `forward` does is pixel by pixel."""
-    return plain.tile_model(tiles, model, layer)
+def tile_model(tiles: Tiles, model: nn.Module) -> nn.Module:
+    """A copy of `model` whose layers work on tiles: `tile_model` of the plain form, with this convolution."""
+    return plain.tile_model(tiles, model, tile_layer)
 
 
 # ---------------------------------------------------------------- the plan of a convolution
@@ -82,10 +74,10 @@ class Side:
 class Plan:
     """A convolution of one tile: along rows and columns the communicator, halo, window and outputs."""
 
-    comms: tuple[MPI.Intracomm, MPI.Intracomm]
-    halos: tuple[Halo, Halo]
+    comms: list[MPI.Intracomm]
+    halos: list[Halo]
     windows: tuple[Window, Window]
-    outputs: tuple[int, int]
+    outputs: list[int]
     groups: int
 
     @property
@@ -95,19 +87,16 @@ class Plan:
 
     def sides(self) -> list[Side]:
         """The sides on which ghosts of another tile are seen."""
+        if not all(self.outputs):
+            return []
         found = []
-        for axis, (halo, window, count) in enumerate(
-            zip(self.halos, self.windows, self.outputs, strict=True)
-        ):
+        for axis, (halo, window) in enumerate(zip(self.halos, self.windows, strict=True)):
             length = len(halo.needed)
             for end, ghosts in enumerate((range(halo.before), range(length - halo.after, length))):
                 pixels = range(halo.needed.start + ghosts.start, halo.needed.start + ghosts.stop)
-                outputs = outputs_that_see(window, ghosts, count)
-                if (
-                    all(self.outputs)
-                    and outputs
-                    and any(overlap(pixels, other) for _, other in halo.receives)
-                ):
+                in_image = any(overlap(pixels, other) for _, other in halo.receives)
+                outputs = outputs_that_see(window, ghosts, self.outputs[axis])
+                if in_image and outputs:
                     first, last = outputs.start * window.stride, (outputs.stop - 1) * window.stride
                     inputs = range(first, last + window.reach)
                     found.append(Side(2 * axis + end, ROWS + axis, ghosts, outputs, inputs))
@@ -140,14 +129,9 @@ class Exchange:
 
     def __init__(self, comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> None:
         self.received = [tensor for _, tensor in receive]
-        self.sent = [tensor.contiguous() for _, tensor in send]
-        peers = [peer for peer, _ in receive]
-        self.requests = [
-            comm.Irecv(as_bytes(tensor), peer, tag) for peer, tensor in zip(peers, self.received, strict=True)
-        ]
-        self.requests += [
-            comm.Isend(as_bytes(tensor), peer, tag) for (peer, _), tensor in zip(send, self.sent, strict=True)
-        ]
+        self.sent = [(peer, tensor.contiguous()) for peer, tensor in send]
+        self.requests = [comm.Irecv(as_bytes(tensor), peer, tag) for peer, tensor in receive]
+        self.requests += [comm.Isend(as_bytes(tensor), peer, tag) for peer, tensor in self.sent]
 
     def finish(self) -> list[torch.Tensor]:
         """Wait; return what was received, in the order of `receive`."""
@@ -226,7 +210,10 @@ class _TileConvolution(torch.autograd.Function):
         x, weight, *ghosts = ctx.saved_tensors
         wanted = ctx.needs_input_grad[1:]
         to_weight, to_ghosts = through_ghosts(ctx.plan, gradient, weight, tuple(ghosts), wanted)
-        under_way = start_return_of_rows(ctx.plan, to_ghosts) if wanted[0] else None
+        under_way = None
+        if wanted[0]:
+            top, bottom = to_ghosts[:2]
+            under_way = start_return(ctx.plan.comms[0], top, bottom, ROWS, ctx.plan.halos[0])
         to_x, more, to_bias = through_ordinary(ctx.plan, gradient, x, weight, ctx.bias_sizes, wanted)
         if wanted[1]:
             to_weight += more
@@ -246,12 +233,18 @@ def kept_part(plan: Plan, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def core_of(plan: Plan, x: torch.Tensor) -> tuple[torch.Tensor, list[int], list[int]]:
+    """What the ordinary convolution sees, its `padding`, and the zeros that F.pad has added before."""
+    padding, more = plan.zeros_around()
+    kept = kept_part(plan, x)
+    return F.pad(kept, more) if any(more) else kept, padding, more
+
+
 def ordinary(plan: Plan, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """The convolution of the tile, with zeros in place of ghosts."""
     if not all(plan.outputs):
         return x.new_zeros(len(x), len(weight), *plan.outputs)
-    padding, more = plan.zeros_around()
-    core = F.pad(kept_part(plan, x), more) if any(more) else kept_part(plan, x)
+    core, padding, _ = core_of(plan, x)
     stride, dilation = plan.how
     return F.conv2d(core, weight, bias, stride, padding, dilation, plan.groups)
 
@@ -268,8 +261,7 @@ def through_ordinary(
     if not all(plan.outputs):
         to_bias = x.new_zeros(bias_sizes) if bias_sizes else None
         return torch.zeros_like(x) if wanted[0] else None, torch.zeros_like(weight), to_bias
-    padding, more = plan.zeros_around()
-    core = F.pad(kept_part(plan, x), more) if any(more) else kept_part(plan, x)
+    core, padding, more = core_of(plan, x)
     to_core, to_weight, to_bias = conv_backward(plan, gradient, core, weight, padding, bias_sizes, wanted)
     if wanted[0] and any(more):
         to_core = F.pad(to_core, [-zeros for zeros in more])
@@ -357,11 +349,6 @@ def through_ghosts(
         if wanted[0]:
             seen_part(side, to_ghosts[side.index]).copy_(ghosts_in(plan, side, to_strip))
     return to_weight, to_ghosts
-
-
-def start_return_of_rows(plan: Plan, to_ghosts: list[torch.Tensor]) -> Exchange:
-    """Send the gradients of the ghosts above and below to the owners of their rows."""
-    return start_return(plan.comms[0], to_ghosts[0], to_ghosts[1], ROWS, plan.halos[0])
 
 
 def add_returned_ghosts(

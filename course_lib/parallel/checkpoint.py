@@ -56,26 +56,23 @@ def save_training(
     Call it between two steps, when gradients are clear. `optimizer` is a stage of our ZeRO, or PyTorch's own,
     which then is the same on all ranks; `comm` is the communicator that `optimizer` shards over. Use a folder
     per communicator: with tensor parallelism, each data-parallel group has its own parameters. `progress`:
-    the position in the data, as JSON. Of the checkpoints in `folder` the last `keep` stay; one that is
-    plainly damaged does not count.
+    the position in the data, as JSON; rank 0's is saved. Of the checkpoints in `folder` the last `keep` stay;
+    one that is plainly damaged does not count.
 
     Saved are weights, buffers, the optimizer's state and settings, and the state of the global generators of
     Python, NumPy and torch. A `LossScaler`, a scheduler or a generator of your own is not: put its numbers
     into `progress`.
 
     Raises CheckpointError on all ranks, with the checkpoints that were there untouched, when the disk is
-    full, a rank fails or another training saves into `folder`. Only a LateRankError leaves open how far the
-    save has come.
+    full, a rank fails, another training saves into `folder`, or the optimizer's settings are other than
+    Python's numbers and strings, and tensors. Only a LateRankError leaves open how far the save has come.
     """
-    content: dict[str, Any] = {}  # kept here, not returned: together() sends results to all ranks
-
-    def collect() -> None:
-        content.update(shapes=shapes_of(model, optimizer), **state_of_rank(comm, model, optimizer))
 
     def write(path: Path) -> None:
-        write_tensors(path / file_of(comm.rank), content)
+        file = path / file_of(comm.rank)
+        write_tensors(file, state_of_rank(comm, model, optimizer))
+        read_tensors(file)  # no load would accept other settings, such as a learning rate that is NumPy's
 
-    together(comm, "the other ranks' parts", collect)  # see together(), in checkpoint_folder.py
     return save(comm, folder, write, step=step, progress=progress, keep=keep)
 
 
@@ -87,24 +84,25 @@ def load_training(
     It is the one that `latest` names; when that is damaged, the newest whole one. `model` and `optimizer` are
     built as for a new training, on this number of ranks; `comm` is the communicator that `optimizer` shards
     over. On as many ranks as saved it, a training whose losses depend only on what is saved goes on with the
-    same losses to the bit. On others, rank r restores the random-number state of rank r mod the old world
-    size: ranks that shared a stream still share it, and on more ranks some share one that did not, for
+    same losses to the bit. On others, rank r restores buffers and random-number state of rank r mod the old
+    world size: ranks that shared a stream still share it, and on more ranks some share one that did not, for
     example their dropout masks.
 
     Raises CheckpointError on all ranks, and changes nothing, when there are only damaged checkpoints, the
     model or optimizer does not fit, or a training that saves into `folder` removes the checkpoint meanwhile:
-    loading takes no lock.
+    loading takes no lock. Only after a LateRankError may some ranks be restored and others not.
     """
     found = find(comm, folder)
     if found is None:
         return None
-    checked: list[Restored] = []  # kept here, not returned: together() sends results to all ranks
+    # `together` is in checkpoint_folder.py: all ranks get past it, or all raise.
+    checked: list[Restored] = []  # not returned by `read`: together() would send it to all ranks
     together(comm, "the other ranks' weights", lambda: checked.append(read(comm, found, model, optimizer)))
-    # All of it is good, on all ranks.
+    # What follows has been checked on all ranks. It can still fail where offloaded state is on a disk.
     together(comm, "the other ranks' restart", lambda: restore(checked[0], model, inner_optimizer(optimizer)))
     if isinstance(optimizer, ShardedOptimizer):
         for bucket in optimizer.buckets:
-            bucket.round_master()
+            bucket.round_master()  # masters were restored; 16-bit weights follow from them
         optimizer.gather_weights()  # without a timeout, as in every training step
     return found
 
@@ -208,8 +206,9 @@ def shapes_of(model: nn.Module, optimizer: AnyOptimizer) -> dict[str, tuple[int,
 def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer) -> dict[str, Any]:
     """What this rank writes of the training.
 
-    `tensors`: kind ('weights' or a key of the optimizer's state, such as 'exp_avg') → pieces. `numbers`: kind
-    → parameter → value that is not per element, such as 'step'.
+    `shapes`: of all parameters, in full, so that another model is refused on load. `tensors`: kind ('weights'
+    or a key of the optimizer's state, such as 'exp_avg') → pieces. `numbers`: kind → parameter → value that
+    is not per element, such as 'step'.
     """
     tensors: dict[str, Pieces] = {}
     numbers: dict[str, dict[str, Any]] = {}
@@ -222,9 +221,10 @@ def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer
             else:
                 numbers.setdefault(kind, {}).update({part.name: value for part in owned.parts})
     return {
+        "shapes": shapes_of(model, optimizer),
         "tensors": tensors,
         "numbers": numbers,
-        "settings": [{k: v for k, v in group.items() if k != "params"} for group in inner.param_groups],
+        "settings": settings_of(inner),
         # Every rank saves its own: ranks that see different samples have different running statistics.
         "buffers": {name: buffer.clone() for name, buffer in model.named_buffers()},
         "random": random_state(),
@@ -244,6 +244,11 @@ def pieces_of(comm: MPI.Intracomm, owned: Owned, values: torch.Tensor) -> Pieces
             share_values = flat[first:stop].clone()  # torch.save writes all the memory behind a view
             pieces.append((part.name, part.in_parameter + first - part.in_tensor, share_values))
     return pieces
+
+
+def settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The settings of each group of parameters, such as the learning rate."""
+    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
 
 
 def random_state() -> dict[str, Any]:
@@ -287,94 +292,75 @@ def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOpti
     check_shapes("buffer", shapes_and_types(buffers), shapes_and_types(own["buffers"]))
     check_random_state(own["random"])
     tensor_kinds = sorted({kind for file in files for kind in file["tensors"]})
-    pieces_by_kind = {kind: covered(kind, files, shapes) for kind in tensor_kinds}
-    for name in shapes.keys() - pieces_by_kind.get(WEIGHTS, {}).keys():
+    tensors = {kind: covered(kind, files, shapes) for kind in tensor_kinds}
+    weights = tensors.pop(WEIGHTS, {})
+    for name in shapes.keys() - weights.keys():
         raise CheckpointError(f"{found.path} has no weights of {name}")
     owned = owned_by(model, optimizer)
-    check_dtypes(owned, pieces_by_kind.get(WEIGHTS, {}))
+    check_dtypes(owned, weights)
     number_kinds = sorted({kind for file in files for kind in file["numbers"]})
-    per_parameter = {kind: agreed(kind, files) for kind in number_kinds}
+    numbers = {kind: agreed(kind, files) for kind in number_kinds}
     updated = {parameter for group in inner.param_groups for parameter in group["params"]}
     return Restored(
-        weights=[(each.tensor, assemble(each, pieces_by_kind[WEIGHTS])) for each in owned],
-        state={
-            each.tensor: state_of(each, pieces_by_kind, per_parameter)
-            for each in owned
-            if each.tensor in updated
-        },
+        weights=[(each.tensor, assemble(each, weights)) for each in owned],
+        state={each.tensor: state_of(each, tensors, numbers) for each in owned if each.tensor in updated},
         settings=own["settings"],
-        buffers=own["buffers"],
+        # Copied to the type and shape that the model has: what cannot be copied is found now.
+        buffers={name: buffer.clone().copy_(own["buffers"][name]) for name, buffer in buffers.items()},
         random=own["random"],
     )
 
 
 def read_rank_file(path: Path) -> dict[str, Any]:
-    """What a rank saved. Raises CheckpointError unless it has the form that `state_of_rank` gives it."""
+    """What a rank saved; CheckpointError unless it has the entries of `state_of_rank`.
+
+    No check of what is in the entries: whatever `read` cannot use raises there, before anything is changed.
+    """
     content = read_tensors(path)
-    try:
-        good = content.keys() == {"shapes", "tensors", "numbers", "settings", "buffers", "random"} and all(
-            [
-                *(isinstance(name, str) for name in content["shapes"]),
-                *(
-                    isinstance(name, str)
-                    and type(start) is int
-                    and start >= 0
-                    and is_cpu_tensor(values, ndim=1)
-                    for pieces in content["tensors"].values()
-                    for name, start, values in pieces
-                ),
-                *(isinstance(each, dict) for each in content["numbers"].values()),
-                *(isinstance(each, dict) and "params" not in each for each in content["settings"]),
-                *(is_cpu_tensor(buffer) for buffer in content["buffers"].values()),
-            ]
-        )
-    except (AttributeError, TypeError, ValueError):
-        good = False
-    if not good:
+    entries = {"shapes", "tensors", "numbers", "settings", "buffers", "random"}
+    if not isinstance(content, dict) or content.keys() != entries:
         raise CheckpointError(f"{path} does not have the form of a rank's part of a checkpoint")
-    return dict(content)
-
-
-def is_cpu_tensor(values: object, ndim: int | None = None) -> bool:
-    """Whether this is an ordinary tensor in memory, with `ndim` dimensions."""
-    if not isinstance(values, torch.Tensor) or values.layout != torch.strided or values.device.type != "cpu":
-        return False
-    return ndim is None or values.dim() == ndim
+    return content
 
 
 def covered(
     kind: str, files: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Pieces]:
     """All pieces of one kind, by parameter. Raises CheckpointError unless each element is there once."""
-    found: dict[str, Pieces] = {}
+    by_name: dict[str, Pieces] = {}
     for name, start, values in (piece for file in files for piece in file["tensors"].get(kind, [])):
-        found.setdefault(name, []).append((name, start, values))
-    for name, pieces in found.items():
+        by_name.setdefault(name, []).append((name, start, values))
+    for name, pieces in by_name.items():
         if name not in shapes:
             raise CheckpointError(f"the checkpoint has {kind} of {name}, which is no parameter of it")
         if len({values.dtype for *_, values in pieces}) > 1:
             raise CheckpointError(f"{kind} of {name} are of several dtypes in the checkpoint")
         pieces.sort(key=lambda piece: piece[1])
-        stop, total = 0, int(np.prod(shapes[name], dtype=np.int64))
-        end = (name, total, torch.empty(0))  # as one more piece: so a gap before it is found like others
-        for _, start, values in [*pieces, end]:
+        total = int(np.prod(shapes[name], dtype=np.int64))
+        # The first piece starts at 0, each other one where the one before stops, and the last stops at total.
+        starts = [*(start for _, start, _ in pieces), total]
+        stops = [0, *(start + len(values) for _, start, values in pieces)]
+        for start, stop in zip(starts, stops, strict=True):
             if start != stop:
-                first, last = sorted((start, stop))
+                first, end = sorted((start, stop))
                 problem = "are missing" if start > stop else "are there twice, or too many"
                 raise CheckpointError(
-                    f"{kind} of {name}: elements {first} to {last - 1} of {total} {problem} in the checkpoint"
+                    f"{kind} of {name}: elements {first} to {end - 1} of {total} {problem} in the checkpoint"
                 )
-            stop = start + len(values)
-    return found
+    return by_name
 
 
-def assemble(owned: Owned, pieces: Mapping[str, Pieces], dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The values of `owned`, shaped as its tensor, from pieces that cover all parameters."""
-    flat = torch.empty(owned.tensor.numel(), dtype=dtype or owned.tensor.dtype)
+def assemble(owned: Owned, pieces: Mapping[str, Pieces]) -> torch.Tensor:
+    """The values of `owned`, shaped as its tensor, in the dtype they were saved in.
+
+    `pieces` cover every parameter of `owned`.
+    """
+    saved = [values for part in owned.parts for *_, values in pieces[part.name]]
+    flat = torch.empty(owned.tensor.numel(), dtype=saved[0].dtype if saved else owned.tensor.dtype)
     for part in owned.parts:
         for _, start, values in pieces[part.name]:
-            end = part.in_parameter + part.count
-            first, stop = max(start, part.in_parameter), min(start + len(values), end)
+            first = max(start, part.in_parameter)
+            stop = min(start + len(values), part.in_parameter + part.count)
             if first < stop:
                 where = part.in_tensor + first - part.in_parameter
                 flat[where : where + stop - first] = values[first - start : stop - start]
@@ -383,11 +369,11 @@ def assemble(owned: Owned, pieces: Mapping[str, Pieces], dtype: torch.dtype | No
 
 def agreed(kind: str, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The numbers of one kind, by parameter. Raises CheckpointError when two ranks saved different ones."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name, value in (each for file in files for each in file["numbers"].get(kind, {}).items()):
-        if not same(found.setdefault(name, value), value):
+        if not same(by_name.setdefault(name, value), value):
             raise CheckpointError(f"the ranks saved different values of {kind} of {name}")
-    return found
+    return by_name
 
 
 def same(a: object, b: object) -> bool:
@@ -398,37 +384,38 @@ def same(a: object, b: object) -> bool:
 
 
 def state_of(
-    owned: Owned,
-    pieces_by_kind: Mapping[str, Mapping[str, Pieces]],
-    per_parameter: Mapping[str, Mapping[str, Any]],
+    owned: Owned, tensors: Mapping[str, Mapping[str, Pieces]], numbers: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The optimizer's state of one tensor; empty if none was saved.
+    """The optimizer's state of one tensor; empty if none was saved. Both mappings: kind → parameter → values.
 
     Raises CheckpointError when only some of the tensor's parameters have it, or it differs between them.
     """
     names = [part.name for part in owned.parts]
-    state: dict[str, Any] = {}
-    for kind, by_name in [*pieces_by_kind.items(), *per_parameter.items()]:
-        known = [name for name in names if name in by_name]
-        if kind == WEIGHTS or (names and not known):
+    # A kind may be in both: NAdam's `mu_product` of a 0-dim parameter has the parameter's shape.
+    state: dict[str, Any] = {
+        kind: assemble(owned, by_name) for kind, by_name in tensors.items() if all_have(kind, names, by_name)
+    }
+    for kind, by_name in numbers.items():
+        if not all_have(kind, names, by_name):
             continue
-        if known != names:
-            raise CheckpointError(
-                f"the checkpoint has {kind} of {known[0]} and none of {sorted(set(names) - set(known))[0]},"
-                " which this optimizer updates together"
-            )
-        # A kind may be in both: NAdam's `mu_product` of a 0-dim parameter has the parameter's shape.
-        if by_name is pieces_by_kind.get(kind):
-            dtype = pieces_by_kind[kind][names[0]][0][2].dtype if names else None
-            state[kind] = assemble(owned, pieces_by_kind[kind], dtype)
-        else:
-            # A rank whose shard is empty has no name to look up. It counts the same steps as the others, so
-            # it takes the value of any parameter.
-            values = [by_name[name] for name in names] or [next(iter(by_name.values()))]
-            if not all(same(value, values[0]) for value in values):
-                raise CheckpointError(f"{kind} differs between {', '.join(names)}, updated together")
-            state[kind] = values[0].clone() if torch.is_tensor(values[0]) else values[0]
+        # A rank whose shard is empty has no name to look up. It counts the same steps as the others, so it
+        # takes the value of any parameter.
+        first, *others = [by_name[name] for name in names] or list(by_name.values())[:1]
+        if not all(same(first, value) for value in others):
+            raise CheckpointError(f"{kind} differs between {', '.join(names)}, updated together")
+        state[kind] = first.clone() if torch.is_tensor(first) else first
     return state
+
+
+def all_have(kind: str, names: Sequence[str], by_name: Mapping[str, Any]) -> bool:
+    """Whether all parameters have this kind of state, or none; CheckpointError when only some have it."""
+    known = [name for name in names if name in by_name]
+    if known and known != names:
+        raise CheckpointError(
+            f"the checkpoint has {kind} of {known[0]} and none of {min(set(names) - set(known))},"
+            " which this optimizer updates together"
+        )
+    return known == names
 
 
 def check_shapes(what: str, mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
@@ -460,9 +447,7 @@ def shapes_and_types(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any
 
 def check_settings(optimizer: Optimizer, settings: Sequence[Mapping[str, Any]]) -> None:
     """CheckpointError unless the optimizer has as many groups with settings of the same names."""
-    mine, theirs = (
-        [sorted(set(group) - {"params"}) for group in each] for each in (optimizer.param_groups, settings)
-    )
+    mine, theirs = ([sorted(group) for group in each] for each in (settings_of(optimizer), settings))
     if mine != theirs:
         raise CheckpointError(
             f"{type(optimizer).__name__} is not the optimizer that was saved: it has the settings {mine}, the"
@@ -473,28 +458,21 @@ def check_settings(optimizer: Optimizer, settings: Sequence[Mapping[str, Any]]) 
 def check_random_state(state: Mapping[str, Any]) -> None:
     """CheckpointError unless all three generators accept the state; no global one is touched."""
     try:
-        random.Random().setstate(python_state(state))
-        np.random.RandomState().set_state(numpy_state(state))
-        torch.Generator().set_state(state["torch"].clone())
+        set_random_state(state, random.Random(), np.random.RandomState(), torch.Generator())
     except Exception as error:  # each generator raises what it likes
         raise CheckpointError(f"the checkpoint's random-number state cannot be restored: {error}") from None
 
 
-def python_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
-    """As `random.setstate` wants it."""
-    version, internal, gauss = state["python"]
-    return version, tuple(internal), gauss
-
-
-def numpy_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
-    """As `np.random.set_state` wants it."""
-    name, keys, *rest = state["numpy"]
-    return name, np.array(keys, dtype=np.uint32), *rest
+def set_random_state(state: Mapping[str, Any], python: Any, numpy: Any, generator: torch.Generator) -> None:
+    """Let these three generators continue from `state`."""
+    python.setstate(state["python"])
+    numpy.set_state(state["numpy"])
+    generator.set_state(state["torch"].clone())  # not a view of the file
 
 
 @torch.no_grad()
 def restore(checked: Restored, model: nn.Module, optimizer: Optimizer) -> None:
-    """Copy what was read and checked: nothing in here can fail for one rank alone."""
+    """Copy what was read and checked."""
     for tensor, values in checked.weights:
         tensor.copy_(values)
     for parameter, kept in checked.state.items():
@@ -515,6 +493,4 @@ def in_place_of(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
     """Let the three global generators continue from `state`."""
-    random.setstate(python_state(state))
-    np.random.set_state(numpy_state(state))
-    torch.set_rng_state(state["torch"].clone())  # not a view of the file
+    set_random_state(state, random, np.random, torch.default_generator)

@@ -124,7 +124,7 @@ class ShardedConvs(Tiled):
         bias = None if first.bias is None else first.bias[part]
         self.first = SpatialConv(group.tiles, convolution_like(first, first.weight[part], bias))
         self.second = SpatialConv(group.tiles, convolution_like(second, second.weight[:, part], None))
-        self.bias = None if second.bias is None else nn.Parameter(second.bias.detach().clone())
+        self.bias = None if second.bias is None else trained_like(second.bias, second.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """From this tile of all channels to this tile of all channels."""
@@ -137,10 +137,15 @@ def convolution_like(full: nn.Conv2d, weight: torch.Tensor, bias: torch.Tensor |
     """A convolution with copies of these weights, and stride, padding and dilation of `full`."""
     made = copy.copy(full)
     made._parameters = {
-        "weight": nn.Parameter(weight.detach().clone()),
-        "bias": None if bias is None else nn.Parameter(bias.detach().clone()),
+        "weight": trained_like(full.weight, weight),
+        "bias": None if bias is None else trained_like(full.bias, bias),
     }
     return made
+
+
+def trained_like(full: torch.Tensor | None, part: torch.Tensor) -> nn.Parameter:
+    """A copy of `part` that is trained if `full` is: what is frozen stays frozen."""
+    return nn.Parameter(part.detach().clone(), full is not None and full.requires_grad)
 
 
 # ---------------------------------------------------------------- the model on its ranks

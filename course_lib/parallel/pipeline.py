@@ -10,9 +10,11 @@ The layers are cut into stages and the batch into micro-batches. For each micro-
 output of the previous stage, computes, and sends its own output to the next stage (`stage_forward`). Later it
 receives the gradient of what it sent, goes backward, and sends the gradient of what it received
 (`stage_backward`). A schedule, a list of actions per rank from `theory/schedules.py`, says in which order.
-`run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS. Until its actions are done a rank blocks
-only in receives, and `check_finishes`, which comes first, shows that what each receive waits for is sent. The
-final wait for the sends ends because `owners` refuses a schedule in which a message has no receiver.
+`run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS.
+
+No rank waits forever. A send does not wait for its receiver: MPI goes on with it, at the latest while the
+sender is in its next receive or the final wait. `check_finishes`, called before the first action, shows that
+what each receive waits for is sent, and that each message has a receiver.
 
 The gradients of the micro-batches add up in the parameters. Every micro-batch's loss is a sum over its
 samples, divided by the size of the global batch, so the total is the gradient of the whole batch. Batch norm
@@ -39,9 +41,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from course_lib.comm.trace import Recorder, SpanKind
 from course_lib.theory.partition import balanced_ranges
 from course_lib.theory.schedules import Action, Actions, Schedule, check_finishes, microbatch_count, owners
-from course_lib.training import loop
 from course_lib.training.flat import as_bytes
-from course_lib.training.loop import Batch, SummedLoss
+from course_lib.training.loop import Batch, Step, SummedLoss
 
 Modules = Mapping[tuple[int, int], nn.Module]  # by (replica, stage)
 
@@ -56,8 +57,9 @@ def split_layers(
     The stages hold the layers themselves, no copies. `costs` has one number per layer, in any unit;
     `layer_flops` counts good ones. Without it a layer costs 1 plus the number of its parameters. Raises
     ValueError if there are fewer layers than stages, if layers of two stages have a parameter in common (each
-    of their ranks would update it with its own part of the gradient), or if a stage after the first begins
-    with a layer that works in place: what it received would be overwritten.
+    of their ranks would update it with its own part of the gradient), or if a stage begins with a layer that
+    works in place. Autograd would fail in the middle of a step: it lets no layer overwrite what a stage
+    received, and takes a write to one micro-batch for a write to all, as they are views of one batch.
     """
     found = list(layers)
     if not 1 <= stages <= len(found):
@@ -76,7 +78,7 @@ def split_layers(
                     f"{stage}; give each layer its own, or use fewer than {stages} stages"
                 )
         first_leaf = next(module for module in part.modules() if not list(module.children()))
-        if stage > 0 and getattr(first_leaf, "inplace", False):  # it touches the input, however deeply nested
+        if getattr(first_leaf, "inplace", False):  # it touches the input, however deeply nested
             raise ValueError(
                 f"stage {stage} would begin with {first_leaf}, which overwrites its input; use inplace=False"
             )
@@ -86,8 +88,9 @@ def split_layers(
 def layer_flops(layers: nn.Sequential, inputs: torch.Tensor) -> list[int]:
     """1 plus the floating-point operations of each layer's forward for `inputs` (B, …).
 
-    Only matrix products and convolutions count, so the numbers are the same on every rank and machine. The
-    layers' buffers, `inputs` and the random-number state stay as they are.
+    Only matrix products and convolutions count, so the numbers are the same on every rank and machine; the 1
+    keeps the other layers from being free. The layers' buffers, `inputs` and the random-number state stay as
+    they are.
     """
     inputs = inputs.clone()  # the first layer may work in place
     costs = []
@@ -102,189 +105,27 @@ def layer_flops(layers: nn.Sequential, inputs: torch.Tensor) -> list[int]:
     return costs
 
 
-def split_batch(batch: Batch, microbatches: int) -> list[Batch]:
-    """Cut `batch` into micro-batches, each with the global size of `batch`.
+def split_batch(batch: Batch, count: int) -> list[Batch]:
+    """Cut `batch` into `count` micro-batches: views of its samples, each with the global size of `batch`.
 
     If the samples cannot be divided evenly, the first micro-batches have one sample more. Raises ValueError
     if there are fewer samples than micro-batches.
     """
     samples = len(batch.targets)
-    if not 1 <= microbatches <= samples:
-        raise ValueError(
-            f"{samples} samples cannot make {microbatches} micro-batches; use 1 to {samples} of them"
-        )
-    pairs = zip(
-        batch.inputs.tensor_split(microbatches), batch.targets.tensor_split(microbatches), strict=True
-    )
+    if not 1 <= count <= samples:
+        raise ValueError(f"{samples} samples cannot make {count} micro-batches; use 1 to {samples} of them")
+    pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
     return [Batch(inputs, targets, batch.global_size) for inputs, targets in pairs]
-
-
-# ---------------------------------------------------------------- one micro-batch through one stage
-
-
-def stage_forward(
-    neighbours: "Neighbours", action: Action, module: nn.Module, batch: Batch, loss_fn: SummedLoss
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Take one micro-batch forward through a stage; return its inputs and its result, for `stage_backward`.
-
-    The result is the stage's outputs. At the last stage it is this micro-batch's part of the loss.
-    """
-    inputs = batch.inputs
-    if action.stage > 0:
-        inputs = neighbours.receive(action, action.stage - 1)
-        # Sender and receiver both decide by its dtype whether a gradient comes back: see `stage_backward`.
-        inputs.requires_grad_(inputs.is_floating_point() or inputs.is_complex())
-    result = module(inputs)
-    if action.stage < neighbours.last_stage:
-        neighbours.send(action, action.stage + 1, result)
-    else:
-        result = loss_fn(result, batch.targets) / batch.global_size
-    return inputs, result
-
-
-def stage_backward(
-    neighbours: "Neighbours", action: Action, inputs: torch.Tensor, result: torch.Tensor
-) -> None:
-    """Take one micro-batch backward through a stage: add to the weights' .grad, send the inputs' gradient."""
-    gradient = None  # the last stage starts from the loss
-    if action.stage < neighbours.last_stage and (result.is_floating_point() or result.is_complex()):
-        gradient = neighbours.receive(action, action.stage + 1)
-    if result.requires_grad:  # a first stage without parameters has nothing to compute
-        result.backward(gradient)
-    if action.stage > 0 and inputs.requires_grad:
-        # .grad is None if the outputs do not depend on the inputs; the receiver waits anyway
-        found = torch.zeros_like(inputs) if inputs.grad is None else inputs.grad
-        neighbours.send(action, action.stage - 1, found)
-
-
-# ---------------------------------------------------------------- a schedule of one rank
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """The result of a rank's schedule: its part of the loss, which is 0 unless it runs a last stage, and the
-    largest number of pairs (stage, micro-batch) that it held at once, forward but not yet backward."""
-
-    loss: float
-    peak_activations: int
-
-
-def run_schedule(
-    comm: MPI.Intracomm,
-    schedule: Schedule,
-    modules: Modules,
-    loss_fn: SummedLoss,
-    microbatches: list[Batch],
-    recorder: Recorder | None = None,
-) -> StepResult:
-    """Execute this rank's schedule on its `modules`; their parameters' .grad grows by the batch's gradients.
-
-    All ranks of `comm` call it with the same `schedule` and `microbatches`, each with its own modules by
-    (replica, stage). The loss is `loss_fn(outputs, targets)`, a sum over samples, divided by the size of the
-    global batch. With two replicas (GEMS) each has the gradients of its own micro-batches: before the update,
-    sum them with `sum_replicas` (`parallel/gems.py`).
-
-    A send does not wait for its receiver: MPI goes on with it, at the latest while the sender is in its next
-    receive or the final wait. So a schedule that passes `check_finishes` does not deadlock here.
-
-    `recorder` notes every action, and inside it every wait for a message. Pass a communicator of its own
-    (`comm.Dup()`) if other messages are under way on `comm`: they could have the same tags.
-
-    Raises ValueError on all ranks if the schedule does not fit the ranks, the modules or the micro-batches,
-    lacks an action, or can never finish. An error inside a module is raised on its rank alone; the others
-    wait for its message.
-    """
-    check_schedule(comm, schedule, modules, len(microbatches))
-    check_finishes(schedule)
-    neighbours = Neighbours(comm, owners(schedule), recorder)
-    return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
-
-
-def run_actions(
-    neighbours: "Neighbours", actions: Actions, modules: Modules, loss_fn: SummedLoss, batches: list[Batch]
-) -> StepResult:
-    """Execute `actions`, one rank's schedule; `batches` are the micro-batches.
-
-    `neighbours` has the recorder, as it notes the waits for messages, too.
-    """
-    held: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # forward, not yet backward
-    loss, peak = 0.0, 0
-    for action in actions:
-        module, batch = modules[action.replica, action.stage], batches[action.microbatch]
-        key = action.replica, action.stage, action.microbatch
-        with neighbours.span(repr(action)):
-            if action.kind == "F":
-                inputs, result = stage_forward(neighbours, action, module, batch, loss_fn)
-                held[key] = inputs, result
-                if action.stage == neighbours.last_stage:
-                    loss += result.item()
-                peak = max(peak, len(held))
-            else:
-                stage_backward(neighbours, action, *held.pop(key))
-    neighbours.wait()
-    return StepResult(loss, peak)
-
-
-def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, microbatches: int) -> None:
-    """Raise ValueError on every rank, before the first message, unless each has what its schedule needs."""
-    if len(schedule) != comm.size:
-        raise ValueError(
-            f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for {comm.size} ranks"
-        )
-    asked = microbatch_count(schedule)
-    if asked != microbatches:
-        raise ValueError(
-            f"the schedule has {asked} micro-batches and got {microbatches}; split the batch into {asked}"
-        )
-    replicas = 1 + max(action.replica for actions in schedule for action in actions)
-    stages = 1 + max(action.stage for actions in schedule for action in actions)
-    tags = 2 * replicas * stages * asked
-    largest = comm.Get_attr(MPI.TAG_UB) or 32_767  # this much MPI guarantees
-    if tags > largest + 1:
-        raise ValueError(f"the schedule needs {tags} tags, MPI has {largest + 1}; use fewer micro-batches")
-    needed = {(action.replica, action.stage) for action in schedule[comm.rank]}
-    for rank, missing in enumerate(comm.allgather(sorted(needed - set(modules)))):
-        if missing:
-            raise ValueError(
-                f"rank {rank} has no module for (replica, stage) {missing[0]}; its schedule needs one"
-            )
-
-
-def make_pipeline_step(
-    comm: MPI.Intracomm, schedule: Schedule, modules: Modules, loss_fn: SummedLoss, optimizer: Optimizer
-) -> loop.Step:
-    """A function that trains on one batch, the same on all ranks, and returns its loss on all of them.
-
-    `optimizer` holds the parameters of this rank's modules; torch's optimizers refuse a rank that has none.
-    The schedule is checked once, here. Raises ValueError on all ranks as `run_schedule` does, and for a
-    schedule of two replicas, whose gradients have to be summed before the update.
-    """
-    count = microbatch_count(schedule)
-    replicas = {action.replica for actions in schedule for action in actions}
-    if len(replicas) > 1:
-        raise ValueError(
-            f"a schedule of {len(replicas)} replicas needs the sum of their gradients before the update; "
-            "call run_schedule, gems.sum_replicas and optimizer.step yourself"
-        )
-
-    check_schedule(comm, schedule, modules, count)
-    check_finishes(schedule)
-    actions, rank_of = schedule[comm.rank], owners(schedule)
-
-    def step(batch: Batch) -> float:
-        optimizer.zero_grad()
-        result = run_actions(Neighbours(comm, rank_of), actions, modules, loss_fn, split_batch(batch, count))
-        optimizer.step()
-        return comm.allreduce(result.loss)  # 0 on all ranks but those of a last stage
-
-    return step
 
 
 # ---------------------------------------------------------------- messages between stages
 
 
 class Neighbours:
-    """The previous and next stages of this rank's stages: what sends to them and receives from them."""
+    """Sends to, and receives from, the previous and next stages of this rank's stages.
+
+    A tensor goes as two messages: its shape and dtype, then its bytes. So a receiver need not know them.
+    """
 
     def __init__(
         self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int], recorder: Recorder | None = None
@@ -295,10 +136,10 @@ class Neighbours:
         self.requests: list[MPI.Request] = []  # sends under way; each holds a reference to its buffer
 
     def send(self, action: Action, other_stage: int, tensor: torch.Tensor, rank: int | None = None) -> None:
-        """Start to send the result of `action` to `other_stage`: its shape and dtype, then its numbers.
+        """Start to send the result of `action` to `other_stage`; nobody may write to `tensor` before `wait`.
 
-        Nobody may write to `tensor` before `wait`. It goes to the rank that runs `other_stage`. Where several
-        ranks run it (`TileNeighbours` of `parallel/hybrid.py`), the caller says to which `rank`.
+        It goes to the rank that runs `other_stage`. Where several ranks run it (`TileNeighbours` of
+        `parallel/hybrid.py`), the caller says to which `rank`.
         """
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(
@@ -341,6 +182,172 @@ class Neighbours:
         return self.recorder.span(name, kind=kind) if self.recorder else nullcontext()
 
 
+# ---------------------------------------------------------------- one micro-batch through one stage
+
+
+def stage_forward(
+    neighbours: Neighbours, action: Action, module: nn.Module, batch: Batch, loss_fn: SummedLoss
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Take one micro-batch forward through a stage; return its inputs and its result, for `stage_backward`.
+
+    The result is the stage's outputs. At the last stage it is this micro-batch's part of the loss. Only the
+    first stage reads the inputs of `batch`, the micro-batch, and only the last stage its targets.
+    """
+    inputs = batch.inputs
+    if action.stage > 0:
+        inputs = neighbours.receive(action, action.stage - 1)
+        inputs.requires_grad_(gradient_returns(inputs))
+    result = module(inputs)
+    if action.stage < neighbours.last_stage:
+        neighbours.send(action, action.stage + 1, result)
+    else:
+        result = loss_fn(result, batch.targets) / batch.global_size
+    return inputs, result
+
+
+def stage_backward(
+    neighbours: Neighbours, action: Action, inputs: torch.Tensor, result: torch.Tensor
+) -> None:
+    """Take one micro-batch backward through a stage: add to the weights' .grad, send the inputs' gradient."""
+    gradient = None  # the last stage starts from the loss
+    if action.stage < neighbours.last_stage and gradient_returns(result):
+        gradient = neighbours.receive(action, action.stage + 1)
+    if result.requires_grad:  # a first stage without parameters has nothing to compute
+        result.backward(gradient)
+    if action.stage > 0 and gradient_returns(inputs):
+        # .grad is None if the outputs do not depend on the inputs; the receiver waits anyway. A copy, because
+        # autograd may give a weight's .grad the same memory, and the next backward would add to it meanwhile.
+        found = torch.zeros_like(inputs) if inputs.grad is None else inputs.grad.clone()
+        neighbours.send(action, action.stage - 1, found)
+
+
+def gradient_returns(tensor: torch.Tensor) -> bool:
+    """Whether the stage that receives `tensor` sends a gradient back; none exists for integers.
+
+    Both ranks ask this, so they agree. `requires_grad` would not do: only the sender of `tensor` knows it.
+    """
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+# ---------------------------------------------------------------- a schedule of one rank
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The result of a rank's schedule: its part of the loss, which is 0 unless it runs a last stage, and the
+    largest number of pairs (stage, micro-batch) that it held at once, forward but not yet backward."""
+
+    loss: float
+    peak_activations: int
+
+
+def run_schedule(
+    comm: MPI.Intracomm,
+    schedule: Schedule,
+    modules: Modules,
+    loss_fn: SummedLoss,
+    microbatches: list[Batch],
+    recorder: Recorder | None = None,
+) -> StepResult:
+    """Execute this rank's schedule on its `modules`; their parameters' .grad grows by the batch's gradients.
+
+    All ranks of `comm` call it with the same `schedule` and `microbatches`, each with its own modules by
+    (replica, stage). The loss is `loss_fn(outputs, targets)`, a sum over samples, divided by the size of the
+    global batch. With two replicas (GEMS) each has the gradients of its own micro-batches: before the update,
+    sum them with `sum_replicas` (`parallel/gems.py`).
+
+    `recorder` notes every action, and inside it every wait for a message. Pass a communicator of its own
+    (`comm.Dup()`) if other messages are under way on `comm`: they could have the same tags.
+
+    Raises ValueError on all ranks if the schedule does not fit the ranks, the modules or the micro-batches,
+    lacks an action, or can never finish. An error inside a module is raised on its rank alone; the others
+    wait for its message.
+    """
+    check_schedule(comm, schedule, modules, len(microbatches))
+    check_finishes(schedule)
+    neighbours = Neighbours(comm, owners(schedule), recorder)
+    return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
+
+
+def run_actions(
+    neighbours: Neighbours, actions: Actions, modules: Modules, loss_fn: SummedLoss, batches: list[Batch]
+) -> StepResult:
+    """Execute `actions`, the checked schedule of one rank, on `batches`, the micro-batches."""
+    held: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # forward, not yet backward
+    loss, peak = 0.0, 0
+    for action in actions:
+        module, batch = modules[action.replica, action.stage], batches[action.microbatch]
+        key = action.replica, action.stage, action.microbatch
+        with neighbours.span(repr(action)):
+            if action.kind == "F":
+                inputs, result = stage_forward(neighbours, action, module, batch, loss_fn)
+                held[key] = inputs, result
+                if action.stage == neighbours.last_stage:
+                    loss += result.item()
+                peak = max(peak, len(held))
+            else:
+                stage_backward(neighbours, action, *held.pop(key))
+    neighbours.wait()
+    return StepResult(loss, peak)
+
+
+def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, count: int) -> None:
+    """Raise ValueError on every rank unless the schedule fits the ranks, modules and `count` micro-batches.
+
+    `check_finishes` is apart because it refuses a stage on several ranks, as in `parallel/hybrid.py`.
+    """
+    if len(schedule) != comm.size:
+        raise ValueError(
+            f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for {comm.size} ranks"
+        )
+    asked = microbatch_count(schedule)
+    if asked != count:
+        raise ValueError(
+            f"the schedule has {asked} micro-batches and got {count}; split the batch into {asked}"
+        )
+    replicas = 1 + max(action.replica for actions in schedule for action in actions)
+    stages = 1 + max(action.stage for actions in schedule for action in actions)
+    tags = 2 * replicas * stages * asked  # `Neighbours.tag` is 0 or more, and less than this
+    largest = comm.Get_attr(MPI.TAG_UB) or 32_767  # this much MPI guarantees
+    if tags > largest + 1:
+        raise ValueError(f"the schedule needs {tags} tags, MPI has {largest + 1}; use fewer micro-batches")
+    needed = {(action.replica, action.stage) for action in schedule[comm.rank]}
+    for rank, missing in enumerate(comm.allgather(sorted(needed - set(modules)))):
+        if missing:
+            raise ValueError(
+                f"rank {rank} has no module for (replica, stage) {missing[0]}; its schedule needs one"
+            )
+
+
+def make_pipeline_step(
+    comm: MPI.Intracomm, schedule: Schedule, modules: Modules, loss_fn: SummedLoss, optimizer: Optimizer
+) -> Step:
+    """A function that trains on one batch, the same on all ranks, and returns its loss on all of them.
+
+    `optimizer` holds the parameters of this rank's modules; torch's optimizers refuse a rank that has none.
+    The schedule is checked once, here. Raises ValueError on all ranks as `run_schedule` does, and for a
+    schedule of two replicas, whose gradients have to be summed before the update.
+    """
+    count = microbatch_count(schedule)
+    replicas = {action.replica for actions in schedule for action in actions}
+    if len(replicas) > 1:
+        raise ValueError(
+            f"a schedule of {len(replicas)} replicas needs the sum of their gradients before the update; "
+            "call run_schedule, gems.sum_replicas and optimizer.step yourself"
+        )
+    check_schedule(comm, schedule, modules, count)
+    check_finishes(schedule)
+    actions, rank_of = schedule[comm.rank], owners(schedule)
+
+    def step(batch: Batch) -> float:
+        optimizer.zero_grad()
+        result = run_actions(Neighbours(comm, rank_of), actions, modules, loss_fn, split_batch(batch, count))
+        optimizer.step()
+        return comm.allreduce(result.loss)  # 0 on all ranks but those of a last stage
+
+    return step
+
+
 # ---------------------------------------------------------------- less memory: recomputation
 
 
@@ -353,8 +360,9 @@ class Recomputed(nn.Module):
     A third more computing (a backward costs about two forwards, so 4 instead of 3) for a fraction of the
     memory. Wrap a stage in it before giving it to `run_schedule`. The second forward computes the same as the
     first: it starts from copies of the buffers (such as batch norm's running mean) and of the random-number
-    state (for dropout) as they were before the first forward, and leaves the module's own untouched. Chen et
-    al. (2016), "Training deep nets with sublinear memory cost".
+    state (for dropout) as they were before the first forward, and leaves the module's own untouched. Raises
+    ValueError if `layers` overwrite their inputs, from which the second forward starts. Chen et al. (2016),
+    "Training deep nets with sublinear memory cost".
     """
 
     def __init__(self, layers: nn.Module) -> None:
@@ -363,7 +371,13 @@ class Recomputed(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The output of the layers."""
-        return _Recomputed.apply(self.layers, inputs, *self.layers.parameters())
+        if not torch.is_grad_enabled():
+            return self.layers(inputs)  # no backward follows
+        writes = inputs._version  # autograd counts them
+        outputs = _Recomputed.apply(self.layers, inputs, *self.layers.parameters())
+        if inputs._version != writes:
+            raise ValueError("the layers overwrite their inputs; use inplace=False in the first of them")
+        return outputs
 
 
 class _Recomputed(torch.autograd.Function):
@@ -383,5 +397,6 @@ class _Recomputed(torch.autograd.Function):
             outputs = functional_call(ctx.layers, ctx.buffers, (inputs,))
         tensors = [inputs, *ctx.layers.parameters()]
         wanted = [tensor for tensor in tensors if tensor.requires_grad]
-        gradients = iter(torch.autograd.grad(outputs, wanted, gradient, allow_unused=True))
-        return None, *(next(gradients) if tensor.requires_grad else None for tensor in tensors)
+        gradients = torch.autograd.grad(outputs, wanted, gradient, allow_unused=True)
+        gradient_of = dict(zip(wanted, gradients, strict=True))
+        return None, *map(gradient_of.get, tensors)  # one per argument of forward; layers has none

@@ -1,4 +1,4 @@
-"""Spatial parallelism: every rank has a tile of each image and of what is computed from it, and all weights.
+"""Spatial parallelism: each rank holds all weights, but only one tile of each image and each feature map.
 
     ┌────┬────┐     convolution, pooling    pixels of the neighbours: a halo       course_lib/comm/halo.py
     │ 0  │ 1  │     batch-norm              statistics over all tiles
@@ -6,15 +6,18 @@
     │ 2  │ 3  │     fully connected         tiles joined; from there on every rank computes the same
     └────┴────┘
 
-Layers are made from those of an ordinary model and give the same numbers: `tile_model`. A loss is divided
-once, by the global batch; tiles of an image are parts of one sample, so nothing is divided by their number.
+`tile_model` makes the tiled layers from those of an ordinary model; they compute the same numbers. Divide the
+loss once, by the global batch. Tiles are parts of one sample, so nothing is divided by their number.
+
+All ranks must run the same layers: a rank that is missing leaves the others waiting in their exchange. So a
+layer that cannot be tiled, or does not fit the image, is a ValueError on all ranks.
 Dryden et al. (2019), "Improving Strong-Scaling of CNN Training by Exploiting Finer-Grained Parallelism".
 """
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from mpi4py import MPI
@@ -35,11 +38,11 @@ ROWS, COLUMNS = 2, 3  # dims of (N, C, H, W)
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """A communicator whose ranks have the tiles of an image, row by row, and those of my column and row."""
+    """The communicators of an image's tiles: one for all of them, and two along which halos travel."""
 
-    comm: MPI.Intracomm
-    height: MPI.Intracomm  # the tiles above and below each other, this one among them
-    width: MPI.Intracomm  # the tiles beside each other
+    comm: MPI.Intracomm  # all tiles, row by row
+    height: MPI.Intracomm  # the tiles in this rank's column, from top to bottom
+    width: MPI.Intracomm  # the tiles in this rank's row, from left to right
 
     @property
     def axes(self) -> tuple[tuple[int, MPI.Intracomm], tuple[int, MPI.Intracomm]]:
@@ -59,7 +62,10 @@ def tile_of(tiles: Tiles, image: torch.Tensor) -> torch.Tensor:
 
 
 def join_tiles(tiles: Tiles, tile: torch.Tensor) -> torch.Tensor:
-    """The full image on every rank, for layers that all ranks compute alike."""
+    """The full image on every rank, for layers that all ranks compute alike.
+
+    Then all ranks have the same gradient of the image, and each keeps its tile of it: no message in backward.
+    """
     return gather_from(tiles.height, gather_from(tiles.width, tile, COLUMNS), ROWS)
 
 
@@ -87,26 +93,32 @@ def both(size: int | tuple[int, ...]) -> tuple[int, int]:
 
 
 def padded_tile(
-    tiles: Tiles, x: torch.Tensor, windows: Sequence[Window], fill: float = 0.0
-) -> tuple[torch.Tensor, list[int]]:
-    """This tile with halo and padding, all that its outputs need, and how many outputs it has in both dims.
+    tiles: Tiles, x: torch.Tensor, windows: tuple[Window, Window], fill: float = 0.0
+) -> tuple[torch.Tensor, tuple[int, int]]:
+    """This tile with its halo and padding, and how many rows and columns of outputs it has.
 
-    Columns first, then rows with the ghosts of the columns: so the corners come along. The outputs of the
-    full image are distributed evenly over the tiles.
+    The columns come first. Then the rows are sent with their ghost columns, so the corners come along.
     """
-    outputs = []
-    for (dim, comm), window in reversed(list(zip(tiles.axes, windows, strict=True))):
-        owned = owned_ranges(comm, x.shape[dim])
-        results = even_ranges(window.outputs(owned[-1].stop), comm.size)
-        needed = [window.needs(result) for result in results]
-        x = halo_exchange(comm, x, dim, needed, owned=owned, fill=fill)
-        outputs.append(len(results[comm.rank]))
-    return x, outputs[::-1]
+    x, columns = padded_along(tiles.width, x, COLUMNS, windows[1], fill)
+    x, rows = padded_along(tiles.height, x, ROWS, windows[0], fill)
+    return x, (rows, columns)
 
 
-def no_pixels(x: torch.Tensor, channels: int, outputs: Sequence[int]) -> torch.Tensor:
-    """An empty tile (N, channels, *outputs) whose gradient still reaches `x`: the neighbours wait for it."""
-    return x.flatten(2)[:, :, :0].reshape(len(x), channels, *outputs)
+def padded_along(
+    comm: MPI.Intracomm, x: torch.Tensor, dim: int, window: Window, fill: float
+) -> tuple[torch.Tensor, int]:
+    """What this tile's outputs need along `dim`, and how many outputs it has there.
+
+    The outputs of the full image are distributed evenly over the tiles. Each rank works out what every tile
+    needs, so nobody has to ask for pixels. A tile without outputs gets one window of `fill`, and its layer
+    drops the output: so the layer runs on every rank, and backward exchanges the same messages on all.
+    """
+    owned = owned_ranges(comm, x.shape[dim])
+    length = owned[-1].stop
+    outside = range(length + window.after, length + window.after + window.reach)
+    outputs = even_ranges(window.outputs(length), comm.size)
+    needed = [window.needs(mine) if mine else outside for mine in outputs]
+    return halo_exchange(comm, x, dim, needed, owned=owned, fill=fill), len(outputs[comm.rank])
 
 
 # ---------------------------------------------------------------- layers
@@ -125,19 +137,17 @@ class SpatialConv(Tiled):
 
     def __init__(self, tiles: Tiles, layer: nn.Conv2d) -> None:
         super().__init__(tiles)
-        if layer.padding_mode != "zeros" or layer.transposed:
-            raise ValueError(f"{layer} cannot be tiled; use an ordinary one with padding_mode='zeros'")
-        self.windows, self.groups = windows_of(layer), layer.groups
-        self.weight = nn.Parameter(layer.weight.detach().clone())
-        self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone())
+        if layer.padding_mode != "zeros":
+            raise ValueError(f"{layer} cannot be tiled; use padding_mode='zeros'")
+        self.windows = windows_of(layer)
+        self.stride, self.dilation, self.groups = layer.stride, layer.dilation, layer.groups
+        self.weight, self.bias = copy.deepcopy(layer.weight), copy.deepcopy(layer.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w) of an image to this tile of the result: (N, F, h', w')."""
-        x, outputs = padded_tile(self.tiles, x, self.windows)
-        if not all(outputs):
-            return no_pixels(x, len(self.weight), outputs)
-        stride, dilation = ([getattr(w, name) for w in self.windows] for name in ("stride", "dilation"))
-        return F.conv2d(x, self.weight, self.bias, stride, 0, dilation, self.groups)
+        x, (rows, columns) = padded_tile(self.tiles, x, self.windows)
+        y = F.conv2d(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+        return y[:, :, :rows, :columns]
 
 
 class SpatialPool(Tiled):
@@ -149,24 +159,21 @@ class SpatialPool(Tiled):
             raise ValueError(f"{layer} cannot be tiled; use ceil_mode=False and return_indices=False")
         if getattr(layer, "divisor_override", None) or not getattr(layer, "count_include_pad", True):
             raise ValueError(f"{layer} cannot be tiled; use count_include_pad=True and no divisor_override")
-        self.windows, self.largest = windows_of(layer), isinstance(layer, nn.MaxPool2d)
+        self.windows, self.fill = windows_of(layer), -torch.inf if isinstance(layer, nn.MaxPool2d) else 0.0
+        self.pool = copy.deepcopy(layer)
+        self.pool.padding = 0  # `padded_tile` pads
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w) of an image to this tile of the result."""
-        x, outputs = padded_tile(self.tiles, x, self.windows, fill=-torch.inf if self.largest else 0.0)
-        if not all(outputs):
-            return no_pixels(x, x.shape[1], outputs)
-        kernel, stride, dilation = zip(*((w.kernel, w.stride, w.dilation) for w in self.windows), strict=True)
-        if self.largest:
-            return F.max_pool2d(x, kernel, stride, 0, dilation)
-        return F.avg_pool2d(x, kernel, stride)
+        x, (rows, columns) = padded_tile(self.tiles, x, self.windows, self.fill)
+        return self.pool(x)[:, :, :rows, :columns]
 
 
 class SpatialMean(Tiled):
     """Global average pooling: tiles (N, C, h, w) to the means of full images (N, C, 1, 1), on every rank."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The sums of all tiles, over the pixels of all."""
+        """The sums over all tiles, divided by the pixels of all tiles."""
         pixels = self.tiles.comm.allreduce(x.shape[ROWS] * x.shape[COLUMNS])
         return reduce_from(self.tiles.comm, x.sum(dim=(ROWS, COLUMNS), keepdim=True)) / pixels
 
@@ -183,13 +190,9 @@ class SpatialBatchNorm(Tiled):
     def __init__(self, tiles: Tiles, layer: nn.BatchNorm2d) -> None:
         super().__init__(tiles)
         self.eps, self.momentum = layer.eps, layer.momentum
-        for name in ("weight", "bias"):
-            parameter = getattr(layer, name)
-            mine = None if parameter is None else nn.Parameter(parameter.detach().clone())
-            self.register_parameter(name, mine)
+        self.weight, self.bias = copy.deepcopy(layer.weight), copy.deepcopy(layer.bias)
         for name in ("running_mean", "running_var", "num_batches_tracked"):
-            buffer = getattr(layer, name)
-            self.register_buffer(name, None if buffer is None else buffer.clone())
+            self.register_buffer(name, copy.deepcopy(getattr(layer, name)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w), normalised. ValueError when a channel has a single number."""
@@ -208,7 +211,10 @@ class SpatialBatchNorm(Tiled):
         return y if self.bias is None else y + self.bias[:, None, None]
 
     def total(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of each channel of `x` over all tiles; its gradient is summed, too, as all tiles use it."""
+        """The sum of each channel of `x` over all tiles.
+
+        Each tile uses it for its own pixels, so `copy_to` sums its gradient over the tiles, too.
+        """
         return copy_to(self.tiles.comm, reduce_from(self.tiles.comm, x.sum(dim=(0, ROWS, COLUMNS))))
 
     def track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
@@ -222,7 +228,6 @@ class SpatialBatchNorm(Tiled):
 
 
 # ---------------------------------------------------------------- full models
-
 
 POINTWISE = (
     nn.ReLU,
@@ -253,41 +258,37 @@ def tile_layer(tiles: Tiles, layer: nn.Module) -> nn.Module:
     raise ValueError(f"{layer} does not work on tiles; join them before it")
 
 
-MakeLayer = Callable[[Tiles, nn.Module], nn.Module]
+def tile_model(
+    tiles: Tiles, model: nn.Module, make_layer: Callable[[Tiles, nn.Module], nn.Module] = tile_layer
+) -> nn.Module:
+    """A copy of `model` in which `make_layer` has replaced every layer: every module without children.
 
-
-def tile_model(tiles: Tiles, model: nn.Module, layer: MakeLayer = tile_layer) -> nn.Module:
-    """A copy of `model` whose layers work on tiles; all else that its `forward` does is pixel by pixel.
-
-    `layer` makes a layer of tiles from one of images, and raises ValueError where there is none.
+    Whatever else `forward` does with a tile must work pixel by pixel, as `maps + shortcut` does. Raises
+    ValueError if a module with children has parameters of its own, whose gradients nobody would sum.
     """
-    if not list(model.children()):
-        return layer(tiles, model).train(model.training)
-    tiled = copy.copy(model)
-    tiled._parameters, tiled._buffers = model._parameters.copy(), model._buffers.copy()
-    tiled._modules = {
-        name: None if child is None else tile_model(tiles, child, layer)
-        for name, child in model._modules.items()
-    }
-    return tiled
+    replaced: dict[int, Any] = {}  # by id, where `deepcopy` looks: a layer that is used twice stays one layer
+    for module in model.modules():
+        if not list(module.children()):
+            replaced[id(module)] = make_layer(tiles, module).train(module.training)
+        elif list(module.parameters(recurse=False)):
+            raise ValueError(
+                f"{type(module).__name__} has parameters and layers, and only layers are tiled; "
+                "move the parameters into a layer"
+            )
+    return copy.deepcopy(model, replaced)
 
 
 def sum_over_tiles(tiles: Tiles, modules: Iterable[nn.Module]) -> None:
-    """Make the gradients of all tiled layers in `modules` their sum over the tiles, in place, in one message.
+    """Replace the gradients of all tiled layers in `modules` by their sums over the tiles, in one Allreduce.
 
     Layers behind `join_tiles` are computed alike on every rank, so their gradients are complete already.
     """
     layers = [layer for module in modules for layer in module.modules() if isinstance(layer, Tiled)]
-    parameters = list({id(p): p for layer in layers for p in layer.parameters() if p.requires_grad}.values())
+    found = [p for layer in layers for p in layer.parameters() if p.requires_grad]
+    parameters = list(dict.fromkeys(found))  # each once: a `Tiled` may contain others
     if not parameters:
         return
     flat = parameters_to_vector([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
-    all_sum(tiles.comm, flat)
+    tiles.comm.Allreduce(MPI.IN_PLACE, flat.numpy())
     for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
         parameter.grad = part.view_as(parameter)
-
-
-def all_sum(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
-    """The sum of `x` over the ranks, in place."""
-    comm.Allreduce(MPI.IN_PLACE, x.numpy())
-    return x

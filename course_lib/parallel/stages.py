@@ -39,7 +39,8 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
             x, y = held.pop(i)
             y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
             result, other = x.grad, comm.rank - 1
-        if 0 <= other < comm.size:  # keep each request until its message has left
-            sends = [sent for sent in sends if not sent.Test()] + [comm.Isend(result.numpy(), other, i)]
+        if 0 <= other < comm.size:  # keep each request, and what it sends, until the message has left
+            message = result.numpy().copy()  # of our own: autograd may add to a gradient again
+            sends = [sent for sent in sends if not sent.Test()] + [comm.Isend(message, other, i)]
     MPI.Request.Waitall(sends)
     return loss

@@ -16,11 +16,12 @@ An all-reduce sends as many bytes as a reduce-scatter and an all-gather together
 one all-gather more in backward: the gradient of A needs the full x, and forward keeps only x_r.
 
 Every shard is cut from a full layer. All ranks must pass equal layers (same seed, or a Bcast): nothing checks
-that. Freeze parameters after the cut: a shard trains even if its layer was frozen. Results and gradients
-equal those of the full layer in one process up to the order of addition. In shapes, `/ size` means a rank's
-shard; shards may differ by one unit. No layer here has dropout: on a replicated tensor, all ranks would need
-the same mask. Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al. (2022),
-"Reducing Activation Recomputation in Large Transformer Models", for the sequence.
+that. The shard of a frozen parameter is frozen. Results and gradients equal those of the full layer in one
+process up to the order of addition. In shapes, `/ size` means a rank's shard; shards may differ by one unit.
+No layer here has dropout: on a replicated tensor, all ranks would need the same mask.
+
+Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al. (2022), "Reducing Activation Recomputation in Large
+Transformer Models", for the sequence.
 """
 
 import copy
@@ -85,7 +86,13 @@ def cut(comm: MPI.Intracomm, whole: torch.Tensor, dim: int, *, unit: int = 1) ->
             f"{comm.size} ranks; use at most {units} ranks and whole units"
         )
     mine = even_range(units, comm.size, comm.rank)
-    return nn.Parameter(whole.detach().narrow(dim, mine.start * unit, len(mine) * unit).clone())
+    part = whole.detach().narrow(dim, mine.start * unit, len(mine) * unit).clone()
+    return nn.Parameter(part, whole.requires_grad)
+
+
+def full_copy(whole: torch.Tensor) -> nn.Parameter:
+    """A parameter that every rank has in full; frozen if `whole` is."""
+    return nn.Parameter(whole.detach().clone(), whole.requires_grad)
 
 
 class ColumnLinear(nn.Module):
@@ -109,7 +116,7 @@ class RowLinear(nn.Module):
         super().__init__()
         self.comm = comm
         self.weight = cut(comm, whole.weight, 1, unit=unit)  # (out, in / size)
-        self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
+        self.bias = None if whole.bias is None else full_copy(whole.bias)
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """The result on every rank. The bias is added after the sum, so it counts once."""
@@ -139,7 +146,7 @@ class RowConv(nn.Module):
         super().__init__()
         self.comm, self.apply_conv = comm, _convolution(whole)
         self.weight = cut(comm, whole.weight, 1)
-        self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
+        self.bias = None if whole.bias is None else full_copy(whole.bias)
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """The result on every rank; the all-reduce sums B·F·H'·W' numbers per rank."""
@@ -293,7 +300,7 @@ def merged(whole: Attention) -> nn.Linear:
     """Query, key and value as one layer, head by head: (q, k, v) of the first head, then of the second, …
 
     One layer needs one all-reduce, not three; head by head, so that each head keeps its q, k and v when the
-    layer is cut. Raises ValueError when only some of the three have a bias.
+    layer is cut. Raises ValueError when only some of the three have a bias, or are frozen.
     """
     layers = (whole.query, whole.key, whole.value)
     biases = [layer.bias is not None for layer in layers]
@@ -306,6 +313,12 @@ def merged(whole: Attention) -> nn.Linear:
     for name, parameter in qkv.named_parameters():
         parts = [getattr(layer, name).detach().unflatten(0, (-1, whole.head_width)) for layer in layers]
         parameter.data = torch.stack(parts, dim=1).flatten(0, 2)
+        trained = {getattr(layer, name).requires_grad for layer in layers}
+        if len(trained) > 1:
+            raise ValueError(
+                f"the {name}s of query, key and value are frozen in part; freeze all three or none"
+            )
+        parameter.requires_grad = trained.pop()
     return qkv
 
 
@@ -375,7 +388,7 @@ class ParallelTransformer(nn.Module):
         column, _, norm = _layers(comm, sequence)
         self.comm, self.sequence = comm, sequence
         self.token = VocabularyEmbedding(comm, whole.embedding.token, sequence=sequence)
-        self.position = nn.Parameter(whole.embedding.position.weight.detach().clone())
+        self.position = full_copy(whole.embedding.position.weight)
         blocks = cast(Iterable[Block], whole.blocks)
         self.blocks = nn.ModuleList(ParallelBlock(comm, block, sequence=sequence) for block in blocks)
         self.norm, self.head = norm(whole.norm), column(comm, whole.head)

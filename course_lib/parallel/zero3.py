@@ -3,12 +3,12 @@
     forward    gather 0 │ run 0 │ free 0   gather 1 │ run 1 │ free 1   …
     backward   …   gather 1 │ backward 1 │ sum its gradients, free 1   gather 0 │ …
 
-PyTorch calls this a hook before and a hook after each layer's forward; backward has no such moments, so they
-are found by gradients: it begins with the gradient of the layer's outputs (`before_backward`), and has ended
-when all trained weights have theirs (`reached`). `Zero3.watch` registers these four hooks, and `mark_inputs`
-one more for frozen layers; each of them gathers, frees or sums a `LayerBucket`.
+`Zero3.watch` finds these moments with four of PyTorch's hooks. Two run before and after a layer's forward.
+Two wait for gradients, because a layer's backward begins when its outputs have their gradients, and has ended
+when its trained weights have theirs. The hooks gather, sum and free the layer's `LayerBucket`s.
 
-`zero.py` has stages 0 to 2, `zero_shards.py` what all stages share; `fast/zero.py` gathers ahead.
+`zero.py` has stages 0 to 2, `zero_shards.py` what all stages share, `training/flat.py` the flat buffers;
+`fast/zero.py` gathers ahead.
 
 Source: Rajbhandari, Rasley, Ruwase and He, ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models, SC 2020, https://arxiv.org/abs/1910.02054
@@ -16,8 +16,9 @@ Models, SC 2020, https://arxiv.org/abs/1910.02054
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,10 +44,10 @@ from course_lib.training.flat import FlatGradients
 class LayerBucket(Bucket):
     """A layer's parameters: gathered while the layer runs; at other times this rank keeps its shard only.
 
-    Freeing empties the *memory* of the flat buffer. What autograd keeps for backward are views of it, which
-    show the weights again as soon as they are gathered again. Autograd refuses a saved tensor that torch has
-    written to since, which it sees by its version counter. Ours does not rise: `resize_` acts on the storage,
-    MPI writes to the address, and `allocate` writes through `.data`.
+    Freeing empties the *memory* of the flat buffer. The tensors that autograd saves for backward are views of
+    the buffer, so they show the weights again after the next gather. Autograd refuses a saved tensor whose
+    version counter has risen. Gathering must not raise it: `resize_` acts on the storage, `allocate` writes
+    through `.data`, and MPI writes to the address.
     """
 
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
@@ -54,9 +55,7 @@ class LayerBucket(Bucket):
         self.nbytes = self.weights.flat.nbytes
         if self.trains:
             self.gradient_shard = torch.zeros_like(self.shard)
-        self.full_gradients: FlatGradients | None = None  # all of them, while backward fills them
-        self.missing: set[object] = set()  # what has no gradient yet: parameters; if frozen, inputs
-        self.backward_pass = -1  # the last one that reached the layer
+        self.full_gradients: FlatGradients | None = None  # from the layer's backward until `reduce`
         self.gathered, self.pinned = True, False  # pinned: not to be freed
         self.free()
 
@@ -85,54 +84,47 @@ class LayerBucket(Bucket):
             self.weights.flat.untyped_storage().resize_(0)
             self.gathered = False
 
-    def expect_gradients(self, inputs: set[object]) -> None:
-        """Backward reaches the layer: expect all gradients, in a flat buffer to which it adds them.
-
-        A frozen bucket expects those of `inputs` instead, marks of one call of the layer.
-        """
-        if self.backward_pass != backward_pass():  # else it has reached the layer, by another output
-            self.backward_pass = backward_pass()
-            # Anew, also if the pass before left some without a gradient.
-            self.missing = set(self.parameters) if self.trains else set()
-            if self.trains and self.full_gradients is None:
-                # While the weights are gathered, so that both buffers have the same order of elements.
-                self.full_gradients = FlatGradients(self.parameters)
-        if not self.trains:
-            self.missing |= inputs
+    def expect_gradients(self) -> None:
+        """Make every gradient a view of one flat buffer of zeros, to which backward adds."""
+        if self.trains and self.full_gradients is None:
+            # While the weights are gathered, so that both buffers have the same order of elements.
+            self.full_gradients = FlatGradients(self.parameters)
 
     @torch.no_grad()
     def reduce(self) -> None:
-        """Add the sum of the gradients to this rank's shard of them; free the rest."""
+        """Sum the full gradients over ranks, add this rank's shard to `gradient_shard`, and free the rest."""
         if self.full_gradients is not None:
             self.full_gradients.collect()
             self.gradient_shard += reduce_scatter(self.comm, self.full_gradients.flat)
             for parameter in self.parameters:
                 parameter.grad = None
             self.full_gradients = None
-        self.missing.clear()
 
     @torch.no_grad()
     def keep_written(self) -> None:
-        """Bring shard and master in line with the full weights, where these were changed."""
+        """Copy this rank's shard of the full weights to `shard` and, where it was changed, to `master`."""
         written = self.owned(self.weights.flat)
-        changed = written != self.shard
+        changed = written != self.shard  # elsewhere a float32 master keeps the digits that 16 bits lack
         self.master.data[changed] = written[changed].to(self.master.dtype)
         self.shard.copy_(written)
 
 
 class Zero3(ShardedOptimizer):
-    """Stage 3: of weights, gradients and optimizer state a rank keeps its shards only.
+    """Stage 3: a rank keeps only its shards of weights, gradients and optimizer state.
 
         zero = Zero3(comm, model, lambda shards: AdamW(shards, lr=1e-3), layers=model.blocks)
 
     `layers` are modules of `model` that are gathered one at a time. Parameters in none of them, or in two,
     stay gathered while the model runs. Between steps parameters are empty; inside `with zero.full_weights():`
     they can be read and written. Gathering is collective: all ranks must run the same layers, forward and
-    backward, in the same order, and reach the same parameters.
+    backward, in the same order, and reach the same parameters. Gradients are summed over ranks: divide the
+    loss by `comm.size` for their mean.
 
     A layer's backward begins with the gradient of its outputs, so a loss must be made of outputs, not of
     tensors that a layer stored inside. It ends when all trained weights of the layer have their gradients, so
-    its `forward` must not use a trained weight's `detach()`, which backward may need even later.
+    its `forward` must not use a trained weight's `detach()`, which backward may need even later. A frozen
+    weight is needed until the inputs have theirs, so tensors that need gradients must come as arguments.
+    Otherwise backward reads freed memory: a RuntimeError about a size of 0, or a segmentation fault.
     """
 
     buckets: Sequence[LayerBucket]
@@ -148,14 +140,14 @@ class Zero3(ShardedOptimizer):
         max_norm: float | None = None,
         scaler: LossScaler | None = None,
     ) -> None:
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError("there is nothing to train: no parameter requires a gradient")
         # `model` first, then `layers` as they were given, each with its buckets
         self.layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]] = [
             (module, [self.layer_bucket(comm, each) for each in alike(parameters)])
             for module, parameters in layers_with_parameters(model, list(layers))
         ]
         buckets = [bucket for _, in_layer in self.layers for bucket in in_layer]
-        if not any(bucket.trains for bucket in buckets):
-            raise ValueError("there is nothing to train: no parameter requires a gradient")
         broadcast(comm, model.buffers())
         super().__init__(comm, model, buckets, make_optimizer, max_norm, scaler)
         for index, (module, in_layer) in enumerate(self.layers):
@@ -174,43 +166,66 @@ class Zero3(ShardedOptimizer):
     def watch(self, index: int, module: nn.Module, buckets: Sequence[LayerBucket]) -> None:
         """Gather the layer just before it runs, forward and backward, and free it just after.
 
-        Each node of autograd's graph that uses a trained weight also sends a gradient to it, and the weight's
-        gradient is complete when all of them have run. So when all trained weights have theirs, backward
-        needs none of them any more. For frozen weights see `mark_inputs`.
+        Each node of autograd's graph that uses a trained weight also sends it a gradient, so when all trained
+        weights have theirs, no node needs them any more. A frozen weight gets no gradient: backward may need
+        it until the layer's inputs have theirs.
         """
-        inputs: set[object] = set()  # of the call that runs now
+        trained = [parameter for bucket in buckets if bucket.trains for parameter in bucket.parameters]
+        frozen = any(not bucket.trains for bucket in buckets)
+        marks: set[object] = set()  # of the inputs of the call that runs now, if a weight is frozen
+        missing: set[object] = set()  # what has no gradient yet in this backward pass: weights and marks
+        last_pass = -1  # the last backward pass that reached the layer
 
         def before(_module: nn.Module, *arguments: Any) -> None:
-            nonlocal inputs
+            nonlocal marks
             self.gather(index)
-            inputs = mark_inputs(buckets, arguments)
+            marks = {mark(each, reached) for each in needing_gradients(arguments)} if frozen else set()
 
-        def after(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        def after(_module: nn.Module, _arguments: Any, outputs: Any) -> None:
             for tensor in needing_gradients(outputs):
-                tensor.register_hook(lambda _gradient, inputs=inputs: before_backward(inputs))
+                tensor.register_hook(partial(before_backward, marks))
             # Activation checkpointing runs this forward inside backward, which needs the weights right after.
             if not in_backward():
-                free(buckets)
+                for bucket in buckets:
+                    bucket.free()
 
-        def before_backward(inputs: set[object]) -> None:
+        def before_backward(marks: set[object], _gradient: torch.Tensor) -> None:
+            nonlocal last_pass
+            if last_pass != backward_pass():
+                last_pass = backward_pass()
+                missing.clear()  # what the pass before did not reach
+                missing.update(trained)
+            elif not missing and not marks:
+                return  # all weights have their gradients: this output is an input, returned as it was
+            missing.update(marks)
             self.gather(index)
             for bucket in buckets:
-                bucket.expect_gradients(inputs)
+                bucket.expect_gradients()
+
+        def reached(what: object) -> None:
+            missing.discard(what)
+            if not missing:
+                finish(buckets)
 
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)
-        for parameter in (p for bucket in buckets if bucket.trains for p in bucket.parameters):
-            parameter.register_post_accumulate_grad_hook(lambda what: reached(buckets, what))
+        for parameter in trained:
+            parameter.register_post_accumulate_grad_hook(reached)
 
     def step(self) -> float | None:
-        """Update this rank's shards; returns the gradients' norm if `max_norm` is set, else None."""
+        """Update this rank's shards; returns the gradients' norm if `max_norm` is set, else None.
+
+        ValueError inside `full_weights()`.
+        """
+        if any(bucket.pinned for bucket in self.buckets):
+            raise ValueError("full_weights() would undo this step when it ends; call step() after it")
         self.check_cleared()
         finish(self.buckets)  # where backward did not reach all parameters
         return self.update(self.comm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet."""
-        finish(self.buckets)
+        """Clear this rank's shards of the gradients; all ranks together, like `step`."""
+        finish(self.buckets)  # if `step` was skipped: what is not summed yet goes, too
         super().zero_grad()
 
     @contextmanager
@@ -234,39 +249,21 @@ class Zero3(ShardedOptimizer):
                 bucket.free()
 
 
-def mark_inputs(buckets: Sequence[LayerBucket], arguments: Any) -> set[object]:
-    """A mark for each input of a layer that needs a gradient; none unless a bucket of the layer is frozen.
-
-    A frozen weight gets no gradient: backward may need it until the layer's inputs have theirs. A mark stands
-    for an input in `missing` and does not keep the tensor alive.
-    """
-    marks = set[object]()
-    if any(not bucket.trains for bucket in buckets):
-        for tensor in needing_gradients(arguments):
-            marks.add(mark := object())
-            tensor.register_hook(lambda _gradient, mark=mark: reached(buckets, mark))
-    return marks
-
-
-def reached(buckets: Sequence[LayerBucket], what: object) -> None:
-    """Backward has a gradient, of a parameter or a marked input: finish the layer after the last one."""
-    for bucket in buckets:
-        bucket.missing.discard(what)
-    if not any(bucket.missing for bucket in buckets):
-        finish(buckets)
-
-
-def finish(buckets: Sequence[LayerBucket]) -> None:
-    """Sum the gradients of these buckets, and free the full ones and the full weights."""
+def finish(buckets: Iterable[LayerBucket]) -> None:
+    """Sum the gradients of these buckets over ranks, and free the full ones and the full weights."""
     for bucket in buckets:
         bucket.reduce()
-    free(buckets)
-
-
-def free(buckets: Iterable[LayerBucket]) -> None:
-    """Free the full weights of these buckets."""
-    for bucket in buckets:
         bucket.free()
+
+
+def mark(tensor: torch.Tensor, reached: Callable[[object], None]) -> object:
+    """A mark for `tensor`: backward calls `reached` with it when the tensor has its gradient.
+
+    Not the tensor itself, which a set of them would keep alive.
+    """
+    new = object()
+    tensor.register_hook(lambda _gradient: reached(new))
+    return new
 
 
 def in_backward() -> bool:
@@ -291,29 +288,21 @@ def layers_with_parameters(
 
     ValueError when a parameter of a layer is not in the model.
     """
-    users: dict[nn.Parameter, set[int]] = {}
-    for index, layer in enumerate(layers):
+    users: dict[nn.Parameter, set[int]] = {parameter: set() for parameter in model.parameters()}
+    in_layers = {module for layer in layers for module in layer.modules()}
+    for module in model.modules():
+        if module not in in_layers:
+            for parameter in module.parameters(recurse=False):
+                users[parameter].add(0)
+    for number, layer in enumerate(layers, start=1):
         for parameter in layer.parameters():
-            users.setdefault(parameter, set()).add(index)
-    if not users.keys() <= set(model.parameters()):
-        raise ValueError("a layer has a parameter that is not in the model")
-    inside = {module for layer in layers for module in layer.modules()}
-    outside = {
-        parameter
-        for module in model.modules()
-        if module not in inside
-        for parameter in module.parameters(recurse=False)
-    }
-    own: list[list[nn.Parameter]] = [[] for _ in layers]
-    others = []
-    for parameter in model.parameters():
-        indices = users.get(parameter, set())
-        if len(indices) == 1 and parameter not in outside:
-            own[next(iter(indices))].append(parameter)
-        else:
-            others.append(parameter)
-    pairs = [(model, others), *zip(layers, own, strict=True)]
-    return [(module, parameters) for module, parameters in pairs if parameters]
+            if parameter not in users:
+                raise ValueError("a layer has a parameter that is not in the model")
+            users[parameter].add(number)
+    own: list[list[nn.Parameter]] = [[] for _ in (model, *layers)]
+    for parameter, numbers in users.items():
+        own[numbers.pop() if len(numbers) == 1 else 0].append(parameter)
+    return [(module, each) for module, each in zip((model, *layers), own, strict=True) if each]
 
 
 # ------------------------------------------------------------------ a layer in tiles

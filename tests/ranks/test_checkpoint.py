@@ -1,6 +1,7 @@
 """Checkpoints of sharded training: it goes on as if never stopped, also on other ranks; damage is told."""
 
 import errno
+import io
 import os
 import random
 from collections.abc import Callable
@@ -20,7 +21,6 @@ from course_lib.parallel.checkpoint_folder import (
     LOCK,
     MANIFEST,
     CheckpointError,
-    Writer,
     find,
     names_in,
     read_tensors,
@@ -376,21 +376,25 @@ def test_a_full_disk_is_told_by_all_and_the_checkpoint_before_stays(
     """Half of one rank's file is written, then there is no room."""
     model, zero = build(comm, 2)
     path = save(comm, shared_folder, model, zero, 1)
-    right, left = Writer.write_some, [1]
 
-    def full(self: Writer, data: memoryview) -> int:
-        left[0] -= 1
-        if left[0] < 0 and comm.rank == (0 if who == "first" else comm.size - 1):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return right(self, data)
+    class Full(io.FileIO):
+        def write(self, data: Any) -> int:
+            if self.tell() or len(data) < 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(memoryview(data)[: len(data) // 2])
+
+    def open_full(path: Path, mode: str) -> Any:
+        return io.BufferedWriter(Full(path, "w")) if mode == "wb" else path.open(mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Writer, "write_some", full)
+        if comm.rank == (0 if who == "first" else comm.size - 1):
+            patch.setattr(checkpoint_folder, "open", open_full, raising=False)
         with pytest.raises(CheckpointError, match=r"no space is left in .*; the one before"):
             save(comm, shared_folder, model, zero, 2)
     found = find(comm, shared_folder)
     assert found is not None and found.path == path
     assert sorted(each.name for each in shared_folder.iterdir()) == [LOCK, "000001-step1", LATEST]
+    comm.Barrier()  # all ranks have looked before rank 0 makes the next .saving
     save(comm, shared_folder, model, zero, 3)  # and when there is room again
 
 
@@ -457,14 +461,12 @@ def test_when_one_rank_cannot_read_nobody_has_changed(
     train(comm, model, zero, range(1))
     before, random_state = full_weights(zero, model), checkpoint.random_state()
     state = [value.clone() for each in inner_of(zero).state.values() for value in each.values()]
-    right = checkpoint.assemble
 
-    def broken(owned: Any, pieces: Any, dtype: Any = None) -> torch.Tensor:
-        if pieces and comm.rank == comm.size - 1 and dtype is not None:  # the last that is read
-            raise OSError(errno.EIO, "Input/output error")
-        return right(owned, pieces, dtype)
+    def broken(*_: Any) -> Any:  # the last that is read
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(checkpoint, "assemble", broken)
+    if comm.rank == comm.size - 1:
+        monkeypatch.setattr(checkpoint, "state_of", broken)
     with pytest.raises(CheckpointError, match="Input/output error"):
         load(comm, shared_folder, model, zero)
     assert all(torch.equal(value, before[name]) for name, value in full_weights(zero, model).items())

@@ -261,11 +261,22 @@ def assorted() -> nn.Sequential:
     return with_repeatable_dropout(nn.Sequential(*found).double(), seed=3)
 
 
-def test_a_stage_that_would_overwrite_what_it_receives_is_refused() -> None:
+def test_a_stage_that_would_overwrite_its_input_is_refused() -> None:
     whole = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3)))
     with pytest.raises(ValueError, match="stage 1 would begin with ReLU"):
         split_layers(whole, 2, [1.0, 1.0])
-    assert len(split_layers(whole[1], 1)) == 1  # the first stage receives nothing
+    with pytest.raises(ValueError, match="stage 0 would begin with ReLU"):
+        split_layers(
+            nn.Sequential(*whole[1]), 1
+        )  # the micro-batches of GPipe share autograd's count of writes
+
+
+def test_recomputed_layers_that_overwrite_their_input_are_refused_in_training() -> None:
+    layers = Recomputed(nn.Sequential(nn.LeakyReLU(0.1, inplace=True), nn.Linear(3, 3)))
+    with pytest.raises(ValueError, match="the layers overwrite their inputs"):
+        layers(-torch.ones(2, 3))
+    with torch.inference_mode():
+        assert layers(-torch.ones(2, 3)).shape == (2, 3)
 
 
 def tokens(samples: int = 11) -> Batch:
@@ -342,6 +353,32 @@ def test_outputs_that_do_not_depend_on_the_inputs_send_a_gradient_of_zero(
     run(comm, gpipe(comm.size, 2), {(0, comm.rank): stage}, summed_cross_entropy, split_batch(batch, 2))
     assert stage.bias.grad is not None
     assert bool(stage.bias.grad.any()) == (comm.rank == comm.size - 1)
+
+
+@plain_and_fast
+def test_a_gradient_on_its_way_is_no_memory_that_the_next_backward_adds_to(run: Run) -> None:
+    """Autograd gives `inputs` and `shift` one memory for their .grad, as both go through a view."""
+
+    class Shift(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.zeros(100_000))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.flatten(1) + self.shift.view(1, -1)
+
+    first = nn.Conv1d(1, 1, 1, bias=False)
+    nn.init.ones_(first.weight)
+    pairs = [("F", 0, 0), ("F", 1, 0), ("F", 0, 1), ("F", 1, 1), ("B", 1, 0), ("B", 1, 1)]
+    both = [[Action(*one) for one in [*pairs, ("B", 0, 0), ("B", 0, 1)]]]  # stage 0 receives late
+    parts = split_batch(Batch(torch.ones(2, 1, 100_000), torch.tensor([1.0, 10.0]), 1), 2)
+
+    def loss_fn(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs * outputs).sum() / 2 * targets.sum()
+
+    run(MPI.COMM_SELF, both, {(0, 0): first, (0, 1): Shift()}, loss_fn, parts)
+    assert first.weight.grad is not None
+    assert first.weight.grad.item() == pytest.approx(11 * 100_000, rel=1e-3)
 
 
 def test_what_no_message_can_hold_is_refused() -> None:

@@ -24,7 +24,9 @@ from course_lib.parallel.spatial_parallel import (
 )
 from course_lib.training.models import ResidualBlock
 from tests.ranks.tiled import (
+    close,
     dropping_what_returned,
+    randomised,
     shapes,
     small_net,
     trains_alike,
@@ -195,6 +197,44 @@ def test_what_is_kept_for_backward_is_the_tile_and_its_ghosts(comm: MPI.Intracom
 def test_what_tiles_cannot_do_is_refused(comm: MPI.Intracomm, layer: nn.Module, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         tile_model(make_tiles(comm, 1, comm.size), layer)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [nn.Conv2d(3, 2, 1, padding=1), nn.Conv2d(3, 2, 3, padding=1), nn.BatchNorm2d(3), nn.MaxPool2d(3, 1, 1)],
+    ids=str,
+)
+def test_empty_tiles_of_an_image_without_a_gradient_train_like_the_others(
+    comm: MPI.Intracomm, second: nn.Module
+) -> None:
+    layers = randomised(nn.Sequential(nn.Conv2d(2, 3, 3), second))
+    image = torch.arange(30.0, dtype=torch.float64).view(1, 2, 3, 5).sin()  # one row after the first layer
+    layers(image).square().sum().backward()
+    for make in MODELS:
+        tiles = make_tiles(comm, comm.size, 1)
+        tiled = make(tiles, layers)
+        tiled(tile_of(tiles, image)).square().sum().backward()
+        sum_over_tiles(tiles, [tiled])
+        pairs = zip(tiled.parameters(), layers.parameters(), strict=True)
+        assert all(close(ours.grad, theirs.grad) for ours, theirs in pairs), make.__module__
+
+
+def test_frozen_weights_stay_frozen_and_a_layer_used_twice_stays_one(comm: MPI.Intracomm) -> None:
+    frozen = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2)).requires_grad_(False)
+    twice = nn.Conv2d(2, 2, 3, padding=1)
+    layers = nn.Sequential(frozen, twice, nn.Tanh(), twice)
+    for make in MODELS:
+        tiles = make_tiles(comm, comm.size, 1)
+        tiled = make(tiles, layers)
+        assert [p.requires_grad for p in tiled.parameters()] == [p.requires_grad for p in layers.parameters()]
+        assert trains_alike(tiles, layers[1:], (9, 7), make=make)
+
+
+def test_parameters_outside_layers_are_refused(comm: MPI.Intracomm) -> None:
+    model = nn.Sequential(nn.Tanh())
+    model.scale = nn.Parameter(torch.ones(1))
+    with pytest.raises(ValueError, match="Sequential has parameters and layers"):
+        tile_model(make_tiles(comm, 1, comm.size), model)
 
 
 def test_an_image_smaller_than_the_kernel_is_refused_on_every_rank(comm: MPI.Intracomm) -> None:

@@ -524,3 +524,16 @@ def test_the_pair_by_hand_has_autograds_gradients(comm: MPI.Intracomm, hidden: i
     expected = y.detach().numpy(), d_x, d_up[:, mine], d_down[mine]
     same = [np.allclose(a, b) for a, b in zip((full, *got), expected, strict=True)]
     assert all(comm.allgather(all(same))), same
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_shards_of_a_frozen_layer_are_frozen(comm: MPI.Intracomm, frozen: bool) -> None:
+    sizes = {"width": 4 * comm.size, "heads": comm.size, "length": 10}
+    model = build_transformer(vocabulary=VOCABULARY, layers=1, seed=0, **sizes)
+    for parameter in model.parameters():
+        parameter.requires_grad = not frozen
+    sharded = ParallelTransformer(comm, model)
+    assert {parameter.requires_grad for parameter in sharded.parameters()} == {not frozen}
+    model.blocks[0].attention.query.weight.requires_grad = frozen
+    with pytest.raises(ValueError, match="the weights of query, key and value are frozen in part"):
+        ParallelTransformer(comm, model)

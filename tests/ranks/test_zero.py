@@ -209,6 +209,7 @@ def test_nothing_to_train_is_said(comm: MPI.Intracomm) -> None:
     for stage in (Zero1, Zero2, Zero3):
         with pytest.raises(ValueError, match="nothing to train"):
             stage(comm, model)
+        assert model.weight.shape == (2, 2)  # still there
 
 
 @pytest.mark.parametrize("stage", STAGES)

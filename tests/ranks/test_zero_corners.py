@@ -277,6 +277,39 @@ def test_a_backward_between_step_and_zero_grad_leaves_nothing(comm: MPI.Intracom
     check_weights(zero, model, expected)
 
 
+class Passing(nn.Module):
+    """A layer that also returns its input as it was; that gets its gradient after the layer's weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, total + torch.tanh(self.linear(x))
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_a_layer_that_returns_its_input_is_freed_in_backward(comm: MPI.Intracomm, kind: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleList(Passing() for _ in range(3)).double()
+    start = torch.randn(2, WIDTH, dtype=torch.float64, requires_grad=True)
+
+    def losses(model: Any) -> list[torch.Tensor]:
+        x, total = start, start
+        for layer in (*model, model[0]):  # one is used twice
+            x, total = layer(x, total)
+        return [(x * total).square().sum()]
+
+    expected = alone(model, losses)
+    zero = kind(comm, model, sgd, layers=model)
+    for _ in range(2):
+        (losses(model)[0] / comm.size).backward()
+        assert not any(bucket.gathered for bucket in zero.buckets)  # freed before the step
+        zero.step()
+        zero.zero_grad()
+    check_weights(zero, model, expected)
+
+
 # ------------------------------------------------------------------ what a model consists of
 
 
@@ -419,6 +452,19 @@ def test_the_model_runs_inside_full_weights(comm: MPI.Intracomm, kind: Any) -> N
     assert not any(bucket.gathered for bucket in zero.buckets)
     for name, value in weights_of(zero, model).items():
         assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_a_step_inside_full_weights_is_refused(comm: MPI.Intracomm, kind: Any) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    zero = kind(comm, model, sgd, layers=model)
+    model(torch.ones(2, WIDTH)).sum().backward()
+    before = [master.clone() for master in zero.masters]
+    with pytest.raises(ValueError, match="call step"), zero.full_weights():
+        zero.step()
+    zero.step()
+    changed = any(not torch.equal(old, new) for old, new in zip(before, zero.masters, strict=True))
+    assert comm.allreduce(changed, MPI.LOR)
 
 
 # ------------------------------------------------------------------ clipping, scaling, files

@@ -408,6 +408,71 @@ if comm.rank == 0:
 #
 # </details>
 #
+# What about **Lightning**? It takes the loop, too, but `training_step` is ours and returns the loss, so we choose the mean. Its DeepSpeed
+# strategy accepts GPUs only. Its DDP strategy takes any backend, also ours over MPI, and `MPIEnvironment` asks MPI for the number of each
+# rank. Lightning refuses to start DDP inside a notebook, so we write a program. It borrows everything else from `13_summarize.py`, and
+# trains in both ways.
+#
+# DDP *averages* the gradients of the ranks. **Predict:** by what must `training_step` multiply our loss?
+
+# %%
+# %%writefile code/13_lightning.py
+import logging
+import warnings
+from runpy import run_path
+from types import SimpleNamespace
+
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.plugins.environments import MPIEnvironment
+from pytorch_lightning.strategies import DDPStrategy
+
+ours = SimpleNamespace(**run_path("code/13_summarize.py"))
+comm, batch = ours.comm, ours.batch
+
+
+class Summarizer(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model, self.losses = ours.load(), []
+
+    def training_step(self, mine):
+        """The loss of this rank's articles of one step."""
+        counts = [(each["labels"] != -100).sum().item() for each in mine]
+        parts = [factor * self.model(**each).loss for factor, each in zip(ours.factors(comm, counts), mine)]
+        self.losses.append(comm.allreduce(sum(parts).item()))
+        return sum(parts) * comm.size
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=ours.rate)
+
+
+warnings.simplefilter("ignore", UserWarning)  # advice for GPUs
+logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+shards = [ours.news[batch * step :][comm.rank : batch : comm.size] for step in range(4)]
+data = torch.utils.data.DataLoader(
+    [[ours.encode(each) for each in shard] for shard in shards], batch_size=None
+)
+ddp = DDPStrategy(process_group_backend="mpi4py", cluster_environment=MPIEnvironment())
+ranks = {"accelerator": "cpu", "devices": comm.size, "strategy": ddp, "use_distributed_sampler": False}
+quiet = dict.fromkeys(
+    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+)
+losses = list(ours.train(ours.load()))
+Trainer(max_epochs=1, **ranks, **quiet).fit(summarizer := Summarizer(), data)
+if comm.rank == 0:
+    print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, summarizer.losses)):.2f}")
+
+# %%
+# !mpiexec -n 4 python code/13_lightning.py
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# By the number of ranks, `comm.size`. DeepSpeed's ZeRO and Lightning's DDP train the same model.
+#
+# </details>
+#
 # ### Is a model better than a pair of scissors?
 #
 # Reporters put the news first. So scissors cut a decent summary without any model: the first sentence, or the first three (**lead-3**). How good can scissors get? For the **oracle extract**, somebody who knows the reference cuts out the best
@@ -558,5 +623,4 @@ for system, words in run["words"].items():
 # - A. See and others, [Get to the point](https://arxiv.org/abs/1704.04368), 2017: CNN/DailyMail and lead-3.
 # - R. Nallapati and others, [SummaRuNNer](https://arxiv.org/abs/1611.04230), 2017: an extractive summarizer and its oracle.
 # - J. Maynez and others, [On faithfulness and factuality in abstractive summarization](https://arxiv.org/abs/2005.00661), 2020.
-# - Lightning, [DDP strategy](https://lightning.ai/docs/pytorch/stable/advanced/strategy_registry.html): after `import torch_mpi4py`, a Trainer with
-#   `DDPStrategy(process_group_backend="mpi4py")` and the plugin `MPIEnvironment()` trains over MPI; its DeepSpeed strategy accepts GPUs only. The course does not install Lightning.
+# - Lightning, [DDP strategy](https://lightning.ai/docs/pytorch/stable/advanced/strategy_registry.html).

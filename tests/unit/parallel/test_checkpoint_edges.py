@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
@@ -117,6 +118,16 @@ def test_a_checkpoint_that_is_removed_while_it_is_loaded_is_refused(
     )
 
 
+def test_settings_that_could_not_be_read_are_refused_while_saving(tmp_path: Path) -> None:
+    """A NumPy number is pickled as a call of NumPy, and loading calls nothing."""
+    model = Odd()
+    optimizer = MAKERS[0](model)
+    optimizer.param_groups[0]["lr"] = np.float64(0.1)
+    with pytest.raises(CheckpointError, match=r"rank0.pt is not a file of tensors .* it asks for numpy"):
+        save_training(COMM, tmp_path, model, optimizer, step=1)
+    assert names_in(tmp_path) == []
+
+
 def test_files_without_one_of_each_rank_are_refused_before_they_get_a_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"write\(\) made no rank0.pt, which every checkpoint has"):
         save(COMM, tmp_path, lambda path: path.joinpath("weights.bin").touch(), step=1)
@@ -125,6 +136,14 @@ def test_files_without_one_of_each_rank_are_refused_before_they_get_a_name(tmp_p
 
 def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
+
+
+@pytest.mark.parametrize("step", [-1, 2.0, True])
+def test_a_step_whose_checkpoint_would_not_be_found_is_refused(tmp_path: Path, step: Any) -> None:
+    """Its folder would be named 000001-step2.0, which is no checkpoint's name."""
+    with pytest.raises(ValueError, match="of an int from 0 on"):
+        save(COMM, tmp_path, write_file, step=step)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_old_checkpoint_that_cannot_be_removed_stops_no_save(

@@ -5,6 +5,7 @@ fails is one operation, or all from the n-th on: a disk that is full, or broken.
 """
 
 import errno
+import io
 import os
 import shutil
 import sys
@@ -25,7 +26,6 @@ from course_lib.parallel.checkpoint_folder import (
     REMOVING,
     SAVING,
     CheckpointError,
-    Writer,
     as_text,
     check_file,
     find,
@@ -35,13 +35,24 @@ from course_lib.parallel.checkpoint_folder import (
     save,
     sync_and_describe,
     write_tensors,
-    write_text,
 )
+from course_lib.training import saving
+from course_lib.training.saving import atomic_save
 
 COMM = MPI.COMM_SELF
 EVENTS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.listdir", "os.scandir")
 NEVER = 10**9
-MANIFEST_SCRATCH = f".{MANIFEST}.new"  # renamed to its name when it is on disk
+MANIFEST_SCRATCH = f"{MANIFEST}.new"  # renamed to its name when it is on disk
+
+
+def opening(write: Callable[[io.FileIO, memoryview], int]) -> Callable[[Path, str], io.BufferedIOBase]:
+    """As `open`, for bytes; files that are written to are written by `write`."""
+
+    class File(io.FileIO):
+        def write(self, data: Any) -> int:
+            return write(self, memoryview(data))
+
+    return lambda path, mode: io.BufferedWriter(File(path, "w")) if mode == "wb" else path.open("rb")
 
 
 class KilledError(BaseException):
@@ -86,23 +97,24 @@ class Injector:
         """Operations in `folder` are counted, and fail with `error` (default: a kill)."""
         self.at, self.once, self.done, self.log = at, once, 0, []
         self.error = error or KilledError()
-        right_sync, right_write = os.fsync, Writer.write_some
+        right_sync = os.fsync
 
         def fsync(descriptor: int) -> None:
             self.count("fsync", os.readlink(f"/proc/self/fd/{descriptor}"))
             right_sync(descriptor)
 
-        def write_some(writer: Writer, data: memoryview) -> int:
+        def write(file: io.FileIO, data: memoryview) -> int:
             try:
-                self.count("write", writer.file.name)
+                self.count("write", str(file.name))
             except OSError:
-                right_write(writer, data[: len(data) // 2])  # a full disk takes a part
+                io.FileIO.write(file, data[: len(data) // 2])  # a full disk takes a part
                 raise
-            return right_write(writer, data)
+            return io.FileIO.write(file, data)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", fsync)
-            patch.setattr(Writer, "write_some", write_some)
+            for module in (checkpoint_folder, saving):
+                patch.setattr(module, "open", opening(write), raising=False)
             self.folder = str(folder)
             try:
                 yield self
@@ -133,17 +145,19 @@ def in_place(into: Path, step: int) -> None:
     write_files(step)(path)
     (path / MANIFEST).unlink()
     files = {"rank0.pt": sync_and_describe(path / "rank0.pt")}
-    write_text(path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": files}))
+    about = as_text({"step": step, "ranks": 1, "progress": {}, "files": files})
+    atomic_save(path / MANIFEST, about.encode())
 
 
 def latest_first(into: Path, step: int) -> None:
     """Known-wrong: `latest` names what is not there yet."""
     path = into / f"000002-step{step}"
-    write_text(into / LATEST, path.name)
+    atomic_save(into / LATEST, path.name.encode())
     path.mkdir()
     write_files(step)(path)
     files = {"rank0.pt": sync_and_describe(path / "rank0.pt")}
-    write_text(path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": files}))
+    about = as_text({"step": step, "ranks": 1, "progress": {}, "files": files})
+    atomic_save(path / MANIFEST, about.encode())
 
 
 def old_one_first(into: Path, step: int) -> None:
@@ -227,7 +241,9 @@ def on_disk_when_named(tmp_path: Path) -> bool:
         save(COMM, tmp_path, write_unsynced, step=1)
     log, aside = seen.log, tmp_path / SAVING
     named = log.index(("os.rename", str(aside)))
-    pointed = next(i for i, (event, path) in enumerate(log) if event == "os.rename" and f".{LATEST}." in path)
+    pointed = next(
+        i for i, (event, path) in enumerate(log) if event == "os.rename" and path.endswith(f"{LATEST}.new")
+    )
     in_time = [
         ("fsync", str(aside / name)) in log[log.index(("open", str(aside / name))) : named]
         for name in ("rank0.pt", MANIFEST_SCRATCH)
@@ -305,8 +321,14 @@ def test_a_disk_that_breaks_for_good_leaves_a_whole_checkpoint(tmp_path: Path) -
 
 def test_a_write_that_is_cut_short_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a disk that is nearly full, and for more than 2 GiB at once."""
-    right_write = Writer.write_some
-    monkeypatch.setattr(Writer, "write_some", lambda writer, data: right_write(writer, data[:1000]))
+    cut = opening(lambda file, data: io.FileIO.write(file, data[:1000]))
+    monkeypatch.setattr(checkpoint_folder, "open", cut, raising=False)
     numbers = torch.arange(10_000)
     write_tensors(tmp_path / "rank0.pt", {"numbers": numbers})
     assert torch.equal(read_tensors(tmp_path / "rank0.pt")["numbers"], numbers)
+
+
+def test_a_full_disk_is_an_error_of_the_disk() -> None:
+    """torch raises a RuntimeError that does not name it."""
+    with pytest.raises(OSError, match="No space left on device"):
+        write_tensors(Path("/dev/full"), {"numbers": torch.arange(100_000)})
