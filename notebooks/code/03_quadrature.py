@@ -41,18 +41,16 @@ def time_job(team, strips):
     return team.allreduce(MPI.Wtime() - start, op=MPI.MAX)
 
 
-def compare(jobs, runs=1_000):
-    """Seconds of each job's fastest run, on one rank and on two."""
-    one, two = (dict.fromkeys(jobs, float("inf")) for _ in range(2))  # any run is faster
-    for strips in runs * list(jobs):
-        if comm.rank < 2:
-            one[strips] = min(one[strips], time_job(MPI.COMM_SELF, strips))
-            two[strips] = min(two[strips], time_job(pair, strips))
-    return one, two
+# %%
+def fastest(team, jobs, runs=1_000):
+    """Seconds of each job's fastest run."""
+    rounds = [{N: time_job(team, N) for N in jobs} for _ in range(runs if comm.rank < 2 else 1)]
+    return {N: min(times[N] for times in rounds) for N in jobs}
 
 
 # %%
-one, two = compare((10, 100, 1_000, 5_000, 10_000))
+jobs = (10, 100, 1_000, 5_000, 10_000)
+one, two = fastest(MPI.COMM_SELF, jobs), fastest(pair, jobs)
 
 
 # %%

@@ -18,10 +18,7 @@ comm = MPI.COMM_WORLD
 
 # %%
 def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over `comm`, in place, in n chunks that travel round a ring of n ranks.
-
-    `tag` marks the messages of this call: another number than that of other calls keeps them apart.
-    """
+    """Sum `array` over `comm`, in place; `tag` marks the messages of this call."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
@@ -37,14 +34,11 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 
 
 # %%
-def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0, first: int | None = None) -> None:
-    """Sum `array` over all 1, 2, 4, 8 … ranks, in place.
-
-    With `first`, only so many ranks take part: of 6 ranks, for example, the first 4.
-    """
+def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place; `tag` marks the messages."""
     incoming = np.empty_like(array)
     distance = 1
-    while distance < (first or comm.size):  # array is the sum of a block of `distance` ranks by now
+    while 2 * distance <= comm.size:  # array is the sum of a block of `distance` ranks by now
         partner = comm.rank ^ distance  # the two numbers differ in one bit
         comm.Sendrecv(array, partner, tag, incoming, partner, tag)
         array += incoming
@@ -60,7 +54,7 @@ def counts(n):
 
 # %%
 def seconds(comm, way, nbytes):
-    """The time of the slowest rank, in the best of three runs."""
+    """The slowest rank's best of three runs."""
     array = np.ones(nbytes // 8)
     best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
     return comm.allreduce(best, op=MPI.MAX)
@@ -68,7 +62,7 @@ def seconds(comm, way, nbytes):
 
 # %%
 if __name__ == "__main__":
-    ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set: 1, 2, 4, 8 … ranks
+    ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
     for nbytes in 1_000, 400_000, 4_000_000:
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -78,7 +72,8 @@ if __name__ == "__main__":
 # %%
 if __name__ == "__main__":
     for n in 4, 8, 64, 2048:
-        messages, arrays = np.subtract(*counts(n))  # the ring's numbers minus doubling's
-        tie = 0.05 * messages / -arrays  # MB; 0.05 is α / β
+        (ring_messages, ring_arrays), (messages, arrays) = counts(n)
+        extra, saved = ring_messages - messages, arrays - ring_arrays
+        tie = 0.05 * extra / saved  # in MB
         if comm.rank == 0:
-            print(f"{n:4}: {messages:4.0f} extra messages, {-arrays:.2f} saved arrays, tie {tie:.1f} MB")
+            print(f"{n:4}: {extra:4.0f} extra messages, {saved:.2f} saved arrays, tie at {tie:.1f} MB")

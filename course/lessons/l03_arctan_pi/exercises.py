@@ -35,6 +35,9 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
                 "b has a part of a in it: what do the two times have in common?": seconds[large]
                 / large
                 * ranks,
+                "the two jobs differ by large - small strips, and you divided by another number of them.": b
+                * (large - small)
+                / large,
                 "this is the overhead a. Which of the two is returned first?": a,
             },
             "a": {
@@ -67,7 +70,7 @@ FIT = Exercise(
     stub=changed(
         _FIT,
         (f"b = {_B}", "b = 1e-9  # gap 1: seconds per strip"),
-        (f"a = {_A}", "a = 0.0  # gap 2: the seconds that are left without strips"),
+        (f"a = {_A}", "a = 0.0  # gap 2: the seconds that do not depend on N"),
     ),
     hints=(
         "Subtract one time from the other: what happens to a?",
@@ -85,6 +88,7 @@ FIT = Exercise(
     wrong=(
         WrongAnswer(changed(_FIT, (" * ranks", "")), "your b is the time of 1/2 strip"),
         WrongAnswer(changed(_FIT, (_B, "seconds[large] / large * ranks")), "b has a part of a in it"),
+        WrongAnswer(changed(_FIT, ("/ (large - small)", "/ large")), "differ by large - small strips"),
         WrongAnswer(changed(_FIT, (_A, "seconds[small]")), "has its strips in it, too"),
         WrongAnswer(changed(_FIT, (" / ranks", "")), "you took off the time of 2,000 strips"),
         WrongAnswer(changed(_FIT, ("return a, b", "return b, a")), "Which of the two is returned first?"),

@@ -13,9 +13,9 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks share a job. Which rank decides how long it takes?
-#     answer: The slowest. The others must wait for its part.
+#     answer: The slowest. The others wait for it.
 #   - ask: You want the error of your darts ten times smaller. How many times as many darts do you need?
-#     answer: A hundred times as many. The typical error of N darts is 1.64/√N.
+#     answer: A hundred times. The typical error is 1.64/√N.
 #   - ask: On rank 2 of 4 ranks, which numbers does `range(rank, 12, size)` give?
 #     answer: 2, 6 and 10.
 # ---
@@ -23,8 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Would a second rank help?
 #
-# Your job takes too long. Will a second rank help? That depends on the job. Let us find the **break-even point**: the job that takes two
-# ranks as long as one.
+# Your job takes too long. Would a second rank help? Let us try it on a very short job.
 #
 # Our job is **quadrature**: computing an area. The area under the curve 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
 # The **midpoint rule** cuts the area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
@@ -38,7 +37,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Of four ranks, rank 1 takes strips 1, 5, 9, …:
+# The ranks share the strips. Of four ranks, rank 1 takes strips 1, 5, 9 and so on:
 
 # %% tags=["source: course_lib.pi:midpoint_loop"]
 # %%px --save 03_quadrature.py
@@ -62,10 +61,8 @@ def pi(team, strips):
 print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# But are two ranks faster than one?
-#
-# Ranks 0 and 1 each do a job alone (`COMM_SELF`), then share its strips (`pair`). A run takes as long as its slowest
-# rank. Other programs can only add time, so we keep the fastest of many runs.
+# They do. But are two ranks faster than one? Ranks 0 and 1 will do each job alone, then as a `pair`. A job is done when its slowest
+# rank is done, so `MPI.MAX` makes `allreduce` return the largest time instead of a sum:
 
 # %%
 # %%px --save 03_quadrature.py
@@ -80,25 +77,29 @@ def time_job(team, strips):
     return team.allreduce(MPI.Wtime() - start, op=MPI.MAX)
 
 
-def compare(jobs, runs=1_000):
-    """Seconds of each job's fastest run, on one rank and on two."""
-    one, two = (dict.fromkeys(jobs, float("inf")) for _ in range(2))  # any run is faster
-    for strips in runs * list(jobs):
-        if comm.rank < 2:
-            one[strips] = min(one[strips], time_job(MPI.COMM_SELF, strips))
-            two[strips] = min(two[strips], time_job(pair, strips))
-    return one, two
+# %% [markdown]
+# Other programs only slow runs down, so we run all jobs a thousand times, and keep each job's fastest run.
+# (To leave the cores to the pair, ranks 2 and 3 run each job once.)
+
+
+# %%
+# %%px --save 03_quadrature.py
+def fastest(team, jobs, runs=1_000):
+    """Seconds of each job's fastest run."""
+    rounds = [{N: time_job(team, N) for N in jobs} for _ in range(runs if comm.rank < 2 else 1)]
+    return {N: min(times[N] for times in rounds) for N in jobs}
 
 
 # %% [markdown] tags=["subslide"]
-# In our smallest job, each of two ranks has five strips. **Predict:**
+# Our smallest job has ten strips: five for each rank of the pair. **Predict:**
 
 # %%
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px --save 03_quadrature.py
-one, two = compare((10, 100, 1_000, 5_000, 10_000))
+jobs = (10, 100, 1_000, 5_000, 10_000)
+one, two = fastest(MPI.COMM_SELF, jobs), fastest(pair, jobs)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import draw_times
@@ -110,20 +111,22 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Below 1: the second rank makes this job *slower*. It saves the time of five strips, but exchanging the parts takes longer. With
-# 10,000 strips, two ranks are nearly twice as fast.
+# Below 1: the second rank makes this job *slower*. It saves the time of five strips, but adding up the two parts takes
+# longer. With 10,000 strips, two ranks are nearly twice as fast.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# Can we compute the break-even point, without trying every job? Each of p ranks computes N/p strips. Call the time per strip *b*. Then
-# the ranks add up their parts. This **overhead** costs the same time for every N; call that time *a*. If each rank has a core, the job takes
+# At how many strips do one and two ranks take equally long? Let us compute this **break-even point**.
+#
+# Each of p ranks computes N/p strips. We call the time per strip *b*. Everything else, such as `allreduce`, is **overhead**. It takes
+# the same time *a* for every N. If each rank has a core, the job takes
 #
 # ***t* = *a* + *b*·N/p**
 #
-# For a fixed p, this is a straight line. (The logarithmic axes above bend it.)
+# For a fixed p, this is a straight line. (The logarithmic axes above bend it.) Two jobs are enough to find it.
 
 # %% tags=["exercise: 03.4"]
 
@@ -131,7 +134,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# `fit` finds both lines:
+# Each number of ranks has its own *a*, so we fit two lines:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -142,8 +145,6 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# One rank has overhead, too: it calls `pi` and `allreduce`.
-#
 # The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁. At which N are both equal? (1 µs is
 # 1,000 ns.) **Predict:**
 
@@ -151,34 +152,35 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure sixteen jobs around that N:
+# We measure sixteen jobs around that N, and look for the last one that one rank wins:
+
+# %%
+(a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
+break_even = 2 * (a_two - a_one) / b
+cluster["jobs"] = jobs = [max(round(break_even * k / 8), 1) for k in range(1, 17)]
 
 # %%
 # %%px
-break_even = comm.bcast(2 * (a_two - a_one) / b if comm.rank == 0 else None)  # rank 0 tells all
-step = max(round(break_even / 8), 1)
-one_near, two_near = compare(range(step, 17 * step, step), runs=3_000)
+one_near, two_near = fastest(MPI.COMM_SELF, jobs, runs=3_000), fastest(pair, jobs, runs=3_000)
 
 # %% tags=["nbval-ignore-output"]
-one_near, two_near, break_even = (cluster[name][0] for name in ("one_near", "two_near", "break_even"))
-found = max((strips for strips in one_near if one_near[strips] <= two_near[strips]), default=0)
+one_near, two_near = cluster["one_near"][0], cluster["two_near"][0]
+found = max((N for N in jobs if one_near[N] <= two_near[N]), default=0)
 outcome("Up to how many strips is one rank faster?", found, because=f"From the lines: {break_even:.0f}.")
 
-lines = {"one rank": fit(one, 1), "two ranks": fit(two, 1)}  # 1: the slope over N, not over N/2
+lines = {"one rank": {N: a_one + b * N for N in jobs}, "two ranks": {N: a_two + b * N / 2 for N in jobs}}
 draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If ranks 0 and 1 each had a core, they break even close to the prediction, computed from two jobs far away. (The exact
-# point is just above the measured number.)
-#
-# If a GPU computes strips ten times as fast with the same *a*, this point moves to ten times as many strips.
+# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines do. And `fit` saw only
+# 10 strips and 10,000.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The notebook records every MPI call, and recording takes time. The saved file records nothing. Which falls: *a*, *b* or both?
+# The notebook records every MPI call for its hang reports. Your saved program records nothing. Which is smaller there: *a*, *b* or both?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -186,23 +188,23 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# *a* falls. The loop over strips never calls MPI, so *b* changes only by chance. In our run, the break-even point fell to
-# about a third: we had also measured our instrument.
+# *a*, because recording takes time. The loop over strips never calls MPI, so *b* changes only by chance. In our run, the break-even point
+# fell by more than half.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# First, a job that grows with p: twice the strips on two ranks. This is **weak scaling**. **Predict:**
+# So far, we wanted the same job sooner: p grows, N stays. This is **strong scaling**. In **weak scaling**, N grows with p: more
+# ranks do a larger job. **Predict:**
 
 # %%
 predict("40,000 strips on two ranks: how many times as long as 20,000 on one?", None)
 
 # %%
 # %%px
-one_large, two_large = compare((20_000, 40_000), runs=100)
-ratio = two_large[40_000] / one_large[20_000]
+ratio = fastest(pair, [40_000], 500)[40_000] / fastest(MPI.COMM_SELF, [20_000], 500)[20_000]
 
 # %% tags=["nbval-ignore-output"]
 outcome("40,000 strips on two ranks: how many times as long as 20,000 on one?", cluster["ratio"][0])
@@ -210,45 +212,46 @@ outcome("40,000 strips on two ranks: how many times as long as 20,000 on one?", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# About 1. Each rank still computes 20,000 strips. The overhead grew, and perhaps *b* a little.
+# About 1: each rank still computes 20,000 strips. Only the overhead grew, and perhaps *b* a little.
 #
 # </details>
 #
-# Second, the same job, but sooner: **strong scaling**. Suppose a job's strips take 1,000 s on one rank. The overhead is
-# always 1 s, on one rank as on 1,024. **Predict:**
+# Now strong scaling. Suppose a job's strips take 1,000 s on one rank. The overhead is always 1 s, on one rank as on 1,024. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024?", None)
 
+# %% [markdown]
+# We compute the times, and the **efficiency**: the speed-up over one rank, divided by p.
+
 # %%
 times = {p: 1 + 1_000 / p for p in (1, 4, 16, 64, 256, 1_024)}
 outcome("How many times as fast as one rank are 1,024?", times[1] / times[1_024], word="calculated")
-draw_times({"with overhead": times, "without": {p: 1_000 / p for p in times}}, x="ranks", kind="predicted")
+print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t in times.items()), sep="\n")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes for just under a second, so the overhead is half the time.
+# Each of 1,024 ranks computes for just under a second, so the overhead is half the time.
 #
 # </details>
 #
-# **Efficiency** is the speed-up over one rank, divided by p: here 49 %. In weak scaling, it is the time on one rank, divided by the time
-# on p.
+# In weak scaling, efficiency is the time on one rank, divided by that on p.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | what changes |
 # |---|---|
-# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up one number in 10 steps. So *a* grows with log p. |
-# | data parallelism | *a* is mostly adding up gradients, unless this overlaps with computing (lesson 06). |
+# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up one number in 10 steps. So *a* grows with log p |
+# | training | N is the global batch. Adding up gradients is overhead, unless it overlaps with computing (lesson 06). The same batch *per GPU* on more GPUs is weak scaling |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - More ranks pay when *b*·N/p falls by more than *a* grows.
-# - In strong scaling, *t* never falls below *a*.
-# - In weak scaling, *t* grows only as *a* does, if *b* stays.
+# - Strong scaling: the same job sooner, but *t* never falls below *a*.
+# - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -256,8 +259,8 @@ draw_times({"with overhead": times, "without": {p: 1_000 / p for p in times}}, x
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
 # network? (b) Did the job grow? (c) Which precision?
 #
-# <details><summary>What to listen for</summary>(b). A job that grows keeps GPUs busy. Yours stays the same, and 60 times as fast takes at least
-# 480 GPUs. Each has a sixtieth of its work left, so *a* may dominate.</details>
+# <details><summary>What to listen for</summary>(b). If it grew, each GPU had plenty to do. Yours stays the same: it needs
+# 480 GPUs even without overhead. Each has a sixtieth of its work left, so *a* may dominate.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -265,13 +268,16 @@ draw_times({"with overhead": times, "without": {p: 1_000 / p for p in times}}, x
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Before you read on: does the line also hold for a training step? Try it on 16 GPUs.
+# A training step is a job, too. Can you predict its time on 16 GPUs from two measurements?
 
 # %% tags=["exercise: 03.q3"]
 
 # %% [markdown]
 # In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
 # the number of messages grows with p. And between nodes, both cost more.
+#
+# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to ten times as many strips. So faster
+# GPUs need larger jobs before another one pays.
 
 # %% [markdown]
 # ### Who can be a rank?
@@ -497,7 +503,7 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
 # so much smaller that about ten digits still agree.
 #
-# How, then, do you check a parallel program against one process? A float32 loss after hundreds of steps proves nothing. Compare the losses of the first ten steps,
+# How, then, do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps,
 # in float64, with a small model that has no dropout and no batch norm. Give both programs the same samples per step, and let the parallel one split
 # them into equal parts. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.

@@ -180,6 +180,7 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
     _right("ring", n, ring, (both, both / n), typical)
     typical = {
         "by doubling, a message holds the whole array.": (steps, steps / n),
+        "by doubling, each of these messages holds a whole array. How many arrays in all?": (steps, 1),
         "by doubling, partners are 1, 2, 4 … away. How many of these numbers are below n?": (n - 1, n - 1),
         "how often can you double 1 until you have n?": (n / 2, n / 2),
         "by doubling, that is what all ranks send together. What does one rank send?": (n * steps, n * steps),
@@ -205,8 +206,8 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="How many messages does each rank send, and how many whole arrays in all? Write formulas for n = 2, "
-    "4, 8 … ranks.",
+    task="How many messages does one rank send, and how many arrays do they make together? Write formulas "
+    "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
     stub='''\
@@ -231,7 +232,8 @@ def counts(n):
         WrongAnswer(changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(n - 1, (n - 1) / n)")), "one half"),
         WrongAnswer(changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(2 * n, 2)")), "has it already"),
         WrongAnswer(
-            changed(_COUNTS, ("(n.bit_length() - 1, n.bit_length() - 1)", "(n.bit_length() - 1, 1)")), "got"
+            changed(_COUNTS, ("(n.bit_length() - 1, n.bit_length() - 1)", "(n.bit_length() - 1, 1)")),
+            "How many arrays in all",
         ),
         WrongAnswer(
             changed(_COUNTS, ("(n.bit_length() - 1, n.bit_length() - 1)", "(n - 1, n - 1)")), "below n"

@@ -16,7 +16,7 @@
 #   - ask: Four ranks form a ring. Each sends 1 MB to the right with `Send`, then calls `Recv`. What may happen?
 #     answer: All wait in Send, for a Recv that nobody reaches. <code>Sendrecv</code> does both at once.
 #   - ask: How many bytes do a million numbers of type float64 have?
-#     answer: 8 million, 8 bytes per number.
+#     answer: 8 million.
 #   - ask: In Python, `5 ^ 1` flips the last bit of 5, binary 101. What are `5 ^ 1`, `5 ^ 2` and `5 ^ 4`?
 #     answer: 4, 7 and 1 (binary 100, 111 and 001).
 # ---
@@ -24,9 +24,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks train one network. In every step, each needs the sum of all four gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**, a call that all ranks make together.
+# Four ranks train one network. Each computes gradients, and all four need the sum: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
+# and make all such calls in the same order.
 #
-# All could send to rank 0, which adds up and sends the sum back. But then all wait for rank 0. Here are two better ways.
+# How would you write it? All could send to rank 0, which adds up and sends the sum back. But then all wait for rank 0. Here are two ways that share the work.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -40,21 +41,22 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# The **ring algorithm** keeps all ranks busy. Each cuts its array into one **chunk** per rank. In each step of the first loop, it sends a chunk to the
-# right and adds the one from the left to its own. It sends this sum next. The second loop passes complete sums on. (Ignore `tag`.)
+# In the **ring algorithm**, all ranks send at once, each to its right neighbour. Each cuts its array into one **chunk** per rank, so that it has something to send in every step.
+#
+# In the first loop, a rank adds the chunk from the left to its own, and sends this sum next. The second loop passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, each rank exchanges its whole array with a partner 1 away, then 2, then 4. It adds what arrives, so each exchange doubles the ranks in its sum. (Ignore `first`.)
+# In **recursive doubling**, each rank first exchanges its whole array with the rank 1 away, and adds what it receives. Now both have a sum over two ranks. Each exchanges
+# this sum with the rank 2 away, then 4.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# Let us film both. `Filmed` is our communicator, but notes the array before each exchange. Rank 0 brings 1 to 4, the next ranks tens, hundreds and thousands, so 4004 is a
-# sum over ranks 0 and 3. **Predict:** how many exchanges does each way need?
+# Let us film both. `Filmed` is a communicator that records the array before each exchange. Rank 0 brings 1 to 4, rank 1 brings 10 to 40, and so on. So 4004 is a sum over ranks 0 and 3. **Predict:** how many exchanges does each way need?
 
 
 # %%
@@ -74,15 +76,15 @@ for way in ring, doubling:
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures import film
 
-film(cluster["films"], "Per exchange, the ring moves one chunk, doubling all (darker: sums of more ranks)")
+film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (darker: from more ranks)")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Follow rank 3's 4000 around the ring: 4004 on rank 0, then 4044, then 4444. After three exchanges, each rank has one complete chunk: a
-# **reduce-scatter**. Three more copy the chunks to all ranks: an **all-gather**.
+# Follow rank 3's 4000 through the ring: 4004 on rank 0, then 4044, then 4444. After three exchanges, each rank has one complete chunk: a **reduce-scatter**. Three more copy these chunks to all
+# ranks: an **all-gather**.
 #
-# That makes six, and doubling needs two. Is it three times as fast? Count what it sends.
+# So the ring needs six exchanges, doubling two. Is doubling three times as fast? Let us count.
 #
 # </details>
 
@@ -95,11 +97,14 @@ film(cluster["films"], "Per exchange, the ring moves one chunk, doubling all (da
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# What costs more, a message or its bytes? An empty message takes the network's **latency** α. Each byte adds β, so 1/β is the **bandwidth**.
+# The ring sends more messages, doubling more bytes. Which costs more? An empty message takes the **latency** α. Each byte adds a time β, so 1/β is the **bandwidth**. Counted
+# on one rank, an all-reduce takes
 #
-# The **alpha-beta model** counts on one rank: an all-reduce takes α · messages + β · bytes. This assumes equal links, one per rank, that carry bytes both ways at once.
+# α · messages + β · bytes
 #
-# We have no network here, so we *delay* messages: α is 10 ms, and 1/β is 5 MB/s (0.04 Gbit/s).
+# This **alpha-beta model** assumes equal links, one per rank, that carry bytes both ways at once.
+#
+# We have no network here, so we *delay* messages: α is 10 ms, 1/β is 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -111,7 +116,7 @@ comm = slow_messages(MPI.COMM_WORLD, seconds=0.01, gbit_per_s=0.04)
 # %% tags=["subslide"]
 # %%px --save 04_allreduce.py
 def seconds(comm, way, nbytes):
-    """The time of the slowest rank, in the best of three runs."""
+    """The slowest rank's best of three runs."""
     array = np.ones(nbytes // 8)
     best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
     return comm.allreduce(best, op=MPI.MAX)
@@ -123,7 +128,7 @@ def seconds(comm, way, nbytes):
 # %% tags=["nbval-ignore-output"]
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
-    ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # one bit set: 1, 2, 4, 8 … ranks
+    ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
     for nbytes in 1_000, 400_000, 4_000_000:
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -132,12 +137,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). At 1 kB, bytes take less than 1 ms, so messages decide: two beat six. At 4 MB, an array takes 0.8 s, and 1.5 arrays beat 2.
+# (c). At 1 kB, the bytes take less than 1 ms, so messages decide: doubling sends two, the ring six. At 4 MB, an array takes 0.8 s, and the ring sends 1.5, doubling two.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Now eight ranks run the saved cells. **Predict** both times at 1 kB from your formulas:
+# Do your formulas hold on eight ranks? **Predict** both times at 1 kB:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -145,17 +150,21 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The model says 140 ms for the ring's 14 messages, and 30 ms for doubling's 3. Python and shared cores take the rest. And on 2,048 ranks?
+# The model says 140 ms for the ring's 14 messages, and 30 ms for doubling's three. Python and shared cores take the rest.
+#
+# On 2,048 ranks, can the ring still win?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# On four ranks, both ways took about as long at 0.4 MB. Why there? The ring's four extra messages take 40 ms. It saves half an array, 0.2 MB, and so 40 ms, too. Below this **crossover**
+# At 0.4 MB, both ways took almost equally long on four ranks. Why there? The ring's four extra messages cost 40 ms. It saves half an array: 0.2 MB, or 40 ms. Below this **crossover**
 # doubling wins, above it the ring.
 #
-# At the tie, α · extra messages = β · saved arrays · size. So the size is α/β · extra messages / saved arrays. Here α/β = 10 ms · 5 MB/s = 0.05 MB: what the link carries in one latency.
+# In one latency, our link carries α/β = 10 ms · 5 MB/s = 0.05 MB. Every extra message must save the ring this much. At the tie:
+#
+# saved arrays · size = 0.05 MB · extra messages
 
 # %%
 predict("At how many MB do both ways tie on 2,048 ranks?", None)
@@ -164,10 +173,11 @@ predict("At how many MB do both ways tie on 2,048 ranks?", None)
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     for n in 4, 8, 64, 2048:
-        messages, arrays = np.subtract(*counts(n))  # the ring's numbers minus doubling's
-        tie = 0.05 * messages / -arrays  # MB; 0.05 is α / β
+        (ring_messages, ring_arrays), (messages, arrays) = counts(n)
+        extra, saved = ring_messages - messages, arrays - ring_arrays
+        tie = 0.05 * extra / saved  # in MB
         if comm.rank == 0:
-            print(f"{n:4}: {messages:4.0f} extra messages, {-arrays:.2f} saved arrays, tie {tie:.1f} MB")
+            print(f"{n:4}: {extra:4.0f} extra messages, {saved:.2f} saved arrays, tie at {tie:.1f} MB")
 
 # %%
 outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], unit="MB", word="computed")
@@ -175,8 +185,9 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Extra messages grow a thousandfold, saved arrays only from 0.5 to 9. So on 2,048 ranks, the ring wins for one call with 100 MB of gradients, not for a hundred
-# with 1 MB.
+# From 4 to 2,048 ranks, extra messages grow a thousandfold, saved arrays only from 0.5 to 9. So the tie moves up.
+#
+# There, the ring wins for one call with 100 MB of gradients, doubling for a hundred with 1 MB.
 #
 # </details>
 
@@ -185,14 +196,13 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | link | A fast network card offers 2 µs and 25 GB/s: the same α/β, so the same ties. |
-# | NCCL | It allows up to 14 µs per step between nodes, so ties grow up to sevenfold. Its tree replaces doubling: about 2·log₂ (nodes) such steps, about the ring's bytes. |
+# | link | A fast network card offers 2 µs and 25 GB/s, both 5,000 times better. So α/β and the ties stay. |
+# | NCCL | In place of doubling it has a tree: about 2·log₂ (nodes) steps, about as many bytes as the ring. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - All ranks of a communicator must make the same collective calls, in the same order.
-# - Each rank sends 2(n−1) messages in a ring, together less than two arrays, and log₂ n whole arrays by doubling (n = 2, 4, 8 …).
+# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling (n = 2, 4, 8 …), it sends log₂ n whole arrays.
 # - From four ranks on, doubling wins below the crossover, the ring above (in the alpha-beta model).
 
 # %% [markdown] tags=["slide"]
@@ -200,7 +210,7 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # You buy twice the bandwidth, but the latency stays. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c). A message costs as much as before, a byte half. So the ring must save twice the bytes.</details>
+# <details><summary>What to listen for</summary>(c). In one latency, the link now carries twice the bytes. So the ring must save twice the bytes.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -338,6 +348,9 @@ if comm.rank == 0:
 #
 # On GPUs you would choose NCCL. One thing about it surprises people who time their code: NCCL's all-reduce takes a **stream**, which is a queue of work for the GPU, and the call returns when the sum
 # is *queued*, not when it is done. MPI can do without NCCL, too: a **CUDA-aware MPI** accepts arrays in a GPU's memory. Any other MPI needs a copy in main memory.
+#
+# When NCCL estimates which of its algorithms is faster for a call, it uses latencies and bandwidths, as we did. Between nodes, it assumes up to 14 µs per step. That is seven times the 2 µs of our
+# table, so ties may lie up to seven times higher.
 #
 # We have no GPU here, so we use Gloo. It knows nothing of our MPI ranks, so the ranks must find each other again. Rank 0 opens a **store**, a small table that all ranks can reach. Each rank
 # writes its address into the table and reads the others' addresses.

@@ -81,6 +81,9 @@ def _lookalikes(sums: Sequence[Numbers], lengths: Sequence[int]) -> Mapping[str,
         f"got gradients {total} times too large. By what is the loss of a batch divided?": sum(sums),
         f"divided the sum by {pieces} pieces. How many images does the mean run over?": sum(sums) / pieces,
         "divided twice: `cross_entropy` has already divided by the images of the piece.": sum(means) / total,
+        "divided by the piece twice: `cross_entropy` has done so once. What about the batch?": sum(
+            mean / length for mean, length in zip(means, lengths, strict=True)
+        ),
         f"divided by 128, but this batch has {total} images.": sum(sums) / 128,
         "got the last piece only. What does `zero_grad` do, and how often is it called?": sums[-1] / total,
         "got the first piece only.": sums[0] / total,
@@ -131,6 +134,7 @@ ACCUMULATE = Exercise(
         WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum")'), "6 times too large"),
         WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum") / len(pieces)'), "by 2 pieces"),
         WrongAnswer(_with("F.cross_entropy(model(x), y) / len(inputs)"), "divided twice"),
+        WrongAnswer(_with("F.cross_entropy(model(x), y) / len(x)"), "divided by the piece twice"),
         WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum") / 128'), "divided by 128"),
         WrongAnswer(
             changed(
@@ -190,7 +194,7 @@ NOT_A_NUMBER = Question(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
             reply="8,192 images are still a sample, so their gradient is not exact, and even an exact "
             "gradient holds only at the present weights. An epoch now has 32 times fewer steps. At the old "
-            "rate they get less far, as the old rate did in section 4.",
+            "rate they get less far, as the old rate did in section 3.",
             belief="exact-gradient-better-training",
         ),
         Option(
@@ -203,7 +207,7 @@ NOT_A_NUMBER = Question(
         Option(
             "a loss in float64, as nan comes from too few bits",
             reply="The numbers grew until they left the range of floats. float64 has a larger range, so they "
-            "would leave it a little later. Section 4 computed in float64 from the start, and at 0.8 its "
+            "would leave it a little later. Section 3 computed in float64 from the start, and at 0.8 its "
             "training failed all the same.",
             belief="divergence-is-rounding",
         ),
@@ -246,7 +250,7 @@ EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
 PREDICTIONS = (
     Prediction(
         id="05.p7",
-        question="How many of 297 are right at 0.8 from step 1 on?",
+        question="How many of 297 are right with 256 images at rate 0.8?",
         objectives=(2,),
         targets=("longer-steps-get-further",),
     ),
