@@ -1,4 +1,4 @@
-"""DeepSpeed trains as ds_config.json says, on data/shapes.npz; the number of ranks divides 48 images.
+"""Train as ds_config.json says, on data/shapes.npz. The number of ranks must divide 48.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -22,17 +22,22 @@ here = Path(__file__).parent  # the folder of code/12_train.py, to which `--save
 
 
 # %%
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+if not torch.cuda.is_available():  # only CPUs need this block
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__ = {}  # compile nothing
+    if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
+        import torch_mpi4py
+
+        torch_mpi4py.init_process_group()  # messages go through MPI
+
+
+# %%
 import deepspeed
 
-deepspeed.ops.__compatible_ops__ = {}  # no kernel for shared memory: it needs a compiler
-if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
-    import torch_mpi4py  # by mpiexec, on CPUs: messages go through MPI
-
-    torch_mpi4py.init_process_group()
-os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
-deepspeed.init_distributed(verbose=False)
-
+deepspeed.init_distributed(verbose=False)  # from here on, all is the same on GPUs
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
 images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())  # drawn shapes
@@ -57,22 +62,24 @@ def batch_keys(global_batch, ranks, room):
     share = global_batch // ranks  # images of one rank
     assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
+    # in DeepSpeed's keys, "gpu" means rank
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 
 
 # %%
 def train(config, steps=3, width=1536, room=24):
-    """Train; yield the images per update, and the loss."""
+    """Yield the images per update, and their mean loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room))
-    batch, device = engine.train_batch_size(), engine.device
+    batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
-        total = torch.zeros(1, device=device)
-        for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
-            loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
+        total = 0.0
+        for part in torch.arange(rank, batch, size).split(micro):  # our share, in micro-batches
+            x, y = images[part].to(engine.device), labels[part].to(engine.device)
+            loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
             engine.step()  # updates after the last micro-batch
-            total += loss.detach() * len(part) / batch
+            total += loss.detach() * micro / batch
         dist.all_reduce(total)
         yield batch, total.item()
 

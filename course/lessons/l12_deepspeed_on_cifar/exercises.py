@@ -41,14 +41,15 @@ def batch_keys(global_batch, ranks, room):
     share = global_batch // ranks  # images of one rank
     assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
+    # in DeepSpeed's keys, "gpu" means rank
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 '''
 
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Repair the function: the micro-batches of all ranks make up the global batch, each as large as "
-    "`room` allows.",
+    task="Repair one line: the micro-batches of all ranks make up the global batch, and each is as large "
+    "as `room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
@@ -57,6 +58,7 @@ def batch_keys(global_batch, ranks, room):
     share = global_batch  # images of one rank
     assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
+    # in DeepSpeed's keys, "gpu" means rank
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 ''',
     hints=(

@@ -25,24 +25,32 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# In lesson 11 you wrote ZeRO. The library **DeepSpeed** does the same, and one digit in a JSON file selects the stage. Which digit do you need?
+# In lesson 11 you wrote ZeRO. In the library **DeepSpeed**, one digit of a JSON file selects the stage. Which digit do you need?
 
 # %%
 from pathlib import Path
 
 _ = Path("code/ds_config.json").write_text("""\
 {"optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": true}},
- "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}""")
+ "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}\n""")
 
 # %% [markdown]
-# Two keys are for CPUs. `torch_adam` needs no compiler. `reduce_bucket_size` is how many gradients travel together, in one **bucket**: 2 million take 8 MB,
-# the default of 500 million 2 GB. On GPUs, delete both.
+# Its keys:
 #
-# Skim the next two cells, which start DeepSpeed.
+# ```
+# stage                 0 shards nothing
+# gradient_clipping     scales gradients down if their norm is above 1
+#
+# torch_adam            for CPUs: PyTorch's AdamW. DeepSpeed's own would have to be compiled.
+# reduce_bucket_size    for CPUs: 2 million gradients travel together, in one bucket of 8 MB.
+#                       The default, 500 million, would take 2 GB. On GPUs, delete these two.
+# ```
+#
+# Three cells start DeepSpeed. Skim them:
 
 # %%
 # %%px --save 12_train.py
-"""DeepSpeed trains as ds_config.json says, on data/shapes.npz; the number of ranks divides 48 images.
+"""Train as ds_config.json says, on data/shapes.npz. The number of ranks must divide 48.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -65,24 +73,29 @@ here = Path(__file__).parent  # the folder of code/12_train.py, to which `--save
 
 # %%
 # %%px --save 12_train.py
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+if not torch.cuda.is_available():  # only CPUs need this block
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__ = {}  # compile nothing
+    if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
+        import torch_mpi4py
+
+        torch_mpi4py.init_process_group()  # messages go through MPI
+
+# %%
+# %%px --save 12_train.py
 import deepspeed
 
-deepspeed.ops.__compatible_ops__ = {}  # no kernel for shared memory: it needs a compiler
-if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
-    import torch_mpi4py  # by mpiexec, on CPUs: messages go through MPI
-
-    torch_mpi4py.init_process_group()
-os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
-deepspeed.init_distributed(verbose=False)
-
+deepspeed.init_distributed(verbose=False)  # from here on, all is the same on GPUs
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
 images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())  # drawn shapes
 config = json.loads((here / "ds_config.json").read_text())
 
 # %% [markdown] tags=["subslide"]
-# The network has 14 layers and 33 million parameters:
+# Our network for images of CIFAR-10's size has 14 layers and 33 million parameters:
 
 
 # %%
@@ -98,8 +111,8 @@ def network(width):
 
 
 # %% [markdown]
-# An update uses 48 images, the **global batch**, in equal shares. A rank has room for 24 at a time. If its share is larger, it adds up the gradients of
-# several **micro-batches**. In DeepSpeed's keys, "gpu" means rank.
+# Each update uses 48 images, the **global batch**. Every rank takes an equal share. If a share is too large for its memory, the rank splits it into
+# **micro-batches**, and adds up their gradients.
 
 # %% tags=["exercise: 12.1"]
 
@@ -107,23 +120,25 @@ def network(width):
 # Four minutes up to here, five for the exercise. A wrong answer trains with a different global batch, and the next cell prints it. If somebody's losses differ from one process's, compare the images per update.
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed's **engine** holds model and optimizer. It averages the gradients over micro-batches and ranks, so each loss is a plain mean:
+# DeepSpeed's **engine** holds model and optimizer. For each micro-batch, we call `engine(x)`, `engine.backward(loss)` and `engine.step()`. The engine averages
+# gradients over micro-batches and ranks, so our loss is a plain mean:
 
 
 # %%
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536, room=24):
-    """Train; yield the images per update, and the loss."""
+    """Yield the images per update, and their mean loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room))
-    batch, device = engine.train_batch_size(), engine.device
+    batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
-        total = torch.zeros(1, device=device)
-        for part in torch.arange(rank, batch, size).split(engine.train_micro_batch_size_per_gpu()):
-            loss = F.cross_entropy(engine(images[part].to(device) / 8 - 1), labels[part].to(device))
+        total = 0.0
+        for part in torch.arange(rank, batch, size).split(micro):  # our share, in micro-batches
+            x, y = images[part].to(engine.device), labels[part].to(engine.device)
+            loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
             engine.step()  # updates after the last micro-batch
-            total += loss.detach() * len(part) / batch
+            total += loss.detach() * micro / batch
         dist.all_reduce(total)
         yield batch, total.item()
 
@@ -134,7 +149,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process trains. **Vote:** how many of the three decimals stay the same?
+# Now *one* process runs the file. **Vote:** how many of the three decimals stay the same?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -142,67 +157,68 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three: each update averages the same 48 images, four times 12 or twice 24.
+# All three. Four ranks compute 12 images each, one process twice 24: the same 48.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# Why not stay with 0? Every rank keeps everything:
+# Why not stay with stage 0? Every rank keeps everything. Give each of *two* ranks 600 MiB:
 #
 # ```
-# weight 4 + gradient 4 + Adam's two averages 8  =  16 bytes per parameter
-# 33 million parameters                          =  504 MiB
-# activations of 24 images                       =  a few MiB
-# room, besides Python and its libraries         =  600 MiB
+#                                                                    bytes per parameter
+# stage 0     weight 4  +  gradient 4  +  Adam's two averages 8    =   16
+# room        600 MiB; one byte for each parameter is 31.5 MiB     =   19
+#
+# The room is for training: Python and its libraries do not count. Activations take a few MiB.
 # ```
 #
-# Each of *two* ranks gets 600 MiB. **Vote:** does stage 0 train?
+# **Vote:** does it train?
 
 # %%
 from course_lib.effects import runs_within
 
 
-def trains(mib, ranks=2, **zero):
-    """Whether ranks train with `mib` MiB each; `zero` replaces keys."""
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # first, without a limit
-    large = f"config['zero_optimization'] |= {zero}; list(train(config))"
-    return runs_within(mib, ranks, "code/12_train.py", large, first=tiny)
+def trains(mib, ranks=2, **zero):  # with `mib` MiB per rank; `zero` replaces keys of the file
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # unlimited: one-time allocations
+    job = f"config['zero_optimization'] |= {zero}; list(train(config))"
+    return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
 
-trains(600)
+print("2 ranks, stage 0: 16 of 19 bytes,", trains(600))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before stage 0 sends gradients, it copies up to 500 million of them into one tensor, here all 33 million:
+# No. Our sum misses a copy. Stage 0 sends gradients in pieces of up to 500 million, and copies each piece first. Ours are one piece:
 #
 # ```
-# 16 + 4  =  20 bytes per parameter  =  630 MiB
+# 16  +  copies of all gradients 4  =  20 bytes per parameter
+#
 # RuntimeError: ... you tried to allocate 132261928 bytes
 # ```
 #
 # </details>
 #
-# One character selects stage 1. Each of the two ranks now keeps Adam's averages for its half of the weights only, and a 32-bit copy of that half to
-# update, because models often compute in 16 bits. **Vote:** does it train?
+# One character selects stage 1. Now each of two ranks keeps Adam's averages for its half of the weights only. It also keeps a
+# 32-bit copy of this half, even of 32-bit weights. **Vote:** does it train?
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
-trains(600)
+print("2 ranks, stage 1:", trains(600))
 
 # %% [markdown]
-# Could you have known? For a network as small as ours, each of N ranks needs these bytes per parameter:
+# Could you have known? This is the sum on N ranks:
 #
 # ```
-#           weights   gradients   averages and copy   buffers
-# stage 0     4     +    4      +        8          +    4      a copy of all gradients
-# stage 1     4     +    4      +       12/N        +    4 \
-# stage 2     4     +    4/N    +       12/N        +    4  }  about: copies of the rank's own gradients and of
-# stage 3     4/N   +    4/N    +       12/N        +    4 /   single layers, and what AdamW computes in between
+#            bytes per parameter
+#           weights   gradients   averages and copy   buffers, short-lived
 #
-# room: 600 MiB for 33 million parameters  =  19 bytes per parameter
+# stage 0     4     +    4      +        8          +    4      the copies of all gradients
+# stage 1     4     +    4      +       12/N        +    4      about, and for networks as small as ours:
+# stage 2     4     +    4/N    +       12/N        +    4      copies of the rank's own gradients and of single
+# stage 3     4/N   +    4/N    +       12/N        +    4      layers, and what AdamW computes on its way
 # ```
 
 # %%
@@ -211,27 +227,28 @@ from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
 draw_needs(ranks=2, room=19)
 
 # %% [markdown]
-# **Predict** four more cases; for 4 ranks, call `draw_needs(ranks=4, room=13)`. One of the four bars is too short. Which?
+# Here is what four jobs need by this sum. **Vote:** for which is it wrong?
 
 # %%
-for ranks, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 1), (4, 420, 2):
-    print(f"{ranks} ranks, {mib} MiB, stage {stage}: {trains(mib, ranks, stage=stage)}")
+for n, mib, stage, needs in (2, 600, 2, 16), (2, 600, 3, 14), (4, 420, 1, 15), (4, 420, 2, 12):
+    print(f"{n} ranks, stage {stage}: {needs} of {mib / 31.5:.0f} bytes,", trains(mib, n, stage=stage))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 3 has the shortest bar, and fails: it leaves out gathered weights. DeepSpeed gathers up to 50 million numbers ahead
-# (**prefetch**), and keeps up to a billion. We have 33 million:
+# The second: 14 of 19 bytes, and yet it fails. The sum leaves out gathered weights. DeepSpeed gathers up to 50 million ahead (**prefetch**), and keeps up to a
+# billion. We have 33 million, so it gathers all:
 #
 # ```
-# 14 + gathered weights 4 + weights on their way 2  =  20 bytes per parameter
-# without prefetch                                     18, but each layer waits for its weights
+# 14  +  gathered weights 4  +  weights on their way 2  =  20 bytes per parameter
+#
+# without prefetch                                         18, but each layer waits for its weights
 # ```
 #
 # </details>
 
 # %%
-trains(600, stage=3, stage3_prefetch_bucket_size=0)
+print("2 ranks, stage 3 without prefetch:", trains(600, stage=3, stage3_prefetch_bucket_size=0))
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is sent?
@@ -241,52 +258,50 @@ trains(600, stage=3, stage3_prefetch_bucket_size=0)
 # ```
 # stage                    0    1    2    3
 # numbers per parameter    2    2    2    3      times (N − 1)/N, which we leave out
+#
+# an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# Now a rank has room for 3 images at a time, so each update has four micro-batches.
+# Now give a rank room for 3 of its 12 images: an update has four micro-batches.
 
 # %%
 continue_with("12.1")
 predict("How many numbers per parameter does DeepSpeed's stage 2 send?", None)
-
 
 # %%
 # %%px --timeout 300
 from course_lib.effects import slow_collectives
 
 
-def third_step(room=3, **zero):
-    """Numbers per parameter sent by a rank in step three."""
-    steps = train(config | {"zero_optimization": zero}, width=512, room=room)
+def third_step(stage, room=3, **keys):  # the numbers per parameter that a rank sends
+    steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns in which order layers run
-    with slow_collectives(mb_per_s=1e6) as sent:  # so fast that it only counts
+    with slow_collectives(mb_per_s=1e6) as sent:  # too fast to slow anything down: it only counts
         _, loss = next(steps)
-    numbers = {name: round(n / 4.73e6, 1) for name, n in sent.items() if n > 999}  # 4.73 million in all
+    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # it has 4.73 million
     if rank == 0:
-        print(f"{zero}\n    loss {loss:.3f}, {numbers}")
+        print(f"stage {stage}, loss {loss:.3f}: {sum(numbers.values())} = {numbers} {keys or ''}")
     return sum(numbers.values())
 
 
-_, _, stage_2, _ = [third_step(stage=stage) for stage in range(4)]
+totals = [third_step(stage) for stage in range(4)]
 
 # %%
-outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster["stage_2"][0])
+outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster["totals"][0][2])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# ```
-#              gradients   weights
-# stage 0          2                  =   2    all-reduce, once per update
-# stage 1          2     +     1      =   3    the same, then gather the new weights
-# stage 2        4 · 2   +     1      =   9    all-reduce after each micro-batch
-# stage 3        4 · 1   +   4 · 1    =   8    reduce-scatter and gather for each micro-batch
-# 7 billion      4 · 1   +   4 · 2    =  12    in stage 3, but gather for forward and for backward
-# ```
+# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it does not keep all gradients, so it sends after
+# each micro-batch:
 #
-# In stages 2 and 3, no rank keeps all gradients from one micro-batch to the next.
-#
-# Stage 3 kept our few weights gathered until backward. With 7 billion, it frees most after forward: DeepSpeed keeps up to a billion.
+# ```
+#            gradients   weights
+# stage 0        2                  =   2    all-reduce, once per update
+# stage 1        2     +     1      =   3    the same, then gather the new weights
+# stage 2      4 · 2   +     1      =   9    all-reduce after each micro-batch
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather for each micro-batch
+# ```
 #
 # </details>
 
@@ -296,22 +311,25 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # Which digit do 7 billion parameters need on 64 GPUs of 80 GB, with `"bf16": {"enabled": true}`?
 #
 # ```
-#            GB per GPU, activations not counted         numbers sent per parameter,
-#           weights    gradients    averages               with micro-batches per update
-#           16 bits     16 bits     and copy, 32 bits        1      4
-# stage 0     14    +    14      +    84     =  112           2      2     does not fit
-# stage 1     14    +    14      +     1.3   =   29           3      3     will do, if activations fit into the other 50 GB
-# stage 2     14    +     0.2    +     1.3   =   16           3      9
-# stage 3      0.2  +     0.2    +     1.3   =    1.8         3     12
+#            GB per GPU, activations not counted              numbers sent per parameter, with
+#           weights   gradients   averages, copy              1 micro-batch    4 micro-batches
+#           16 bits   16 bits     32 bits                     per update       per update
+#
+# stage 0     14    +   14      +   84     =  112                  2                2
+# stage 1     14    +   14      +    1.3   =   29                  3                3
+# stage 2     14    +    0.2    +    1.3   =   16                  3                9
+# stage 3      0.2  +    0.2    +    1.3   =    1.8                3               12
 #
 # on top: a bucket of 500 million numbers, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
+# stage 3: most weights are gathered for forward, freed, and gathered again for backward: 4 · 1 + 4 · 2 = 12
 # ```
 #
-# Stage 3 needs one more line:
+# Take stage 1, if the activations fit into the other 50 GB. Stage 3 also needs `zero.Init`:
 #
 # ```
-# with deepspeed.zero.Init(config_dict_or_path=config):  # builds on each rank only its part. Without this, every
-#     model = network(width)  # rank builds the full model in CPU memory, and copies it to its GPU
+# with deepspeed.zero.Init(config_dict_or_path=config):
+#     model = network(width)  # each rank builds only its part; otherwise each builds the full model
+#                             # in CPU memory, and copies it to its GPU
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -324,7 +342,7 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your texts get longer, and stage 0 runs out of memory. Do you first try (a) stage 2, (b) smaller micro-batches?
+# Your model reads longer texts, and stage 0 runs out of memory. Do you first try (a) stage 2, (b) smaller micro-batches?
 #
 # <details><summary>What to listen for</summary>(b), if a micro-batch has several texts. Activations grow with length, and no stage shards them.</details>
 
@@ -348,7 +366,7 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # %%
 # %%px --timeout 200
 for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce": False}:
-    third_step(stage=1, **key)
+    third_step(1, **key)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -374,7 +392,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %%
 # %%px --timeout 200
 for keys in {}, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}:
-    third_step(room=12, stage=3, **keys)
+    third_step(3, room=12, **keys)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
