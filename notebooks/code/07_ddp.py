@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 torch.set_num_threads(1)  # one thread per rank
+torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 
 # %%
@@ -41,13 +42,9 @@ rank, size = dist.get_rank(), dist.get_world_size()
 
 
 # %%
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
-
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: the saved program
-images = torch.from_numpy(digits["train_images"] / 16)
-labels = torch.from_numpy(digits["train_labels"]).long()
-new_images = torch.from_numpy(digits["test_images"] / 16)
-new_labels = torch.from_numpy(digits["test_labels"]).long()
+images, new_images = (torch.from_numpy(digits[f"{part}_images"] / 16) for part in ("train", "test"))
+labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
 
 
 def network():
@@ -78,7 +75,7 @@ def main(batch_size=120, lr=0.05):
     train(model, TensorDataset(images, labels), batch_size, epochs=5, lr=lr)
     if rank == 0:
         with torch.no_grad():
-            outputs = model.eval()(new_images)
+            outputs = model.eval()(new_images)  # not the replica: it may wait for the other ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")

@@ -122,7 +122,14 @@ def _train_on_all(answer: SimpleNamespace, comm: Any) -> list[Trained]:
     model.register_forward_pre_hook(note)
     answer.train.__globals__.update(rank=comm.rank, size=comm.size)  # as in the lesson
     with process_group(comm, "mpi4py", timeout=WAIT):
-        answer.train(model, Samples(), BATCH, EPOCHS)
+        try:
+            answer.train(model, Samples(), BATCH, EPOCHS)
+        except ValueError as error:
+            expect(
+                "mutually exclusive with shuffle" not in str(error),
+                "a DataLoader takes `sampler=` or `shuffle=True`, not both: the sampler shuffles already.",
+            )
+            raise
     mine = Trained(samples, sizes or [0], first, _weights(model))
     return MPI.Intracomm(comm).allgather(mine)  # a communicator that the job does not watch
 
@@ -226,6 +233,7 @@ def train(model, dataset, batch_size, epochs, lr=0.05):
             "who gives each rank its shard",
         ),
         WrongAnswer(changed(_TRAIN, (" // size", "")), "is that of all ranks together"),
+        WrongAnswer(changed(_TRAIN, ("sampler=sampler", "shuffle=True, sampler=sampler")), "not both"),
         WrongAnswer(changed(_TRAIN, ("        sampler.set_epoch(epoch)\n", "")), "have the same order"),
         WrongAnswer(
             changed(_TRAIN, ("F.cross_entropy(replica(inputs)", "F.cross_entropy(model(inputs)")),
@@ -421,7 +429,8 @@ TEST_SHARDS = Question(
             "that the network gets right count twice, but the divisor 1,003 counts each image once. To test "
             "each image once, do without a sampler: give each rank `images[rank::size]`, and call `model`, "
             "not the replica. (These shards differ in length, and a replica's forward may wait for the other "
-            "ranks.)",
+            "ranks.) You could also let rank 0 test alone, but then seven GPUs wait, and the next all-reduce "
+            "fails if they wait longer than its timeout (ten minutes with NCCL, by default).",
             right=True,
         ),
     ),

@@ -37,9 +37,9 @@
 # 5  team.allreduce(loss.item())                    so are their losses
 # ```
 #
-# PyTorch's **DistributedDataParallel** (**DDP**) replaces some of them. Which are still yours?
+# PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you. Which are still yours?
 #
-# First the ranks form a **process group**, PyTorch's communicator. The launcher `torchrun` gives each process its rank, the number of ranks, and rank 0's address.
+# DDP needs a **process group**, PyTorch's communicator. To join it, a process must know its rank, the number of ranks, and rank 0's address. The launcher `torchrun` tells each process.
 # `mpiexec` does not, so the second cell asks MPI. (You need not read it.)
 
 # %%
@@ -67,6 +67,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 torch.set_num_threads(1)  # one thread per rank
+torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 # %%
 # %%px --save 07_ddp.py
@@ -87,7 +88,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
 #
-# Each rank draws a model of one weight, then wraps it in DDP. What changes?
+# Each rank draws a model of one weight, and wraps it in DDP. What happens to the weight?
 
 # %%
 # %%px
@@ -100,29 +101,32 @@ print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} afte
 # %% [markdown]
 # Every rank now has rank 0's weight, so DDP does line 1.
 #
-# And line 4? Ranks 0 to 3 get inputs 4, 40, 400 and 4000. The output is weight times input, so a rank's own gradient is its input.
+# And line 4? Ranks 0 to 3 get the inputs 4, 40, 400 and 4000, so each leaves its mark in another digit. The output is weight times input, so a rank's own gradient is its input.
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
 
 # %%
 # %%px
-replica.zero_grad()
-replica(torch.full_like(line.weight, 4 * 10.0**rank)).backward()
+replica.zero_grad()  # in case you run this cell again
+replica(torch.tensor([[4 * 10.0**rank]])).backward()
 gradient = line.weight.grad.item()
 
 # %%
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(4 + 40 + 400 + 4000) / 4")
 
 # %% [markdown]
-# DDP all-reduces the gradients inside `backward`, and **averages** them. So in line 3, each rank takes the mean loss over its own images. If all ranks have equally many, the average is the gradient
-# of the global batch's mean loss. But who gives each rank its images?
+# All four left their mark. DDP all-reduces the gradients inside `backward`, and **averages** them.
+#
+# In lesson 06, we *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all ranks have equally many, the average gradient is that
+# of one process. But who gives each rank its images?
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP never looks at the images. PyTorch's **DistributedSampler** lists the indices of a rank's shard. But ten images do not divide by four. **Vote:** four ranks get
-# (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out. (An all-reduce needs all ranks.)
+# Not DDP, which never looks at them. PyTorch's **DistributedSampler** lists the indices of a rank's shard. But what about ten images on four ranks?
+#
+# **Vote:** do they get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out? (Think of the all-reduce in every step.)
 
 # %%
 # %%px
@@ -134,9 +138,9 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), by default. With (a), two ranks might take one step more, and wait in its all-reduce for ranks that never join.
+# (b), by default. With (a), two ranks might take one step more, and wait in its all-reduce for ranks that have finished.
 #
-# All ranks shuffle with one seed, and `set_epoch` adds the epoch to it. Delete this call, and run again: both epochs have the same order, and nothing complains.
+# All ranks shuffle with one seed, so they agree on the order. `set_epoch` adds the epoch to the seed. Delete this call, and run again: both epochs have the same order, and nothing complains.
 #
 # </details>
 
@@ -154,17 +158,13 @@ for epoch in (0, 1):
 # 5  team.allreduce(loss.item())                    you, if you print losses (our loop doesn't)
 # ```
 #
-# Digits and network are those of lesson 06. (Real MNIST follows in More.)
+# We train lesson 06's network on its digits. (Real MNIST follows in More.)
 
 # %%
 # %%px --save 07_ddp.py
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
-
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: the saved program
-images = torch.from_numpy(digits["train_images"] / 16)
-labels = torch.from_numpy(digits["train_labels"]).long()
-new_images = torch.from_numpy(digits["test_images"] / 16)
-new_labels = torch.from_numpy(digits["test_labels"]).long()
+images, new_images = (torch.from_numpy(digits[f"{part}_images"] / 16) for part in ("train", "test"))
+labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
 
 
 def network():
@@ -178,7 +178,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with the same weights, so rank 0 alone tests and saves. It calls `model` itself, because a replica's forward may wait for the other ranks.
+# All ranks end with the same weights, so rank 0 alone tests and saves.
 
 
 # %%
@@ -190,7 +190,7 @@ def main(batch_size=120, lr=0.05):
     train(model, TensorDataset(images, labels), batch_size, epochs=5, lr=lr)
     if rank == 0:
         with torch.no_grad():
-            outputs = model.eval()(new_images)
+            outputs = model.eval()(new_images)  # not the replica: it may wait for the other ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")
@@ -205,7 +205,7 @@ if __name__ == "__main__":
 #
 # Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight only 98.7 %.
 #
-# Four of ours reached a loss of 0.467652. Do one, three and two reach it, with 120 images per step together?
+# Our four ranks reached a loss of 0.467652. **Predict** the loss of one, three and two ranks, with 120 images per step together.
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -213,10 +213,9 @@ if __name__ == "__main__":
 # !torchrun --standalone --nproc-per-node 2 code/07_ddp.py
 
 # %% [markdown]
-# They do. A step takes the same 120 images in equal shards, so the average gradient is the same, up to rounding. (Not with batch norm or dropout, nor on eight, which cannot share 1,500
-# images equally.)
+# The same, up to rounding. A step averages over the same 120 images, however many ranks share them. (Batch norm, dropout, or eight ranks would change that: eight cannot share 1,500 images equally.)
 #
-# Then why did theirs get worse? Perhaps each rank took a full batch, so the *global* batch grew. Let each of our four take 120. Five epochs still read each image five times.
+# Then why did theirs get worse? Perhaps each rank took a full batch, so the *global* batch grew. We try that, again for five epochs: each of our four takes 120 images, 480 per step.
 # **Vote:** is the loss (a) still about 0.47, (b) up to twice as high, (c) more than twice?
 
 # %%
@@ -228,20 +227,20 @@ RANKS, IMAGES, LR = 4, 480, 0.05
 #
 # <details><summary>Open after your run</summary>
 #
-# `RANKS = 1` gives 1.714463 again, so the number of ranks changed nothing. `IMAGES = 120` gives 0.467652 again, so the larger batch did it, with fewer steps:
+# `RANKS = 1` gives 1.714463 again, so it was not the ranks. `IMAGES = 120` gives 0.467652, so it was the larger batch. Why? Count the steps:
 #
 # ```
 # 1,500 images in batches of 120:  5 epochs × 13 steps = 65 steps
 # 1,500 images in batches of 480:  5 epochs ×  4 steps = 20 steps
 # ```
 #
-# Can larger steps make up for that? The **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss, then run with 480 images and `LR = 0.2`.
+# Can larger steps make up for fewer? For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss, then run with 480 images and `LR = 0.2`.
 #
 # </details>
 #
-# <details><summary>Open after the run with LR = 0.2</summary>
+# <details><summary>Open after this run</summary>
 #
-# The loss is 0.596202: most of what we lost is back. Why not all? Perhaps too few steps, perhaps no warm-up.
+# The loss is 0.596202: most of what we lost is back, but not all. Beyond some batch size, the rule fails.
 #
 # </details>
 
@@ -249,14 +248,17 @@ RANKS, IMAGES, LR = 4, 480, 0.05
 # ## On a cluster
 #
 # ```
-# # 64 GPUs: on each of 8 machines; HOST is one of them (64 ranks can share 960 images equally, not 120)
-# IMAGES=960 torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
+# # on each of 8 machines with 8 GPUs; HOST is one of them
+# # 64 ranks can share 960 images equally, not 120; the batch has grown, so tune LR
+# IMAGES=960 LR=... torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
 #
-# # and in FILE
+# # in FILE
 # torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # first of all: this process's GPU
 # dist.init_process_group("nccl")                       # in place of "gloo"
 # model = network().cuda()                              # before it is wrapped
 # images, labels = images.float().cuda(), labels.cuda() # the new ones, too; and drop the line with float64
+#
+# # in float32, different numbers of GPUs agree in fewer digits
 # ```
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
@@ -267,8 +269,8 @@ RANKS, IMAGES, LR = 4, 480, 0.05
 # ## Key points
 #
 # - DDP broadcasts the weights when it wraps a model, and averages the gradients inside `backward`.
-# - The rest is your job: shards, `set_epoch`, learning rate, batch norm, testing, saving.
-# - When you compare numbers of ranks, keep the global batch. If it grows, tune the rate.
+# - The rest is yours: shards, `set_epoch`, learning rate, batch norm, testing, saving.
+# - Compare numbers of ranks at the same global batch. If it grows, tune the rate.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -283,12 +285,12 @@ RANKS, IMAGES, LR = 4, 480, 0.05
 # %% [markdown] tags=["more"]
 # ## More
 #
-# In the core, DDP averaged whatever the ranks gave it, and nothing ever raised an error. Does it look after every number of a model?
+# In the core, DDP kept all weights equal, and we never looked further. But are a model's weights all that it has learned?
 #
 # **Do all ranks hold the same network?** Their weights are equal. But a network with **batch norm** has more than weights. In training, this layer rescales each pixel by its mean and spread over a batch,
 # and a rank sees only its own images, here 30 of 120. For tests, the layer keeps a running mean of these means. It is a **buffer**: a number that belongs to the model, but gets no gradient.
 #
-# **Vote:** after an epoch, a pixel's running mean is (a) on each rank, the average over all ranks, (b) on each rank, that of rank 0, (c) different on each rank.
+# **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, their average, (b) the same on all ranks, that of rank 0, (c) different on each rank.
 
 # %%
 # %%px
@@ -299,10 +301,10 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), although DDP does copy buffers. When a forward pass begins, each rank gets those of rank 0. (So rank 0 must never call such a replica alone.) Then each rank updates its copy from its own 30
+# (c), although DDP does copy buffers. When a forward pass begins, each rank gets those of rank 0. (So rank 0 must never call such a replica alone: the others would not join.) Then each rank updates its copy from its own 30
 # images. After the last step, nothing copies them again.
 #
-# Rank 0 saves weights that learned from all images, but a running mean that comes from its own shards alone: each forward overwrites what the other ranks added.
+# So what does rank 0 save? Its weights learned from all images. But its running mean saw only its own shards, because each forward overwrites what the other ranks added.
 # And what if a shard is small? See the first question below.
 #
 # </details>
@@ -321,9 +323,9 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # ### What does a step send?
 #
 # If a batch is too large for memory, each rank cuts its shard into micro-batches, adds up their gradients, and then takes one step (lesson 05). What does DDP do meanwhile?
-# It all-reduces in *every* `backward`. With four micro-batches, it does so four times per step.
+# It all-reduces in *every* `backward`, so with four micro-batches four times per step.
 #
-# Let us count the bytes. DDP collects gradients in **buckets**, and all-reduces one bucket at a time. A **communication hook** is a function of ours that DDP calls with each bucket, in place of its own
+# Let us count the bytes. DDP collects gradients in **buckets**, and each all-reduce takes one bucket. A **communication hook** is a function that DDP calls with each bucket, in place of its own
 # all-reduce. Ours notes how many bytes the bucket has, and then does what DDP would have done.
 
 # %%
@@ -366,7 +368,7 @@ if rank < 2:
     print(f"{nbytes:6} bytes, norm of the last gradient {norm:.6f}")
 
 # %% [markdown]
-# Our network has 9,610 parameters of 8 bytes, which fit into one bucket of 76,880 bytes. Each of the four `backward` hands it to an all-reduce: 4 × 76,880 = 307,520 bytes. (More bytes travel. In a
+# Our network has 9,610 parameters of 8 bytes, which fit into one bucket of 76,880 bytes. Each of the four `backward` hands it to an all-reduce: 4 × 76,880 = 307,520 bytes. (How many bytes travel depends on the algorithm. In a
 # ring of n ranks, each rank sends 2 (n − 1) / n bytes for every byte that it hands over (lesson 04), almost 2 on 64 ranks.)
 #
 # The optimizer needs only one average per step. Can we save three of the four all-reduces? DDP has a switch: if forward and backward of a micro-batch run inside `with replica.no_sync():`, they only add to the
@@ -397,7 +399,7 @@ for name, silent in {"(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (1, 2, 3)}.it
 #
 # #### And what does a step wait for?
 #
-# A step computes and sends. It has a third part: **waiting**. A profile has no line for it. Where does it hide? In lesson 06, a late rank made the others wait in their all-reduce. But
+# A step computes and sends. It has a third part, **waiting**, for which no profile has a line of its own. Where does it hide? In lesson 06, a late rank made the others wait in their all-reduce. But
 # DDP has several all-reduces, one per bucket.
 #
 # We take a deeper network, so that there are three buckets, and let rank 1 sleep for 200 ms before its step. Meanwhile a **profiler** records on each rank when forward, backward and each all-reduce
@@ -445,16 +447,17 @@ if rank < 2:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients (the overlap of lesson 06). The second does not wait for the first to end:
-# Gloo works on two at a time here, so both wait for rank 1, during the same 200 ms. The third begins when one of them ends, and by then rank 1 is there. So never add up the durations of
-# all-reduces that overlap.
+# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06. The second does not wait for the first to end,
+# because Gloo works on two at a time here. So both wait for rank 1, during the same 200 ms. The third begins when one of them ends, and by then rank 1 is there. Never add up the durations of
+# all-reduces that overlap: here they would count one delay twice.
 #
-# On GPUs, NCCL runs the all-reduces of one process group one after the other. There only the first shows a single delay. A rank that *computes* slowly can be late for every bucket.
+# On GPUs, NCCL runs the all-reduces of one process group one after the other. There only the first shows a single delay. But a rank that *computes* slowly can be late for every bucket.
 #
-# A colleague sees rank 0's lines, and wants to order faster links. Those would not shorten the wait, but a punctual rank 1 would. On rank 0 alone, waiting and sending look alike. So compare ranks. Rank 1
-# arrives last and waits for nobody, so its first two all-reduces take far less time. The straggler is the rank on which the same all-reduce is *shortest*, in most steps. Compare durations, not moments, because each
-# rank's clock starts at its own forward. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
+# Suppose that you see only rank 0's lines. Is the network slow? A colleague wants to order faster links. But on rank 0 alone, waiting and sending look alike, so compare ranks. Rank 1
+# arrived last and waited for nobody. Its first two all-reduces took far less time: faster links could shorten only these few milliseconds, a punctual rank 1 would save the 200.
 #
+# The straggler is the rank on which the same all-reduce is *shortest*, in most steps. Compare durations, not moments, because each rank's clock starts at its own forward. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
+
 # To see a step drawn, save a trace with `profiler.export_chrome_trace("trace.json")`, and open it in [Perfetto](https://ui.perfetto.dev).
 #
 # </details>
