@@ -18,8 +18,8 @@ from benchmarks.allreduce import MIB, say_bytes
 from benchmarks.several_machines import (
     AT_RATE,
     CONTENDERS,
-    MODELLED,
     MODEL,
+    MODELLED,
     OF_RANKS_IN_TURN,
     PEERS,
     PREDICTED,

@@ -277,9 +277,9 @@ def runs_within(mib: int, ranks: int, program: str, code: str, first: str = "") 
     """Whether `code` ends when each of so many ranks may allocate at most `mib` MiB for it.
 
     A job of its own: each rank loads the file `program`, runs `first` without a limit, since libraries
-    allocate some things only once, and then `code`. Both see the program's names; names that they bind are not
-    seen by its functions. Raises RuntimeError with what the job wrote if it failed for another reason, OSError
-    as `memory_limit` does.
+    allocate some things only once, and then `code`. Both see the program's names; the program's functions do
+    not see names that the two bind. Raises RuntimeError with what the job wrote if it failed for another
+    reason, OSError as `memory_limit` does.
     """
     if not STATUS.exists():
         raise OSError(f"{STATUS} is missing: a process's memory can be limited on Linux only; go on without")

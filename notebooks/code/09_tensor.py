@@ -29,43 +29,33 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 
 # %%
-def network(comm, weights, pixels):
-    """Forward: x, hidden, y."""
-    first, up, down = weights
-    x = np.maximum(pixels @ first, 0)
-    return x, *mlp_forward(comm, x, up, down)
-
-
-def gradients(comm, weights, pixels, targets):
-    """Backward: gradients of half the squared error per image, averaged."""
-    x, hidden, y = network(comm, weights, pixels)
-    d_x, d_up, d_down = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
-    d_first = pixels.T @ (d_x * (x > 0))  # back through the ReLU of x
-    return d_first, d_up, d_down
-
-
-# %%
-def train(comm):
-    """Train; return this rank's weights."""
+def train(comm, batch=100, steps=400):
+    """Train this rank's weights."""
     draw = np.random.default_rng(0)
     first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
-    mine = np.array_split(np.arange(202), comm.size)[comm.rank]  # our columns and rows
-    weights = first, up[:, mine], down[mine]  # `first` is the same on every rank
-    for batch in np.random.default_rng(1).integers(len(images), size=(400, 100)):
-        for weight, gradient in zip(weights, gradients(comm, weights, images[batch], targets[batch])):
+    mine = np.array_split(np.arange(202), comm.size)[comm.rank]
+    up, down = up[:, mine], down[mine]
+    for chosen in np.random.default_rng(1).integers(len(images), size=(steps, batch)):
+        x = np.maximum(images[chosen] @ first, 0)
+        hidden, y = mlp_forward(comm, x, up, down)
+        d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
+        d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, d_y)
+        d_first = images[chosen].T @ (d_x * (x > 0))  # back through the ReLU of x
+        for weight, gradient in (first, d_first), (up, d_up), (down, d_down):
             weight -= 0.1 * gradient
-    return weights
+    return first, up, down
 
 
 # %%
-def correct(comm, weights):
-    """How many new images are read correctly."""
-    return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == new_labels)
-
-
-def collected(comm, weights):
+def collected(comm, first, up, down):
     """The complete matrices."""
-    return weights[0], np.hstack(comm.allgather(weights[1])), np.vstack(comm.allgather(weights[2]))
+    return first, np.hstack(comm.allgather(up)), np.vstack(comm.allgather(down))
+
+
+def correct(comm, first, up, down):
+    """How many new images are read correctly."""
+    y = mlp_forward(comm, np.maximum(new_images @ first, 0), up, down)[1]
+    return np.count_nonzero(y.argmax(1) == new_labels)
 
 
 # %%
@@ -81,6 +71,6 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 # %%
 if __name__ == "__main__":
-    full = collected(comm, train(comm))
+    full = collected(comm, *train(comm))
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, full)} right, weight {full[0][20, 0]:.9f}")
+        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, *full)} right, weight {full[0][20, 0]:.9f}")

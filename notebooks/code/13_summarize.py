@@ -21,7 +21,7 @@ warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
 torch.set_num_threads(1)  # one thread per rank
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
-news, unseen = articles[:48], articles[48:]  # to train on, to test with
+news, unseen = articles[:48], articles[48:]
 
 
 # %%
@@ -48,7 +48,7 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 # %%
 fetched = Path(os.environ.get("SMOLLM2", Path.home() / ".cache/course_lib/smollm2"))
 folder, rate = (fetched, 3e-4) if fetched.is_dir() else (data / "small_model", 7e-4)
-tokenizer = AutoTokenizer.from_pretrained(folder)  # after `course fetch smollm2`: SmolLM2, a real model
+tokenizer = AutoTokenizer.from_pretrained(folder)
 load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
@@ -91,7 +91,7 @@ def train(model, encode=encode):
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     for step in range(4):
-        mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
+        mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
         counts = [(each["labels"] != -100).sum().item() for each in mine]
         loss = 0.0  # this rank's part of it
         for inputs, factor in zip(mine, factors(comm, counts)):

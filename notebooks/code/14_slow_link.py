@@ -69,7 +69,7 @@ def seconds(team, work):
 
 
 def exchange(team, nbytes):
-    """Seconds of a swap between partners."""
+    """Seconds of a swap with the farthest partner."""
     out, into = np.zeros((2, nbytes), np.uint8)
     return seconds(team, lambda: team.Sendrecv(out, team.rank ^ team.size // 2, recvbuf=into))
 

@@ -49,20 +49,20 @@ def train(path, steps=60, every=20):
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
-    if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
-        done, weights, state = torch.load(io.BytesIO(saved))  # start where the checkpoint ends
+    if comm.bcast(path.exists()):  # a checkpoint: all take rank 0's word for it
+        done, weights, state = comm.bcast(torch.load(path) if comm.rank == 0 else None)
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
     while done < steps and not stop:
         torch.manual_seed(done)  # every run draws the same batch in this step
-        x = torch.randn(128, 8).double()[comm.rank :: comm.size]
-        loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128
+        x = torch.randn(128, 8).double()[comm.rank :: comm.size]  # this rank's shard
+        loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128  # it learns to multiply
         optimizer.zero_grad()
         loss.backward()
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # how many steps are done, and the loss
+        yield (done := done + 1), comm.allreduce(loss.item())  # for whoever runs `train`
         stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -82,5 +82,5 @@ sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:  # if no FOLDER is given
         losses = dict(train(Path(sys.argv[1] if len(sys.argv) == 2 else scratch, "training.pt")))
-    if comm.rank == 0 and losses:
+    if comm.rank == 0 and losses:  # none if the training was complete
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")

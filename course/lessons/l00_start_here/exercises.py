@@ -143,7 +143,7 @@ KERNEL_OR_RANKS = Question(
         Option(
             "0.5 on all of them",
             reply="That would mean the ranks look into the kernel's memory, which they cannot. Each keeps "
-            "the value that was sent to it until a message brings a new one.",
+            "its own value until a message, or a cell with `%%px`, changes it.",
             belief="kernel-on-ranks",
         ),
         Option(
@@ -160,32 +160,6 @@ KERNEL_OR_RANKS = Question(
         ),
     ),
     objectives=(1,),
-)
-
-HOW_LARGE = Question(
-    id="00.q2",
-    question="A colleague has a GPU with 24 GB. How large a model can she train in this way?",
-    options=(
-        Option(
-            "one of 12 billion parameters",
-            reply="12 billion weights of 2 bytes fill all 24 GB. That is enough to keep the model. To train "
-            "it, she also needs the gradients and the optimizer state: 16 bytes per parameter in all.",
-            belief="weights-are-all",
-        ),
-        Option(
-            "one of 1.5 billion parameters",
-            reply="1.5 billion parameters of 16 bytes fill all 24 GB. Then nothing is left for the "
-            "activations, which grow with the number of samples in a step.",
-            belief="activations-cost-nothing",
-        ),
-        Option(
-            "a smaller one",
-            reply="At 16 bytes per parameter, 1.5 billion already fill the GPU, and activations come on top. "
-            "How much smaller depends on how many samples she takes in a step.",
-            right=True,
-        ),
-    ),
-    objectives=(2,),
 )
 
 WHICH_GPU = Question(
@@ -215,7 +189,7 @@ WHICH_GPU = Question(
     objectives=(3,),
 )
 
-EXERCISES = (KERNEL_OR_RANKS, HOW_LARGE, WHICH_GPU, SHOULD_DOWNLOAD, RIGHT_NEIGHBOUR)
+EXERCISES = (KERNEL_OR_RANKS, WHICH_GPU, SHOULD_DOWNLOAD, RIGHT_NEIGHBOUR)
 
 PREDICTIONS = (
     Prediction(

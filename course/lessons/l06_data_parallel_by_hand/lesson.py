@@ -63,7 +63,7 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# You know this loop, except for five numbered lines. With them it works on any communicator, the `team`.
+# This is the usual training loop plus five numbered lines. They make it run on any communicator, which we pass as `team`.
 
 
 # %%
@@ -102,8 +102,8 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# In line 3, which loss should a rank compute? We try PyTorch's default, the mean over the images it is given. First, each rank
-# trains alone, on whole batches. Then the four share every batch.
+# In line 3, which loss should a rank compute? We start with the default of `cross_entropy`, the mean over a rank's own images.
+# First, each rank trains alone, on whole batches. Then the four share every batch.
 #
 # **Vote:** of 297 new images, do the four get (a) fewer right than the one, (b) as many, (c) more?
 
@@ -164,8 +164,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At the same. (Had you divided each *mean* by the number of ranks, three ranks would end elsewhere: an image would weigh 1/129 in a shard
-# of 43, and 1/126 in the shard of 42.)
+# At the same. (Had you divided each *mean* by the number of ranks, three ranks would end at 0.401138: an image would weigh 1/129 in a
+# shard of 43, and 1/126 in the shard of 42.)
 #
 # Two common layers break this equality. **Batch norm** uses the mean over a batch, and a rank sees only its shard, unless
 # `SyncBatchNorm` asks the others. **Dropout** draws other random numbers on four ranks than on one. That does no harm if each rank has
@@ -227,7 +227,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # ## Key points
 #
 # - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks
-#   trains as one does, up to rounding.
+#   trains as one does, up to rounding (without batch norm and dropout).
 # - A wrong divisor raises no error. With plain SGD, it changes the rate. Adam almost hides it.
 # - In an all-reduce, the rank that comes last waits least.
 
@@ -358,7 +358,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #
 # Layer 1 has few inputs, and nobody asks for their gradient. So its backward is over while the gradients of layer 2 still travel. Almost 4 of the 12 messages are not hidden, and each takes 2/3 / 12: together 0.22.
 #
-# Real links can hide less. Many MPI libraries make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL moves bytes by itself, but takes a part of the GPU from backward.
+# On a real network, less of the communication is hidden. Many MPI libraries make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL moves bytes by itself, but takes a part of the GPU from backward.
 #
 # </details>
 #
@@ -398,7 +398,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Twelve messages keep the link busy for 12/10 + 1 = 2.2, and lose. One message needs only 1.1, but it can start only when backward is over, so nothing hides it: 1 + 1.1 = 2.1. Four messages pay four times, but the first can travel while backward computes, and the others follow one by one.
+# Twelve messages keep the link busy for 12/10 + 1 = 2.2, longer than the whole step with one message. So they are slowest. One message needs only 1.1, but it can start only when backward is over, so nothing hides it: 1 + 1.1 = 2.1. Four messages pay four times, but the first can travel while backward computes, and the others follow one by one.
 #
 # Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
@@ -507,7 +507,7 @@ print("the same if worker 3 sleeps 400 ms:                   ", cluster[0]["slow
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). While worker 3 works on one gradient, the server updates many times with the gradients of the other two, so this one belongs to weights that are long gone. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
+# (c). While worker 3 works on one gradient, the server updates many times with the gradients of the other two. When that gradient arrives, the weights that it belongs to are long gone. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
 # has about k · (n − 1), as long as the server keeps up. (Here k is below 10, because workers also compute and send.)
 #
 # Two runs need not give the same numbers, because the order of arrival decides. That is one reason why large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings

@@ -25,7 +25,7 @@ def _check_1f1b(answer: SimpleNamespace, comm: Any, m: int) -> None:
     wanted = [(action.kind, action.microbatch) for action in one_f_one_b(stages, m)[stage]]
     if got == wanted:
         return
-    where = f"stage {stage} of {stages}, {m} micro-batches"
+    where = f"stage {stage} of {stages}, {m} micro-batch{'es' * (m > 1)}"
     strange = [each for each in got if each not in wanted]
     expect(
         not strange,
@@ -66,8 +66,8 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** means one forward, one backward. A stage's first gradient comes back through all later "
-    "stages, so the stage begins with forwards. Two lines do not do what their comments say.",
+    task="**1F1B** means one forward, one backward. A stage's first gradient has to come back through all "
+    "later stages, so the stage begins with forwards. Two lines do not do what their comments say.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):

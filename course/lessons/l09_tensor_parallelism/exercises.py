@@ -27,6 +27,7 @@ def _check_backward(answer: SimpleNamespace, comm: Any, hidden: int) -> None:
     )
     shards = np.array_split(np.arange(hidden), comm.size)
     parts = [_gradients(x, up[:, shard], down[shard], d_y) for shard in shards]
+    of_summed = _gradients(x, up[:, shards[comm.rank]], down[shards[comm.rank]], comm.size * d_y)
     mine = shards[comm.rank]
     given = x.copy(), np.maximum(x @ up[:, mine], 0), up[:, mine].copy(), down[mine].copy(), d_y.copy()
     got = answer.mlp_backward(comm, *given)
@@ -41,6 +42,9 @@ def _check_backward(answer: SimpleNamespace, comm: Any, hidden: int) -> None:
         )
     for number, name in enumerate(("d_up", "d_down"), 1):
         lookalikes = {}
+        if comm.size > 1:
+            words = f"has {name} {comm.size} times too large. Was d_y added up? Every rank had all of it."
+            lookalikes[words] = of_summed[number]
         if comm.size > 1 and hidden % comm.size == 0:
             words = f"added up {name} over the ranks. It belongs to this rank's own piece, and was complete."
             lookalikes[words] = np.sum([part[number] for part in parts], axis=0)
@@ -51,6 +55,11 @@ def _check_backward(answer: SimpleNamespace, comm: Any, hidden: int) -> None:
         "has the mean of the ranks' parts of d_x; d_x is their sum.": total / comm.size,
     }
     expect_array(got[0], total, lookalikes if comm.size > 1 else {})
+    expect(
+        "allreduce" not in answer.mlp_backward.__code__.co_names,
+        "has the right sums, from `allreduce`, which pickles the array first. Use `comm.Allreduce`, with a "
+        "capital letter: section 3 counts its bytes.",
+    )
 
 
 def _gradients(x: Any, up: Any, down: Any, d_y: Any) -> list[Any]:
@@ -78,7 +87,7 @@ MISSING_SUM = Exercise(
     id="09.4",
     title="One line is missing",
     task="`comm.Allreduce(MPI.IN_PLACE, …)` replaces an array by its sum over the ranks. Insert it "
-    "where a rank has only a part of a sum. (`d_y` is complete on every rank.)",
+    "where a rank has only a part of a sum.",
     objectives=(1, 2),
     targets=("gradient-of-a-shard-is-whole", "every-layer-needs-a-sum"),
     stub=changed(_BACKWARD, (_SUM, "")),
@@ -109,6 +118,15 @@ MISSING_SUM = Exercise(
             changed(_BACKWARD, (_SUM, ""), (_D_UP, "    comm.Allreduce(MPI.IN_PLACE, d_hidden)\n" + _D_UP)),
             "added up d_hidden",
         ),
+        WrongAnswer(
+            changed(
+                _BACKWARD,
+                (_SUM, ""),
+                ("    d_hidden =", "    comm.Allreduce(MPI.IN_PLACE, d_y)\n    d_hidden ="),
+            ),
+            "Was d_y added up?",
+        ),
+        WrongAnswer(changed(_BACKWARD, (_SUM, "    d_x = comm.allreduce(d_x)\n")), "pickles the array"),
     ),
     why="the gradient of ReLU depends on where hidden is positive. Why did no rank have to ask another rank?",
 )

@@ -9,7 +9,7 @@
 #   - cut attention, by hand or with DTensor
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 20}
+# minutes: {core: 20, more: 21}
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks all-reduce 100 MB in a ring. How much does each rank send?
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# What if even one layer is too large for a GPU? **Tensor parallelism** cuts its matrices: each rank keeps a piece. We try this on a network that reads digits:
+# What if even one layer is too large for a GPU? **Tensor parallelism** cuts the layer's matrices, and each rank keeps a piece. We try this on a network that reads digits:
 
 # %%
 # %%px --save 09_tensor.py
@@ -41,9 +41,14 @@ images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits
 new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %% [markdown] tags=["subslide"]
-# The network contains a pair of layers (an MLP): `hidden = relu(x @ up)`, then `y = hidden @ down`. Where should we cut?
+# Most of this network is a pair of layers (an MLP):
 #
-# Each hidden number comes from one *column* of `up`. So a rank with complete columns can apply ReLU without asking anyone. It also keeps the *rows* of `down` that multiply its hidden numbers:
+# ```
+# hidden = relu(x @ up)          up:    54 × 202
+# y      = hidden @ down         down: 202 × 10
+# ```
+#
+# Where should we cut? Each hidden number comes from one *column* of `up`. So a rank with complete columns can apply ReLU without asking anyone. Each *row* of `down` multiplies one hidden number, so the rank with that number keeps that row:
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]    → a part of y
@@ -51,13 +56,13 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 #             …
 # ```
 #
-# Each number of `y` is a sum over *all* hidden numbers, so `mlp_forward` adds up the ranks' parts.
+# Each number of `y` is a sum over *all* hidden numbers, so `mlp_forward` adds up the ranks' parts:
 
 # %% tags=["source: course_lib.parallel.tensor_parallel:mlp_forward"]
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. Our first try:
+# Backward starts with `d_y`, the gradient of `y`. Every rank has all of it. Our first try is what one process would run:
 
 
 # %%
@@ -70,83 +75,69 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# Does this learn? Before the pair, a small matrix `first` makes `x` from 64 pixels. Every rank keeps all of it.
+# Does this learn? In front of the pair, a small matrix `first` makes `x` from 64 pixels. Every rank keeps all of it. All draw the same matrices and batches:
 
 
 # %%
 # %%px --save 09_tensor.py
-def network(comm, weights, pixels):
-    """Forward: x, hidden, y."""
-    first, up, down = weights
-    x = np.maximum(pixels @ first, 0)
-    return x, *mlp_forward(comm, x, up, down)
-
-
-def gradients(comm, weights, pixels, targets):
-    """Backward: gradients of half the squared error per image, averaged."""
-    x, hidden, y = network(comm, weights, pixels)
-    d_x, d_up, d_down = mlp_backward(comm, x, hidden, *weights[1:], (y - targets) / len(pixels))
-    d_first = pixels.T @ (d_x * (x > 0))  # back through the ReLU of x
-    return d_first, d_up, d_down
-
-
-# %% [markdown]
-# All ranks draw the same matrices and batches.
-
-
-# %%
-# %%px --save 09_tensor.py
-def train(comm):
-    """Train; return this rank's weights."""
+def train(comm, batch=100, steps=400):
+    """Train this rank's weights."""
     draw = np.random.default_rng(0)
     first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
-    mine = np.array_split(np.arange(202), comm.size)[comm.rank]  # our columns and rows
-    weights = first, up[:, mine], down[mine]  # `first` is the same on every rank
-    for batch in np.random.default_rng(1).integers(len(images), size=(400, 100)):
-        for weight, gradient in zip(weights, gradients(comm, weights, images[batch], targets[batch])):
+    mine = np.array_split(np.arange(202), comm.size)[comm.rank]
+    up, down = up[:, mine], down[mine]
+    for chosen in np.random.default_rng(1).integers(len(images), size=(steps, batch)):
+        x = np.maximum(images[chosen] @ first, 0)
+        hidden, y = mlp_forward(comm, x, up, down)
+        d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
+        d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, d_y)
+        d_first = images[chosen].T @ (d_x * (x > 0))  # back through the ReLU of x
+        for weight, gradient in (first, d_first), (up, d_up), (down, d_down):
             weight -= 0.1 * gradient
-    return weights
+    return first, up, down
 
 
 # %% [markdown]
-# To save the model, we collect the pieces. Every rank has `first`, so one copy is enough.
+# To save the network, we collect the pieces of `up` and `down`. Every rank has `first`, so one copy is enough.
 
 
 # %%
 # %%px --save 09_tensor.py
-def correct(comm, weights):
-    """How many new images are read correctly."""
-    return np.count_nonzero(network(comm, weights, new_images)[-1].argmax(1) == new_labels)
-
-
-def collected(comm, weights):
+def collected(comm, first, up, down):
     """The complete matrices."""
-    return weights[0], np.hstack(comm.allgather(weights[1])), np.vstack(comm.allgather(weights[2]))
+    return first, np.hstack(comm.allgather(up)), np.vstack(comm.allgather(down))
+
+
+def correct(comm, first, up, down):
+    """How many new images are read correctly."""
+    y = mlp_forward(comm, np.maximum(new_images @ first, 0), up, down)[1]
+    return np.count_nonzero(y.argmax(1) == new_labels)
 
 
 # %% [markdown] tags=["subslide"]
-# One process trains, then four ranks. Each team reads 297 new images. Then *one* process reads them with the collected matrices.
-# **Vote:** compared with one process's network, the four ranks' is (a) about as good, (b) worse both times, (c) worse only when collected.
+# A team of one rank trains, then a team of four. Each team reads 297 new images. Then *one* process reads them with the collected matrices.
+#
+# **Vote:** compared with one rank, four are (a) about as good both times, (b) worse both times, (c) worse only when collected.
 
 # %%
 # %%px
 for team in MPI.COMM_SELF, comm:
     weights = train(team)
-    in_team, in_one = correct(team, weights), correct(MPI.COMM_SELF, collected(team, weights))
+    in_team, alone = correct(team, *weights), correct(MPI.COMM_SELF, *collected(team, *weights))
     if comm.rank == 0:
-        print(f"trained on {team.size}: {in_team} right in the team, {in_one} when collected")
+        print(f"trained on {team.size}: {in_team} right in the team, {alone} when collected")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Nothing raised an error, and in the team all looks well. But the model that you would save is much worse. What did saving leave behind?
+# (c). Nothing raised an error, and in the team all looks well. But the network that you would save is much worse. What got lost in collecting?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Look at every rank
 #
-# Saving kept one copy of `first`. All began equal. Are they still? Each rank prints one number:
+# We collected all of `up` and `down`, but only one copy of `first`. Are all copies still equal? Each rank prints one number of its copy:
 
 # %%
 # %%px
@@ -155,7 +146,7 @@ print(f"{weights[0][20, 0]:.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The copies have drifted apart. Each rank's columns have learned to fit its own copy, and we saved only rank 0's:
+# They have drifted apart. Each rank's columns learned to fit its own copy. In the saved network, all columns get rank 0's:
 #
 # ```
 # in the team:      rank 0's first → rank 0's columns     rank 1's first → rank 1's columns     …
@@ -172,14 +163,14 @@ print(f"{weights[0][20, 0]:.3f}")
 # Eight minutes up to here. The usual slip is to add `d_up` or `d_hidden` as well.
 
 # %% [markdown] tags=["subslide"]
-# Is the repaired network equal to one process's? Four ranks train, then one process.
+# Four ranks train, then one process. Do they get the same network?
 
 # %%
 # %%px --save 09_tensor.py
 if __name__ == "__main__":
-    full = collected(comm, train(comm))
+    full = collected(comm, *train(comm))
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, full)} right, weight {full[0][20, 0]:.9f}")
+        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, *full)} right, weight {full[0][20, 0]:.9f}")
 
 # %%
 # !mpiexec -n 1 python code/09_tensor.py
@@ -187,30 +178,26 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It is, in all nine decimals. Each rank's columns give only a part of `d_x`. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
-# (In a GPU's 16 bits, fewer digits agree.)
+# They do, to all nine decimals. Each rank's columns give only a part of `d_x`, so the parts must be added up. A pair needs *two all-reduces*: `y` forward, `d_x` backward. (In a GPU's 16 bits, fewer digits agree.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Would data parallelism send less? Per step, the same ranks all-reduce:
+# This network would fit on every rank, so we could also use data parallelism. Which sends less? Per step, the same ranks all-reduce:
 #
 # ```
-# data parallelism     the gradients:   64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers, at any batch
+# data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers
 #
-# tensor parallelism   y:               one row per image, as long as a row of down
-#                      d_x:             one row per image, as long as a row of x
+# tensor parallelism     y and d_x         for each image, one row of each
 # ```
-#
-# At which batch do `y` and `d_x` together have 16,384 numbers?
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# We count with a communicator that notes the bytes of its all-reduces:
+# A communicator counts the bytes that one step all-reduces:
 
 
 # %%
@@ -225,18 +212,18 @@ class Counting(MPI.Intracomm):
 
 tensor = {}
 for batch in 32, 64, 128, 256, 512, 1024:
-    counting = Counting(comm)  # the same ranks, with a counter at 0
-    gradients(counting, weights, images[:batch], targets[:batch])
+    counting = Counting(comm)
+    train(counting, batch, steps=1)
     tensor[batch] = counting.nbytes
-met = [batch for batch in tensor if tensor[batch] == 16_384 * 8]  # 8 bytes per number
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l09_tensor_parallelism.figures import draw_bytes
 
-draw_bytes(tensor=cluster[0]["tensor"], data=16_384 * 8)
+tensor, data = cluster[0]["tensor"], 16_384 * 8  # 8 bytes per number
+draw_bytes(tensor, data)
 
 # %%
-outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0], word="they met at")
+outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 32), word="they meet at")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -245,15 +232,15 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # y  10   +   d_x  54   =   64 numbers per image          16,384 / 64 = 256 images
 # ```
 #
-# In smaller batches, tensor parallelism sends less.
+# In smaller batches, tensor parallelism sends less. An image's 202 hidden numbers are never sent: that is why we cut columns first, then rows.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A language model's `x` has one row per *token*: thousands to millions per step. So tensor parallelism usually sends more. Forward also waits for each `y`, while data parallelism can send during backward.
-# So a layer is usually cut inside a machine, where links are fast.
+# In a language model, `x` has one row per *token*, thousands to millions per step. That is usually beyond the crossing, so tensor parallelism sends more. It also waits more: the next layer needs all of `y`, while data parallelism can send during backward.
+# That is why layers are usually cut inside a machine, where links are fast.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -261,7 +248,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # - With `up` cut by columns and `down` by rows, a pair needs one all-reduce forward and one backward.
 # - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights.
 # - Each of n ranks keeps and computes 1/n of a pair, for the full batch.
-# - Unequal gradients make copies drift, without an error.
+# - Copies with different gradients drift apart, without an error.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -280,7 +267,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 #
 # ### Which cuts work, and which pay?
 #
-# Our cut works. Would a different one? And does a cut pay, in bytes and in seconds? First decide for yourself in three cases: a model of realistic size, a cut by rows, and a sentence from a published guide.
+# Our cut works. Would a different one? And does it pay, in bytes and in seconds? First decide three cases for yourself: a model of realistic size, a cut by rows, and a sentence from a published guide.
 # Then we measure the time.
 
 # %% tags=["exercise: 09.q4"]
@@ -290,7 +277,7 @@ outcome("At which batch do both send equally many bytes?", cluster[0]["met"][0],
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# The last question is for the clock. Two ranks share the work of a pair. Are they faster than one? One rank runs a pair, forward and backward, on 256 rows of `x`. Then two ranks run the same pair, each with half of the hidden numbers.
+# The last question is for the clock. Are two ranks faster than one? First one rank runs a pair, forward and backward, on 256 rows of `x`. Then two ranks run the same pair, each with half of the hidden numbers.
 # We try two widths: a row of `x` has 8 numbers, or 512. `hidden` is always four times as wide.
 #
 # **Vote:** two ranks are at least 1.5 times as fast (a) at both widths, (b) only at 512, (c) at neither width.
@@ -318,12 +305,12 @@ for width in 8, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
 #
-# Two ranks halve the work at both widths, so why do they gain at only one? The work of the matrix products grows with the *square* of the width, while the sums `y` and `d_x` grow only with the width itself. At 8, there is so little work that the two sums
-# cost about as much as the cut saves, or more. At 512, they are small beside it.
+# Two ranks halve the work at both widths, so why do they gain at only one? The work of the matrix products grows with the *square* of the width. The sums `y` and `d_x` grow only with the width itself. At 8, there is so little work that the two sums
+# cost about as much as the cut saves, or more. At 512, they are small beside the work.
 #
-# The same comparison says where to stop. With more ranks, each has less work, but the sums stay about as large. At some point the next rank saves less than it costs, which is why a pair is rarely cut 64 ways.
+# The same comparison says where to stop. With more ranks, each has less work, but `y` and `d_x` stay as large. At some point the next rank saves less than it costs. That is why a pair is rarely cut 64 ways.
 #
-# Could the sums overlap with the work? In backward, they can: `d_up` does not need the sum of `d_x`, so Megatron-LM computes it in the meantime. In forward, this is harder, because the next layer needs all of `y`.
+# Could the sums overlap with the work? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` while the sum is on its way. In forward this is harder, because the next layer needs all of `y`.
 #
 # </details>
 
@@ -383,6 +370,8 @@ outcome("All-reduces in one block, forward and backward together?", cluster["cal
 #
 # Four. Attention is cut like a pair, columns first and then rows, and each of the two has one all-reduce forward and one backward. Six heads cannot be divided equally among four ranks: two ranks have two heads, and the other two wait for them. Megatron-LM refuses such a number of ranks.
 #
+# Our block has no *dropout*. With it, all ranks must draw the same mask for what all of them have, such as `y`. Otherwise their copies would differ from then on. For its own heads and hidden numbers, each rank draws a mask of its own.
+#
 # </details>
 #
 # Each rank keeps about a quarter of a block's weights. But weights are not all that fills a GPU. Forward also keeps **activations**, the numbers between layers, because backward needs them. Does a rank keep only a quarter of those, too? Go through a block in your mind:
@@ -419,7 +408,7 @@ for way, nbytes in most.items():
 # Can we cut there as well? A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of the output: here the rank keeps 27 % instead of 49 %.
 # And what does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. These are the two halves of the all-reduce that was there before (lesson 04), so forward sends as many bytes as it did.
 #
-# Two things are new in backward. Each rank has kept only its positions of `x`, so it has to gather `x` once more. And the weights of a norm now see only a rank's own positions, so their gradients have to be added up over the ranks. Forget this sum, and copies drift apart again, without
+# Two things are new in backward. Each rank has kept only its positions of `x`, so it has to gather `x` once more. And the weights of a norm, like the bias of a row-parallel layer, now see only a rank's own positions. So their gradients have to be added up over the ranks. Forget this sum, and copies drift apart again, without
 # an error.
 #
 # </details>
@@ -468,8 +457,8 @@ if comm.rank == 0:
 # (a). From the plan, DTensor has derived the same two sums that we wrote by hand. But look at the layouts: `S(0)`, short for `Shard(0)`, is a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of
 # our `up`, and `S(1)` cuts the rows of our `down`.
 #
-# One thing DTensor cannot guess. It cuts equal numbers of rows, and it knows nothing of heads. In our model, one matrix has the rows of all queries, then all keys, then all values, and each head needs some of all three. An equal cut among four ranks would give one rank
-# only queries and another only values. So plans for DTensor use three matrices, one each for queries, keys and values.
+# DTensor cannot guess one thing: it cuts equal numbers of rows, and knows nothing of heads. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Each head needs some of all three, but an equal cut among four ranks gives one rank
+# only queries and another only values. So plans for DTensor cut three matrices, one each for queries, keys and values. The number of ranks must also divide the number of heads: our six would need two, three or six ranks.
 #
 # </details>
 

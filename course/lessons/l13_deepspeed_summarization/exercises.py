@@ -44,6 +44,9 @@ def _check_factors(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
         "counts this rank's tokens and divides by the number of ranks: right only where all ranks have "
         "equally many.": [count / sum(mine) / comm.size for count in mine],
         "returns the counts. The loss is a mean over how many tokens?": mine,
+        "turned the fraction over: a micro-batch with more tokens should weigh more, not less.": [
+            everyone / count for count in mine
+        ],
         "divides 1 by all tokens. The loss of a micro-batch is a mean already; how many tokens does it stand "
         "for?": [1 / everyone] * len(mine),
     }
@@ -95,6 +98,7 @@ FACTORS = Exercise(
         WrongAnswer(changed(_FACTORS, (_MEAN, "sum(counts) * comm.size")), "equally many"),
         WrongAnswer(changed(_FACTORS, ("count / total", "count")), "returns the counts"),
         WrongAnswer(changed(_FACTORS, ("count / total", "1 / total")), "divides 1 by all tokens"),
+        WrongAnswer(changed(_FACTORS, ("count / total", "total / count")), "turned the fraction over"),
         WrongAnswer(
             changed(_FACTORS, ("    return [count / total for count in counts]\n", "")), "returned None"
         ),

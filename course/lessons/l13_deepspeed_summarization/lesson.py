@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# Would you trust a summarizer because its loss fell? Let us train a tiny one on news and read what it writes. Each article has a good summary, its **reference**.
+# Would you trust a summarizer because its loss fell? Let us train one on 48 news articles, and read what it writes about 12 others.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -50,10 +50,10 @@ warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
 torch.set_num_threads(1)  # one thread per rank
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
-news, unseen = articles[:48], articles[48:]  # to train on, to test with
+news, unseen = articles[:48], articles[48:]
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed starts as in lesson 12:
+# DeepSpeed starts as in lesson 12. Our `comm` needs no MPI:
 
 
 # %%
@@ -79,13 +79,18 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 
 # %% [markdown] tags=["subslide"]
 # A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable next token, up to 40 times.
+#
+# ```
+# the tiny model    comes with the course, and is what this page shows
+# SmolLM2           a real one, taken instead if you have run `course fetch smollm2`
+# ```
 
 
 # %%
 # %%px --save 13_summarize.py
 fetched = Path(os.environ.get("SMOLLM2", Path.home() / ".cache/course_lib/smollm2"))
 folder, rate = (fetched, 3e-4) if fetched.is_dir() else (data / "small_model", 7e-4)
-tokenizer = AutoTokenizer.from_pretrained(folder)  # after `course fetch smollm2`: SmolLM2, a real model
+tokenizer = AutoTokenizer.from_pretrained(folder)
 load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
@@ -101,15 +106,19 @@ def write(model, article):  # at ZeRO stage 3, all ranks must call this together
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes an unseen article. Does it name the right people?
+# Each rank summarizes one of the 12. Is it about the right event?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
-article = unseen[comm.rank]
-print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", write(load(), article))
+print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), unseen[comm.rank]))
 
 # %% [markdown]
-# No. The tiny model has read only news made up by a program. Let us train it on ours.
+# ```
+# the tiny model    always writes about a harbour; it has read only news made up by a program
+# SmolLM2           finds the event, and adds things that never happened
+# ```
+#
+# Let us train it.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -117,16 +126,16 @@ print(article["text"][:120], "…\nreference:", article["summary"], "\nmodel:", 
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# Each article is a micro-batch. Its loss is the *mean* over the tokens of its reference. Suppose:
+# Each article has a good summary, its **reference**. An article's loss is a *mean* over the tokens of its reference. Suppose each rank has one article:
 #
 # ```
 # rank 0             10 tokens         mean loss 5
 # ranks 1, 2 and 3   100 tokens each   mean loss 2
 # ```
 #
-# **Vote:** is the mean over *all* tokens (a) 2.75, (b) close to 2, (c) close to 5?
+# **Vote:** is the mean over *all* tokens close to 2, or close to 3?
 #
-# A well-known library shipped the next function for years. Run it in your head on the four ranks above.
+# Each rank multiplies its means by factors, and the products are added up. A well-known library took the factors below for years. What do they give here?
 
 # %% tags=["exercise: 13.4"]
 
@@ -141,11 +150,11 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): 300 of 310 tokens have a mean loss of 2. In the mean of means, each token of rank 0 weighs as much as ten of another rank:
+# In the mean of means, each token of rank 0 weighs as much as ten of rank 1:
 #
 # ```
-# all ranks count alike     (5 + 2 + 2 + 2) / 4         =  2.75
-# all tokens count alike    (10 · 5  +  300 · 2) / 310  =  2.097
+# all articles count alike    (5 + 2 + 2 + 2) / 4         =  2.75
+# all tokens count alike      (10 · 5  +  300 · 2) / 310  =  2.097
 # ```
 #
 # </details>
@@ -156,14 +165,14 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps
 #
-# The model guesses each next token. The **labels** are the right guesses. We want summaries, not articles, so the prompt's labels are −100, "do not score":
+# The model reads article and reference, and guesses each next token. The **labels** are the right guesses. We want summaries, not articles, so the prompt's labels are −100, "do not score":
 #
 # ```
 # input       (the prompt)     The     ferry     Marigold     has
 # labels      −100 … −100      The     ferry     Marigold     has
 # ```
 #
-# `transformers` compares each guess with the label one place further right.
+# After *The*, it should guess *ferry*. So `transformers` compares each guess with the label one place further right.
 
 
 # %%
@@ -175,15 +184,15 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed expects plain means, and averages them:
+# DeepSpeed expects plain means, so it divides twice:
 #
 # ```
-# 12 articles, one per micro-batch     3 micro-batches on each of 4 ranks
-# backward                             divides each loss by 3
-# between the ranks                    gradients are summed and divided by 4
+# 12 articles per step, one at a time    3 micro-batches on each of 4 ranks
+# within a rank                          each loss is divided by 3
+# between the ranks                      the sum of the gradients is divided by 4
 # ```
 #
-# Our factors have divided by all tokens. We undo both divisions:
+# Our factors have already divided by the tokens, so we undo both:
 
 # %%
 # %%px --save 13_summarize.py
@@ -196,7 +205,7 @@ def train(model, encode=encode):
     assert len(news) >= 4 * batch, "four steps need 4 * batch articles"
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     for step in range(4):
-        mine = [encode(each) for each in news[batch * step :][comm.rank : batch : comm.size]]
+        mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
         counts = [(each["labels"] != -100).sum().item() for each in mine]
         loss = 0.0  # this rank's part of it
         for inputs, factor in zip(mine, factors(comm, counts)):
@@ -208,7 +217,7 @@ def train(model, encode=encode):
 
 
 # %% [markdown] tags=["subslide"]
-# We train for four steps. Then the model summarizes the article about the pilot on the golf course:
+# After four steps, it summarizes the pilot's article:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
@@ -218,13 +227,20 @@ if __name__ == "__main__":
         print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # golf
 
 # %% [markdown]
-# The loss falls, but the summary is still about a harbour. Does one process print the same losses?
+# Does one process print the same losses?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. May we trust the loss?
+# Yes: four ranks train like one. And the text?
+#
+# ```
+# the tiny model    still writes about a harbour
+# SmolLM2           now copies sentences from the article
+# ```
+#
+# What does a falling loss show?
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -240,22 +256,14 @@ def moved(article):
 
 hers = list(train(model := load(), moved))
 if comm.rank == 0:
-    print(*(f"{loss:.2f}" for loss in hers))
+    print("ours", *(f"{loss:.2f}" for loss in losses), "\nhers", *(f"{loss:.2f}" for loss in hers))
 
 # %% [markdown]
-# Whose model would you take? For scale:
-#
-# ```
-# guessing blindly among the tiny model's 600 tokens             ln 600 = 6.40
-# its first loss in section 3, when it was sure of its own news           9.73
-# ours after four steps                                                   8.11
-# ```
-#
-# Our four steps have only begun to unlearn the old news: we are still worse than blind guessing. And hers?
+# Whose model would you take? Hers writes:
 
 # %% tags=["nbval-ignore-output"]
-# %%px --targets 2 --timeout 200
-print(write(model, article))
+# %%px --targets 0 --timeout 200
+print(write(model, unseen[2]))  # golf
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -268,16 +276,16 @@ print(write(model, article))
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Her model need only repeat the token just read: look at its n's. That is easier, so her loss falls more. A loss does not show whether the labels ask the right question.
+# Her model need only repeat the token just read. That is easier, so her loss falls more. A loss does not show whether the labels ask the right question.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# Can we score the text itself? **ROUGE-1** rests on the words that a summary shares with its reference, in any order (More divides this count by the lengths).
+# Can we score the text itself? **ROUGE-1** counts the words that it shares with its reference, in any order. (More also counts the length.)
 #
-# A forger copies a reference but changes the pilot's name, and keeps 19 of 21 words. Can you beat that with the truth? Replace our sentence by yours about this article:
+# A forger copies this article's reference, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? Replace our sentence:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -291,13 +299,25 @@ yours = "Thanks to insects, Nadja Firth used the ninth hole as a runway."
 predict("How many of the reference's 21 words does your sentence share?", None)
 
 # %%
+import re
 from collections import Counter
 
-shared = Counter(yours.split()) & Counter(cluster["article"][2]["summary"].split())
+reference = cluster["unseen"][0][2]["summary"]
+shared = Counter(re.findall(r"\w+", yours.lower())) & Counter(re.findall(r"\w+", reference.lower()))
 outcome("How many of the reference's 21 words does your sentence share?", shared.total(), word="counted")
 
 # %% [markdown]
-# Ours shares 4. ROUGE-1 rewards the reference's words. It does not know that two wrong words make a summary false.
+# <details><summary>Open after the run</summary>
+#
+# ```
+# our sentence    true,  shares  4 words
+# the forger's    false, shares 19        Pilot Ilse Tarn landed a plane on the golf course
+#                                         of Elmstead on Sunday because flies had stopped up its pipes.
+# ```
+#
+# ROUGE-1 does not know that two wrong words make a summary false.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -315,7 +335,8 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # ```
 # batch    a multiple of micro-batch × data-parallel ranks: every GPU computes equally many articles
 # comm     the data-parallel ranks; ranks that split one copy by tensor or pipeline parallelism count once
-# load     7 billion parameters are 28 GB on every rank: at stage 3, load inside zero.Init (lesson 12)
+# load     7 billion parameters are 28 GB on every rank. At stage 3, first make HfDeepSpeedConfig(setup) and
+#          keep it: from_pretrained then shards as it loads, with the zero.Init of lesson 12
 # write    at stage 3, all ranks call it, with synced_gpus=True: they gather the weights together
 # ```
 
@@ -331,7 +352,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # A model writes four names and numbers per summary, and 99 % are in the article. May a newsroom publish unread?
 #
-# <details><summary>What to listen for</summary>No. If mistakes are spread out, one summary in 25 has one. And a right name can stand in the wrong place.</details>
+# <details><summary>What to listen for</summary>No. If mistakes are spread out, one summary in 25 has one. A right name can stand in the wrong place.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -344,21 +365,11 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # %% tags=["exercise: 13.q4"]
 
 # %% [markdown]
-# Facts need scores of their own. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states.
-
-# %% tags=["exercise: 13.q5"]
-
-# %% [markdown]
 # ### Which mean does the Trainer take today?
 #
-# Section 2 had two means of the same losses: 2.75 if all micro-batches count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
+# In section 2, the same losses had two means: 2.75 if all articles count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
-# The core compared one process with four ranks. The mean of means would have passed that test, too, since both runs average the same 12 losses. But the Trainer accepts our DeepSpeed settings and logs its losses, so we can compare them with ours.
-#
-# (Two details. On CPUs, the library Accelerate does not notice that DeepSpeed runs our ranks, so the line with `PartialState` says it. And the Trainer will warn that Accelerate counts 1 micro-batch per rank and step, but DeepSpeed 3. It uses
-# the 3, which is right.)
-#
-# **Vote:** does today's Trainer get the same four losses as we did?
+# Comparing four ranks with one process would not tell, because both average the same 12 losses. But the Trainer accepts our DeepSpeed settings and logs its losses. **Vote:** are its four losses ours?
 
 # %%
 # %%px --timeout 900
@@ -367,7 +378,7 @@ import tempfile
 from accelerate.state import DistributedType, PartialState
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
-PartialState(cpu=True).distributed_type = DistributedType.DEEPSPEED
+PartialState(cpu=True).distributed_type = DistributedType.DEEPSPEED  # Accelerate misses it on CPUs
 accumulate = {"gradient_accumulation_steps": batch // comm.size}
 batches = {"per_device_train_batch_size": 1, "train_sampling_strategy": "sequential"} | accumulate
 steps = {"max_steps": 4, "learning_rate": rate, "lr_scheduler_type": "constant"}
@@ -383,7 +394,9 @@ if comm.rank == 0:
     print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, theirs)):.2f}")
 
 # %% [markdown]
-# Can this test fail? We train with the mean of means, which it must notice:
+# (The warning is harmless: the Trainer uses DeepSpeed's 3 micro-batches per rank and step, which is right.)
+#
+# Could this test have failed? Let us train with the mean of means, which it must notice:
 
 
 # %%
@@ -399,36 +412,26 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Today's Trainer has our losses, so it takes the mean over all tokens. The mean of means differs from them by up to 0.04, so the test would have noticed it. The difference is small because our references are of similar length.
+# Today's Trainer has our losses, so it takes the mean over all tokens. With the tiny model, the mean of means differs by up to 0.04, and the test notices it. The difference is small because our references are of similar length.
 #
-# How does the Trainer do it? Before each step, it counts the tokens of all micro-batches on all ranks and divides by their number, as `factors` does. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of
-# transformers repaired that, and counting over the ranks became the default later.
+# Before each step, the Trainer counts the tokens of all micro-batches on all ranks and divides by their number, as `factors` does. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers repaired that, and counting over the ranks became the default later.
 #
-# A comparison of losses does not see everything. If we forgot to undo DeepSpeed's division by 12, the printed losses would hardly change, because AdamW divides each gradient by its usual size. SGD would take steps 12 times too short.
+# One mistake such a test would miss: if we forgot to undo DeepSpeed's division by 12, the printed losses would hardly change, because AdamW divides each gradient by its usual size. SGD would take steps 12 times too short.
 #
 # </details>
 #
-# What about **Lightning**? It takes the loop, too, but `training_step` is ours and returns the loss, so we choose the mean. Its DeepSpeed
-# strategy accepts GPUs only. Its DDP strategy takes any backend, also ours over MPI, and `MPIEnvironment` asks MPI for the number of each
-# rank. Lightning refuses to start DDP inside a notebook, so we write a program. It borrows everything else from `13_summarize.py`, and
-# trains in both ways.
-#
-# DDP *averages* the gradients of the ranks. **Predict:** by what must `training_step` multiply our loss?
+# And **Lightning**? There, we write `training_step` and return its loss, so we choose the mean. Its DeepSpeed strategy accepts GPUs only. So we take its DDP strategy, which also runs over MPI. DDP averages the gradients of the ranks. Our parts are to be added, so we multiply them by the number of ranks:
 
 # %%
-# %%writefile code/13_lightning.py
-import logging
-import warnings
+# %%writefile code/summarize_lightning.py
 from runpy import run_path
 from types import SimpleNamespace
 
+ours = SimpleNamespace(**run_path("code/13_summarize.py"))  # factors, encode, train, …
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.plugins.environments import MPIEnvironment
 from pytorch_lightning.strategies import DDPStrategy
-
-ours = SimpleNamespace(**run_path("code/13_summarize.py"))
-comm, batch = ours.comm, ours.batch
 
 
 class Summarizer(LightningModule):
@@ -436,71 +439,74 @@ class Summarizer(LightningModule):
         super().__init__()
         self.model, self.losses = ours.load(), []
 
-    def training_step(self, mine):
-        """The loss of this rank's articles of one step."""
+    def training_step(self, mine):  # this rank's articles of one step
         counts = [(each["labels"] != -100).sum().item() for each in mine]
-        parts = [factor * self.model(**each).loss for factor, each in zip(ours.factors(comm, counts), mine)]
-        self.losses.append(comm.allreduce(sum(parts).item()))
-        return sum(parts) * comm.size
+        pairs = zip(ours.factors(ours.comm, counts), mine)
+        part = sum(factor * self.model(**each).loss for factor, each in pairs)
+        self.losses.append(ours.comm.allreduce(part.item()))
+        return part * ours.comm.size
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=ours.rate)
 
 
+# %% [markdown]
+# Lightning refuses to start DDP inside a notebook, so this is a program. Its second part trains twice, with DeepSpeed's ZeRO and with Lightning's DDP. **Vote:** are the losses the same?
+
+# %%
+# %%writefile -a code/summarize_lightning.py
+
+
+import logging
+import warnings
+
 warnings.simplefilter("ignore", UserWarning)  # advice for GPUs
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-shards = [ours.news[batch * step :][comm.rank : batch : comm.size] for step in range(4)]
-data = torch.utils.data.DataLoader(
-    [[ours.encode(each) for each in shard] for shard in shards], batch_size=None
-)
+rank, size, batch = ours.comm.rank, ours.comm.size, ours.batch
+steps = [ours.news[batch * step + rank : batch * (step + 1) : size] for step in range(4)]
+encoded = [[ours.encode(each) for each in mine] for mine in steps]
+data = torch.utils.data.DataLoader(encoded, batch_size=None)
 ddp = DDPStrategy(process_group_backend="mpi4py", cluster_environment=MPIEnvironment())
-ranks = {"accelerator": "cpu", "devices": comm.size, "strategy": ddp, "use_distributed_sampler": False}
-quiet = dict.fromkeys(
-    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-)
+ranks = {"accelerator": "cpu", "devices": size, "strategy": ddp, "use_distributed_sampler": False}
+quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
 losses = list(ours.train(ours.load()))
-Trainer(max_epochs=1, **ranks, **quiet).fit(summarizer := Summarizer(), data)
-if comm.rank == 0:
+summarizer = Summarizer()
+Trainer(max_epochs=1, **ranks, **dict.fromkeys(quiet, False)).fit(summarizer, data)
+if rank == 0:
     print("largest difference:", f"{max(abs(a - b) for a, b in zip(losses, summarizer.losses)):.2f}")
 
 # %%
-# !mpiexec -n 4 python code/13_lightning.py
+# !mpiexec -n 4 python code/summarize_lightning.py
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# By the number of ranks, `comm.size`. DeepSpeed's ZeRO and Lightning's DDP train the same model.
+# They are. DeepSpeed and Lightning leave the mean to us, in the loss that we hand over. The Trainer chooses it.
 #
 # </details>
 #
 # ### Is a model better than a pair of scissors?
 #
-# Reporters put the news first. So scissors cut a decent summary without any model: the first sentence, or the first three (**lead-3**). How good can scissors get? For the **oracle extract**, somebody who knows the reference cuts out the best
-# choice of up to three sentences. Our tiny model takes part as well, as it was before section 3.
+# Reporters put the news first. So scissors cut a decent summary without any model: the first sentence, or the first three (**lead-3**). How good can scissors get? For the **oracle extract**, somebody who knows the reference cuts out the best choice of up to three sentences.
 #
 # **Vote:** which has the higher ROUGE-1, (a) the first sentence, (b) lead-3?
-
-# %% tags=["nbval-ignore-output"]
-# %%px --timeout 600
-model = load()
-texts = [write(model, each) for each in unseen[comm.rank :: comm.size]]
-
-# %% [markdown]
-# Two functions score the texts. Section 5 only counted shared words, so a summary could win by being long. The full ROUGE-1 is twice that count, divided by the number of words in summary and reference together:
+#
+# If we only counted shared words, a summary could win by being long. So the full ROUGE-1 is twice that count, divided by the number of words in summary and reference together:
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
 # %% [markdown]
-# The second compares names and numbers with the article's. It is crude: a right name in the wrong *place* of a sentence escapes it.
+# Facts need scores of their own. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states. This function is crude: a right name in the wrong *place* of a sentence escapes it.
 
 # %% tags=["source: course_lib.training.facts:fact_scores"]
 
+# %% tags=["exercise: 13.q5"]
+
 # %% [markdown]
-# The forger of section 5 takes part, too, and replaces the person in each reference. A reference has three to seven names and numbers. A person is two of them: first name and surname.
+# The forger of section 5 takes part, too. In each reference, she replaces the person, so two words: first name and surname. A reference has three to seven names and numbers.
 
 # %%
 import json
-import re
 from itertools import combinations
 from pathlib import Path
 
@@ -508,35 +514,30 @@ articles = json.loads(Path("code/data/news.json").read_text())
 news, unseen = articles[:48], articles[48:]
 
 
-def cut(article, count):
-    return " ".join(re.split(r"(?<=[.!?]) ", article["text"])[:count])
+def sentences(article):
+    return re.split(r"(?<=[.!?]) ", article["text"])
 
 
 def oracle(article):
     """Up to three sentences that share most words with the reference, all choices tried."""
-    parts = re.split(r"(?<=[.!?]) ", article["text"])
-    choices = (" ".join(chosen) for n in (1, 2, 3) for chosen in combinations(parts, n))
+    choices = (" ".join(chosen) for n in (1, 2, 3) for chosen in combinations(sentences(article), n))
     return max(choices, key=lambda text: rouge_1(text, article["summary"]))
 
 
-pairs = zip(unseen, news)
-swapped = [each["summary"].replace(each["facts"][0], other["facts"][0]) for each, other in pairs]
+systems = {"first sentence": [sentences(each)[0] for each in unseen]}
+systems["lead-3"] = [" ".join(sentences(each)[:3]) for each in unseen]
+systems["oracle extract"] = [oracle(each) for each in unseen]
+pairs = zip(unseen, news)  # the first fact of an article is its person
+systems["wrong name"] = [a["summary"].replace(a["facts"][0], b["facts"][0]) for a, b in pairs]
 predict("Precision of references with one wrong name, in percent?", None)
 
 # %% [markdown]
-# Twelve articles are few, so a system may be ahead of lead-3 by luck. A **paired bootstrap** draws twelve of the articles with replacement and computes their mean difference, again and again. The interval holds the middle 95 % of these
-# means. If it contains 0, the difference may be chance. (With so few articles, such intervals are a little too narrow.)
+# Twelve articles are few, so a system may be ahead of lead-3 by luck. A **paired bootstrap** draws twelve of the articles with replacement and computes their mean difference, again and again. The interval holds the middle 95 % of these means. If it contains 0, the difference may be chance. (With so few articles, such intervals are a little too narrow.)
 
-# %% tags=["nbval-ignore-output"]
+# %%
 import numpy as np
 
 from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
-
-systems = {"first sentence": [cut(each, 1) for each in unseen]}
-systems["lead-3"] = [cut(each, 3) for each in unseen]
-systems["oracle extract"] = [oracle(each) for each in unseen]
-systems["model"] = [cluster["texts"][n % 4][n // 4] for n in range(12)]
-systems["wrong name"] = swapped
 
 
 def score(texts):
@@ -548,69 +549,53 @@ def score(texts):
 scores = {name: score(texts) for name, texts in systems.items()}
 print(f"{'':16}{'words':>6}{'ROUGE-1':>9}{'minus lead-3':>18}{'precision':>11}{'recall':>8}")
 for name, each in scores.items():
-    words = sum(len(text.split()) for text in systems[name]) / 12
+    length = sum(len(text.split()) for text in systems[name]) / 12
     one, precision, recall = 100 * each.mean(0)
     low, high = (100 * end for end in mean_interval(each[:, 0] - scores["lead-3"][:, 0]))
     interval = f"{low:+.1f} to {high:+.1f}"
-    print(f"{name:16}{words:6.0f}{one:9.1f}{interval:>18}{precision:11.0f}{recall:8.0f}")
+    print(f"{name:16}{length:6.0f}{one:9.1f}{interval:>18}{precision:11.0f}{recall:8.0f}")
 
 # %%
 precision = 100 * scores["wrong name"][:, 1].mean()
 outcome("Precision of references with one wrong name, in percent?", precision, "%", word="counted")
 
 # %% [markdown]
-# The forger wins, although every forged summary is false. Only the precision shows it. The tiny model beats nobody, because it knows only its own news.
+# The forger wins, although every forged summary is false. Only the precision shows it.
 #
-# And the vote: (a). The interval of the first sentence does not contain 0, so it is better than lead-3. Why does one sentence beat three? Look at the column of words. The references have about 21 words, the first sentence has 15, and lead-3 has 45.
-# Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
+# And the vote: (a). The interval of the first sentence does not contain 0, so it is better than lead-3 by ROUGE-1. Yet it states only half of the important facts, and lead-3 most of them. Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
 #
-# And on real news? For this course, a small Transformer was trained with ZeRO on two ranks. It *chooses* sentences of an article from CNN/DailyMail, so it is **extractive**. (A model that writes its own sentences is
-# **abstractive**.) The Transformer was tested once on 500 articles, with three seeds:
+# Can a *model* beat lead-3 on real news? For this course, two were trained with ZeRO on two ranks, and tested on 200 articles from CNN/DailyMail. One is **extractive**: it chooses sentences of the article. SmolLM2 is **abstractive**: it writes its own.
+#
+# ```
+# extractive    a small Transformer, trained from scratch
+# zero-shot     SmolLM2 before training
+# fine-tuned    SmolLM2 after 80 steps of four articles, of which it read the first 320 tokens
+# oracle        adds the sentence that helps most, one by one
+# ```
+#
+# All summaries are cut to their first 35 words. (The fine-tuned model's have 28 on average, and stay the shortest. This ROUGE ignores the endings of words, so do not compare it with the table above.) **Vote:** is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) too close to tell?
 
 # %%
-from course.lessons.shared.reference import reference
+from course.lessons.shared.reference import log_of, reference
 
-for system in ("mean over the seeds", "greedy oracle"):
-    row = reference("summaries", f"test, ROUGE-1, {system}")
-    interval = f"{row['low']:.2f} to {row['high']:.2f}"
-    print(f"{system:20} {row['ours']:.1f}   above lead-3 ({row['peer']:.1f}) by {interval}")
-
-# %% [markdown]
-# The trained model is 0.7 points above lead-3, and the interval barely excludes 0. The greedy oracle adds sentences one by one, each time the one that helps most. It knows the reference, so no honest system can be expected to reach it.
-# (This ROUGE compares words without their endings, so do not compare it with the table above.)
-#
-# And a model that writes? For this course, SmolLM2 was fine-tuned with ZeRO on two ranks. Each step had four articles, of which the model read the first 320 tokens. It summarized 200 test articles before training (**zero-shot**) and
-# again after it. It wrote the most probable next token, but never the same three tokens in a row twice.
-#
-# Long summaries share more words. So we also cut all of them to at most 35 words. (The fine-tuned model's have 28 on average, and stay the shortest.) **Vote:** is the fine-tuned SmolLM2 then (a) better than lead-3, (b) worse, (c) too close to tell from 200 articles?
-
-# %%
-from course.lessons.shared.reference import log_of
-
-run = log_of("summaries_smollm2")
-loss = [f"{value:.2f}" for _, value in run["validation"]]
-print(f"recorded: {run['steps']} steps, {run['articles seen']} articles, one seed", end="; ")
-print(f"loss {loss[0]} → {loss[-1]}")
-print(f"{'':12}{'words':>6}{'ROUGE-1':>9}{'minus lead-3':>16}", end="")
-print(f"{'first 35':>10}{'minus lead-3':>16}{'precision':>11}")  # these three of the first 35 words
-for system, words in run["words"].items():
-    short = "test, first 35 words"
-    cases = ("test, ROUGE-1", f"{short}, ROUGE-1", f"{short}, names and numbers of the article")
-    whole, cut, names = (reference("summaries_smollm2", f"{case}, {system}") for case in cases)
-    of_whole, of_cut = (f"{row['low']:+.1f} to {row['high']:+.1f}" for row in (whole, cut))
-    print(f"{system:12}{words:6.0f}{whole['ours']:9.1f}{of_whole:>16}", end="")
-    print(f"{cut['ours']:10.1f}{of_cut:>16}{names['ours']:11.0f}")
+loss = [value for _, value in log_of("summaries_smollm2")["validation"]]
+print(f"one recorded run of SmolLM2: loss {loss[0]:.2f} → {loss[-1]:.2f}")
+print(f"{'':12}{'ROUGE-1':>9}{'minus lead-3':>18}{'precision':>11}")
+for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
+    kinds = ("ROUGE-1", "names and numbers of the article")
+    cases = (f"test, first 35 words, {kind}, {system}" for kind in kinds)
+    rouge, names = (reference("summaries_smollm2", case) for case in cases)
+    interval = f"{rouge['low']:+.1f} to {rouge['high']:+.1f}"
+    print(f"{system:12}{rouge['ours']:9.1f}{interval:>18}{names['ours']:11.0f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): the interval from −3.3 to +0.2 contains 0. At full length, the fine-tuned model is below lead-3.
+# (c): the interval from −3.3 to +0.2 contains 0. So does the extractive model's. (At full length, the fine-tuned model is below lead-3.)
 #
-# Is it at least better than before training? Its loss fell by a seventh, but ROUGE-1 cannot tell: the recorded interval of this difference is −1.6 to +1.3 at full length. The precision of the first 35 words rose from 91 % to 94 %.
-# But 80 steps are few.
+# Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and there the interval, +0.9 to +5.9, does not contain 0. But 80 steps and one seed are few.
 #
-# A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and
-# *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. Our rule counts only what the model itself has written.
+# A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. The runs above forbid only what the model itself has written.
 #
 # </details>
 

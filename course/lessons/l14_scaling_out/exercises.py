@@ -38,8 +38,9 @@ def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         f"each message holds 1/{n} of the array here. The first holds a half, the next a quarter.": (
             2 * log2 * (alpha + beta * nbytes / n)
         ),
-        "that sends two arrays, as if each message holds a half here. The second one holds a quarter.": (
-            2 * log2 * (alpha + beta * nbytes / 2)
+        "that sends two whole arrays here. The first message holds a half, but the next only a quarter. "
+        "Together they hold (n−1)/n of an array on the way there, and as much on the way back.": (
+            2 * log2 * alpha + 2 * beta * nbytes
         ),
         "these are the bytes of the way there. On the way back, as many follow.": (
             2 * log2 * alpha + bytes_of_halving / 2
@@ -51,6 +52,8 @@ def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "that is the way up to rank 0; how do the others get the sum?": log2 * whole,
         "rank 0 does not talk to all others. With how many does it?": 2 * (n - 1) * whole,
         "a message of the tree holds the whole array.": 2 * log2 * alpha + bytes_of_halving,
+        "that holds for a tree that sends many small pieces, as NCCL's does. This one sends the whole "
+        "array again in every round.": 2 * log2 * alpha + 2 * beta * nbytes,
     }
     _compare("tree", n, got, 2 * log2 * whole, tree)
     nodes = max(1, n // 8)
@@ -131,7 +134,8 @@ FORECASTS = Exercise(
             changed(_FORECASTS, (_HALVING, "2 * steps * (alpha + beta * nbytes / n)")), "the next a quarter"
         ),
         WrongAnswer(
-            changed(_FORECASTS, (_HALVING, "2 * steps * (alpha + beta * nbytes / 2.0)")), "holds a half here"
+            changed(_FORECASTS, (_HALVING, "2 * steps * (alpha + beta * nbytes / 2.0)")),
+            "the next only a quarter",
         ),
         WrongAnswer(
             changed(_FORECASTS, (_HALVING, "2 * steps * alpha + (n - 1) / n * beta * nbytes")),
@@ -145,9 +149,12 @@ FORECASTS = Exercise(
             changed(_FORECASTS, (_TREE, "2 * (n - 1) * (alpha + beta * nbytes)")), "does not talk to all"
         ),
         WrongAnswer(changed(_FORECASTS, (_TREE, _HALVING)), "a message of the tree holds the whole array"),
+        WrongAnswer(
+            changed(_FORECASTS, (_TREE, "2 * steps * alpha + 2 * beta * nbytes")), "many small pieces"
+        ),
         WrongAnswer(changed(_FORECASTS, (_TREE, "None")), "is not a number of seconds"),
     ),
-    why="the tree's messages are few and large. For which arrays does it take as long as halving?",
+    why="the tree's messages are few and large. For which arrays does it take about as long as halving?",
 )
 
 # -------------------------------------------------------------------- questions

@@ -24,9 +24,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, a rank computes for one second. *Then* all ranks sum 1 MiB of gradients in lesson 04's ring.
+# Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all ranks sum 1 MiB of gradients in lesson 04's ring.
 #
-# On four machines, that takes 0.186 s. On more, a rank sends hardly more bytes: 1.5 arrays become almost two. Would you start all 2,048?
+# On four machines, the sum takes 0.186 s. On more, each rank sends hardly more bytes: 1.5 arrays become almost two. Would you start all 2,048?
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -39,20 +39,18 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You would wait 41 s for each second of work. Bytes take only 0.17 s. The rest is latency: 4,094 messages follow one another. Each takes 10 ms for 512 bytes. Does an all-reduce need so many?
+# You would wait 41 s for each second of work. Bytes take only 0.17 s. The rest is latency: 4,094 messages follow one another, and each takes 10 ms to carry 512 bytes. Does a sum need so many?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In a ring, each message adds one rank to a sum. If ranks combine partial *sums*, each round doubles the ranks in a sum. After 11 rounds, it covers all 2,048.
+# In a ring, each message adds one *rank* to a sum. Lesson 04's doubling adds *sums*, so 11 messages cover all 2,048. But each holds the whole array, and they take 1.03 s. Can messages be few *and* short? Three attempts:
 #
-# In **halving**, two partners split the work: one sums the first halves of their arrays, the other the second halves. Each then splits its half with a new partner, and so on. On the way back, partners exchange complete sums.
-#
-# In a **tree**, one rank of each pair sends its whole array, and the other adds it. The receivers pair up again, until rank 0 has the sum. It comes down the same way.
-#
-# A **hierarchy** needs other hardware: 256 rented machines with eight ranks each. One rank per machine sums its eight arrays and joins a ring.
+# - **Halving:** Two partners split the work. One sums the first halves of their arrays, the other the second halves. Each splits its half with the next partner, and so on. On the way back, partners exchange complete sums.
+# - **Tree:** One rank of each pair sends its whole array, and the other adds it. Those who added pair up again, until rank 0 has the sum. It goes down the same way.
+# - **Hierarchy:** You rent 256 machines with eight ranks each. Messages inside cost almost nothing. One rank per machine sums its eight arrays and joins a ring.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -73,6 +71,11 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 #   inside  0→1 … 7                8→9 … 15       16→17 … 23
 # ```
 
+# %% [markdown]
+# **Vote:** which of the three take less than a second on 2,048 ranks? (a) All, (b) halving and hierarchy, (c) only halving.
+#
+# Your program begins:
+
 # %%
 # %%px --save 14_slow_link.py
 """Measure a link, and forecast four all-reduces on it."""
@@ -83,9 +86,6 @@ import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
-
-# %% [markdown]
-# **Vote:** on 2,048 ranks, how many of the three take less than the second that we compute? (a) All, (b) two, (c) one.
 
 # %% tags=["exercise: 14.3"]
 
@@ -101,24 +101,22 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): only halving. Its 22 messages hold a half, a quarter and so on. *Each* of the tree's 22 holds the whole array. The hierarchy's ring needs 510.
+# (c): only halving. Its 22 messages together hold two arrays, but *each* of the tree's 22 holds one. The hierarchy's ring of 256 still needs 510, and its curve climbs like the ring's.
 #
 # On 16 ranks, the ring beats the tree. On 64, it loses. A race on 16 would mislead you.
-#
-# (On the hierarchy's better machines, halving takes 0.10 s on 16 ranks, too.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nothing has run yet. If we counted right, both corrected formulas hold on four ranks. After each exchange, halving calls itself for the half that it keeps:
+# Nothing has run yet. If you counted right, both corrected formulas hold on four ranks. After each exchange, halving calls itself for the half that it keeps:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# In the tree, one partner adds, and meets the next. The other waits for the sum:
+# In the tree, the lower partner adds and goes on. The upper waits:
 
 
 # %%
@@ -137,7 +135,7 @@ def tree(comm, array, near=1):
 
 
 # %% [markdown] tags=["subslide"]
-# Now we measure the link. A one-byte message takes about α. What a longer one adds, divided by its bytes, is β:
+# Now we measure the link. A one-byte message takes about α. Each further byte adds β:
 
 
 # %%
@@ -148,19 +146,22 @@ def seconds(team, work):
 
 
 def exchange(team, nbytes):
-    """Seconds of a swap between partners."""
+    """Seconds of a swap with the farthest partner."""
     out, into = np.zeros((2, nbytes), np.uint8)
     return seconds(team, lambda: team.Sendrecv(out, team.rank ^ team.size // 2, recvbuf=into))
 
 
 # %% [markdown]
-# Here, messages take microseconds. So we delay each by α + βk, and test our counting, not a network:
+# Here, messages take microseconds. So we delay each by α + βk. That tests our counting, not a network:
 
 # %%
 # %%px
 from course_lib.effects import slow_messages
 
 comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
+
+# %% [markdown] tags=["subslide"]
+# Now measure α and β, forecast, and let both run:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -181,7 +182,7 @@ if __name__ == "__main__":
         print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# On four ranks, both formulas hold. (The ring passes 41 s: it multiplies any error of α by 4,094.)
+# On four ranks, both formulas hold. (Any error of α counts 4,094 times in the ring.)
 #
 # For 16 ranks, section 2 says 0.75 s and 0.24 s. They share your cores, but a delayed rank sleeps. **Predict:** will both be that fast?
 
@@ -198,15 +199,15 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Take 2,048 nodes with one GPU each (More: eight), 5 µs per message (NCCL: up to 14) and 50 GB/s. Your formulas say:
+# On 2,048 nodes with one GPU each, 5 µs per message and 50 GB/s, your formulas say:
 #
 # | | ring | halving |
 # |---|---|---|
 # | 1 GB | 60 ms | 40 ms |
 # | 25 MB, DDP's bucket | 21 ms | 1.1 ms |
 #
-# - The ring is good enough for 1 GB. But a bucket's chunks hold only 12 kB, so latency takes nearly all.
-# - NCCL has rings and trees, no halving for sums. Its trees send *pieces*, and come close.
+# - For 1 GB, the ring will do. But a bucket's chunks hold 12 kB, so latency dominates.
+# - NCCL's all-reduce has rings and trees, no halving. Its trees send *pieces*, so all levels work at once, and come close.
 # - The formulas leave out busy links, late ranks and overlap with backward.
 
 # %% [markdown] tags=["slide"]
@@ -218,9 +219,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 2,048 GPUs, an all-reduce should take 60 ms. In a trace, rank 7's call does, all others take 1.2 s. Why? (a) A slow algorithm ran, (b) rank 7 came late, (c) rank 7's network card is slow.
+# On 2,048 GPUs, an all-reduce should take 60 ms. In a trace, rank 7's call takes 60 ms, all others 1.2 s. Why? (a) A slow algorithm ran, (b) rank 7 came late, (c) rank 7's network card is slow.
 #
-# <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* call shows the network's time. With (a) or (c), it would be long, too.</details>
+# <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* call shows the network's time. (a) or (c) would make it long.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -284,8 +285,8 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # Is there a way to send as little as top-k, and still sum? *PowerSGD* approximates each matrix of gradients by the product of two thin matrices. Ranks sum the first of them, compute the second from that sum, and sum the
 # second. It needs error feedback, too. In the recorded comparison, it sent 1.4 % of the bytes, and took 4 s.
 #
-# So PowerSGD sends little, and its sums do not pile up. But it needs two all-reduces, and the second cannot start before the first has ended. **Predict:** on 2,048 of section 1's ranks, is it faster than plain halving? Is it with 1 GB of
-# gradients?
+# So PowerSGD sends little, and its sums do not pile up. But it needs two all-reduces, and the second cannot start before the first has ended. **Predict:** on 2,048 of section 1's ranks, is it faster than plain halving with 1 MiB of
+# gradients? And with 1 GB?
 
 # %%
 for name, nbytes in {"1 MiB": GRADIENTS, "1 GB": 1e9}.items():
@@ -298,7 +299,8 @@ for name, nbytes in {"1 MiB": GRADIENTS, "1 GB": 1e9}.items():
 #
 # With 1 MiB, PowerSGD is slower. It saves nearly all of the 0.17 s that bytes take, but its second all-reduce costs another 22 messages, 0.22 s. With 1 GB, it is about 60 times as fast, because there you wait for bytes.
 #
-# So first find out what you wait for, with your α and β. Where you wait for bytes, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, only local SGD helps.
+# So first find out what you wait for, with your α and β. Where you wait for bytes, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, only local SGD of these
+# four helps. (Summing one long array in place of many short ones helps, too.)
 #
 # </details>
 
@@ -371,7 +373,7 @@ one = [max(rate(MPI.COMM_SELF, threads, *case) for threads in (1, cores)) for ca
 two = [rate(pair, max(1, cores // 2), *case) for case in cases]
 
 # %% [markdown]
-# Does it depend on the work? Compare all four cases:
+# Does it depend on the work?
 
 # %% tags=["nbval-ignore-output"]
 one, two, cases = cluster[0]["one"], cluster[0]["two"], cluster[0]["cases"]
@@ -382,7 +384,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
 
 # %% [markdown]
 # A ratio above 1 says that one process left cores idle, and that a second one could use them. Below 1, splitting the batch and summing the gradients cost more than the idle cores gave. A few per cent around 1
-# say nothing. With two cores, as in the run shown, idle cores explain a ratio of at most 2. If your ratio exceeds your number of cores, something else matters, too: perhaps half a batch fits better into a cache, or another program kept the cores busy while one process was timed.
+# say nothing. With two cores, as in the run shown, idle cores explain a ratio of at most 2. If your ratio exceeds your number of cores, look for another cause. Was another program running?
 #
 # How much could a single process leave idle at most? The **model FLOP utilization (MFU)** gives a bound. It is the number of operations per second that the *model* needs, divided by the most that the device
 # could do in the same number format. Take ResNet-50. For one image, it needs 4.1 billion multiply-adds forward and twice as many backward, and a multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in
@@ -435,17 +437,21 @@ for way in "ring", "halving":
 #
 # #### What if a node has eight cards?
 #
-# The core's table had one GPU per node. With eight GPUs and eight network cards, NCCL runs several rings, one per card. Each card carries about an eighth of the array, so 1 GB needs about 5 ms for its bytes, not 40. Most of a
-# ring's messages then stay inside a node: only about 510 of the 4,094 cross the network. A hierarchy profits, too, if it does not leave seven cards idle. Its ranks reduce-scatter inside each node, run eight all-reduces side by side between the
-# nodes, and all-gather inside.
+# The core's table had 2,048 nodes with one GPU each. Now put these GPUs into 256 nodes, each with eight network cards.
+#
+# NCCL then runs several rings, one per card, and each ring sums about an eighth of the array. So the bytes of 1 GB take about 5 ms, not 40. Latency shrinks, too: of a ring's 4,094 messages, only about 510
+# cross the network. The others stay inside a node.
+#
+# A hierarchy profits as well, if it does not leave seven cards idle. Its ranks reduce-scatter inside each node, run eight all-reduces side by side between the nodes, each over its own card, and all-gather inside.
+# And the nodes need not form a ring. With halving between its 256 machines, section 2's hierarchy takes 0.33 s instead of 5.27 s.
 #
 # #### And your own network?
 #
 # All this rests on α and β, and yours will differ. `14_slow_link.py` measures them on a slow link. (With RDMA, it would count Python's own time per call as latency. There, use osu_latency
 # and nccl-tests.)
 #
-# Here is a network with real packets, on this machine: four **nodes**, each with its own network, host name and shared memory. The links between them are limited to 100 Mbit/s. (This needs Linux and the right to
-# make network namespaces; see [Several machines](../docs/several-machines/lab.md).)
+# And do the formulas hold where nobody delays messages on purpose? Here is a network with real packets, on this machine: four **nodes**, each with its own network, host name and shared memory. The links between
+# them are limited to 100 Mbit/s. (This needs Linux and the right to make network namespaces; see [Several machines](../docs/several-machines/lab.md).)
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.network import network
@@ -464,12 +470,15 @@ except NetworkError as error:
 # α is smaller than in section 1, because nothing delays the messages on purpose. β should be a little above 80 ns, since only 1,448 of each packet's 1,514 bytes are ours. (It can be lower: the limiter lets a
 # first burst pass.) If a measurement exceeds its forecast, ranks may have waited for a core.
 #
+# Here, α and β came from the same link, a moment before. `python -m benchmarks.several_machines` is stricter: it fits a link at two rates, and forecasts ring, halving and tree on four nodes at two other rates.
+# The forecasts of halving and tree came within 20 %.
+#
 # How did the ranks get onto four nodes? mpiexec read the nodes' names from a hostfile. Then it started a helper on each node, here through a stand-in for ssh. On a cluster, you start the same file in one of
-# three ways:
+# three ways, with one rank per node, so that every message crosses the network (and with `-m mpi4py`, so that an error ends all ranks):
 #
 # ```sh
-# mpiexec --hostfile hosts -n 8 python -m mpi4py 14_slow_link.py       # over ssh; with -m mpi4py, an error ends all ranks
-# sbatch --nodes=4 --ntasks-per-node=2 --wrap "mpiexec python -m mpi4py 14_slow_link.py"     # Slurm
+# mpiexec --hostfile hosts --map-by node -n 4 python -m mpi4py 14_slow_link.py   # over ssh
+# sbatch --nodes=4 --ntasks-per-node=1 --wrap "mpiexec python -m mpi4py 14_slow_link.py"     # Slurm
 # kubectl apply -f job.yaml        # Kubernetes: an MPIJob, whose launcher runs the first line
 # ```
 #

@@ -1,6 +1,6 @@
 # ---
 # title: When things fail
-# goal: Find the rank that is to blame, and lose as few steps as possible.
+# goal: Find the rank to blame, and lose few steps.
 # able:
 #   - find the rank to blame when a job hangs
 #   - save a training so that it goes on after a kill or a time limit, on any number of ranks
@@ -30,8 +30,8 @@
 #
 # A job hung, then died, and its log names one rank. Is that rank to blame?
 #
-# Four ranks each read a batch, then sum their gradients. One rank has a broken disk, so its read never ends. A rank that has waited four seconds in the sum gives up: that is its
-# **timeout**.
+# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk, so its read never ends. A rank that has waited four seconds in the sum ends itself, and with
+# it the job. This limit is its **timeout**.
 
 # %%
 program = """
@@ -46,9 +46,9 @@ def read_batch():
 def sum_gradients():
     comm.allreduce(1.0)
 
-faulthandler.dump_traceback_later(2)  # after 2 s, write down where this rank is
+faulthandler.dump_traceback_later(2)  # in 2 s, write into the log where this rank is
 read_batch()
-signal.alarm(4)  # the timeout begins
+signal.alarm(4)  # the timeout: in 4 s, end this process
 sum_gradients()"""
 
 # %% [markdown] tags=["subslide"]
@@ -58,23 +58,25 @@ sum_gradients()"""
 from random import randrange
 from subprocess import PIPE, STDOUT, run
 
-job = ["mpiexec", "--output", "rank", "-n", "4", "python", "-c", program, str(randrange(4))]
+broken = randrange(4)  # do not look
+job = ["mpiexec", "--output", "rank", "-n", "4", "python", "-c", program, str(broken)]
 log = run(job, stdout=PIPE, stderr=STDOUT, text=True, timeout=100).stdout.splitlines()
-print(*log[-4:], sep="\n")
+print(*log[-4:], sep="\n")  # prterun is a part of mpiexec
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# `mpiexec` only knows which process ended first. But after two seconds, `faulthandler` wrote each rank's **stack** to the log: the functions it was in, innermost first.
-#
-# Read the program again: can it be the named rank's disk? Guess, then look:
+# `mpiexec` only knows which process ended first. Read the program again: can it be that rank's disk? Guess whose it is:
 
 # %%
 predict("Whose disk is broken?", None)
 
+# %% [markdown]
+# After two seconds, `faulthandler` wrote each rank's **stack** to the log: the functions that it was in, innermost first. Now look:
+
 # %% tags=["nbval-ignore-output"]
-print(*(line for line in log if "File" in line), sep="\n")
-outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
+print(*(line for line in log if "File" in line), sep="\n")  # in brackets: the rank
+outcome("Whose disk is broken?", broken, word="that of rank")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -89,30 +91,30 @@ outcome("Whose disk is broken?", int(job[-1]), word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# The disk is replaced. What is left of the job? Its **checkpoint**, a file with the training's state. The obvious way to write a new one:
+# The disk is replaced. What is left of the job? Its last **checkpoint**, a file from which a training can go on. The obvious way to write the next one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# What if the job is killed just before it opens, writes or (at the end of `with`) closes the file? **Vote:** how many of these three kills lose both old and new bytes?
-# (a) None. (b) One. (c) Two.
+# What if this save is killed before it opens, writes or closes the file? **Vote:** how many of these three kills lose both old and new bytes?
 
 # %%
 from course_lib.training.saving import kill_before_each_line
 
-print(kill_before_each_line(naive_save))  # what each kill leaves; last, a save without a kill
+print(dict(zip(["open", "write", "close", "no kill"], kill_before_each_line(naive_save), strict=True)))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process.
+# Two. `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process.
 #
 # </details>
 #
-# So leave the old file alone, and write a second one. When it is complete, `os.replace` gives it the old name in one instant. This is an **atomic save**. But a power cut destroys what is only in
-# memory. So `os.fsync` must wait for the disk *before* the file gets its name.
+# So leave the old file alone, and write a second one beside it. When it is complete, `os.replace` gives it the old name in one instant. This is an **atomic save**.
 #
-# Now we build our program:
+# A power cut also wipes the operating system's memory, where new bytes stay for a while. `os.fsync` waits until they are on the disk. Call it *before* `os.replace`, or the name may get an empty file.
+#
+# Our program begins:
 
 # %%
 # %%px --save 15_resume.py
@@ -139,8 +141,9 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# Can we keep the steps since the last save, too? Yes, if we are warned: before a time limit, a batch system can send a signal, here **SIGUSR1**. But if one rank leaves in mid-step, the others hang in
-# the sum. So a rank only takes a note:
+# Now a kill costs only the steps since the last save. Can we keep those, too? Yes, if we are warned: before a time limit, a batch system can send a signal, here **SIGUSR1**.
+#
+# Should a rank save and leave at once? No: the others would hang in their next sum. So it only takes a note:
 
 # %%
 # %%px --save 15_resume.py
@@ -149,7 +152,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# After each step, the ranks add up their notes: find `stop =`. All get the same sum, so all stop, or none does. The rest is lesson 06's loop; its comments say what is new.
+# After each step, the ranks add up their notes: find `stop =`. All get the same sum, so all stop, or none does. The rest is lesson 06's loop.
 
 
 # %%
@@ -160,20 +163,20 @@ def train(path, steps=60, every=20):
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
-    if saved := comm.bcast(path.read_bytes() if comm.rank == 0 and path.exists() else None):
-        done, weights, state = torch.load(io.BytesIO(saved))  # start where the checkpoint ends
+    if comm.bcast(path.exists()):  # a checkpoint: all take rank 0's word for it
+        done, weights, state = comm.bcast(torch.load(path) if comm.rank == 0 else None)
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
     while done < steps and not stop:
         torch.manual_seed(done)  # every run draws the same batch in this step
-        x = torch.randn(128, 8).double()[comm.rank :: comm.size]
-        loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128
+        x = torch.randn(128, 8).double()[comm.rank :: comm.size]  # this rank's shard
+        loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128  # it learns to multiply
         optimizer.zero_grad()
         loss.backward()
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # how many steps are done, and the loss
+        yield (done := done + 1), comm.allreduce(loss.item())  # for whoever runs `train`
         stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -185,42 +188,35 @@ def train(path, steps=60, every=20):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:  # if no FOLDER is given
         losses = dict(train(Path(sys.argv[1] if len(sys.argv) == 2 else scratch, "training.pt")))
-    if comm.rank == 0 and losses:
+    if comm.rank == 0 and losses:  # none if the training was complete
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# *Two* ranks train. After step 50, rank 1 alone gets a signal: in one job SIGKILL, which ends the job at once, in another SIGUSR1. Then our *four* ranks go on. **Vote** for each signal: which is their
-# first step? (a) 1. (b) 41. (c) 51.
+# Now *two* ranks train. After step 50, rank 1 gets a signal: in one job SIGKILL, which ends the job at once, in another SIGUSR1. Each time, *four* ranks go on. **Vote** for each signal: which is their
+# first step?
 
 # %%
-from tempfile import mkdtemp
+from subprocess import getoutput
+from tempfile import TemporaryDirectory
 
-from mpi_classroom.launch import job_folder
-
-disturbed = """
+disturb = """
 import runpy, signal, sys
 from pathlib import Path
 from mpi4py import MPI
-train = runpy.run_path("code/15_resume.py")["train"]  # from our program, which does not start
-for done, loss in train(Path(sys.argv[2], sys.argv[1])):
+train = runpy.run_path("code/15_resume.py")["train"]  # our function; the program does not start
+for done, loss in train(Path(sys.argv[2], "training.pt")):
     if done == 50 and MPI.COMM_WORLD.rank == 1:
         signal.raise_signal(signal.Signals[sys.argv[1]])"""
 
-cluster["folder"] = folder = mkdtemp(dir=job_folder())
-for name in ("SIGKILL", "SIGUSR1"):
-    run(["mpiexec", "-n", "2", "python", "-c", disturbed, name, folder], capture_output=True, timeout=100)
-
-# %%
-# %%px
-for name in ("SIGKILL", "SIGUSR1"):
-    losses = dict(train(Path(folder, name)))
-    if comm.rank == 0 and losses:
-        print(f"{name}: steps {min(losses)} to {max(losses)}, loss {losses[60]:.6f}")
+for how in ("SIGKILL", "SIGUSR1"):
+    with TemporaryDirectory() as folder:
+        run(["mpiexec", "-n", "2", "python", "-c", disturb, how, folder], capture_output=True, timeout=100)
+        print(f"{how}:", getoutput(f"mpiexec -n 4 python code/15_resume.py {folder}"))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# SIGKILL: (b). The last save was after step 40. SIGUSR1: (c). Rank 0 got no signal, but the sum told it to save. The losses agree in all printed digits, since each step has the same 128 samples.
+# SIGKILL: 41. The last save was after step 40. SIGUSR1: 51. Rank 0 got no signal, but the sum told it to save. All printed losses agree, since each step has the same 128 samples.
 #
 # </details>
 
@@ -229,9 +225,9 @@ for name in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU. Compare the last collectives, too: PyTorch's **flight recorder** keeps them if it is on. |
+# | stacks | Python runs ahead of the GPU, and may be past the sum. Compare the last collectives, too (More). |
 # | saving | Use a folder that all nodes share. With ZeRO, each rank saves its shard. |
-# | resuming | In 16 or 32 bits, sums in a new order change the last digits. With batch norm, keep the number of ranks. |
+# | resuming | On a new number of ranks, digits in 16 or 32 bits may differ. With batch norm, keep the number. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -319,6 +315,9 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 #
 # On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. Large messages also stop their senders, and then the counts say less.
 #
+# On GPUs, stacks look alike even more often, because Python runs ahead: it starts a sum and goes on, until it needs a result. So compare the collectives. If PyTorch's **flight recorder** is on,
+# it lists which ones each rank has begun, and the rank with the shortest list is the first suspect.
+#
 # </details>
 #
 # #### And if a rank is only late?
@@ -387,6 +386,9 @@ import signal
 import time
 from pathlib import Path
 from subprocess import DEVNULL, Popen
+from tempfile import mkdtemp
+
+from mpi_classroom.launch import job_folder
 
 alive = """
 import os, sys, time

@@ -75,7 +75,7 @@ def step(
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
-    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of the activations
+    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of a vector per token
     # none of it hides here: the next product needs the sum
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B)
@@ -83,7 +83,8 @@ def step(
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # computing that can hide them: in ZeRO-3 all, otherwise the last micro-batch's backward
+    # computing that can hide them: in ZeRO-3 all of it; gradients are complete only in the last backward,
+    # and backward is 2/3 of a micro-batch's computing
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -109,8 +110,8 @@ HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
     task="Data ranks' messages can hide behind `cover` seconds of computing. The rest is **exposed**: the "
-    "GPU waits for it. A friend's `step` says 6.7 s for ZeRO-3, but even if nothing hid, it would be "
-    "4.6 s. Correct one line.",
+    "GPU waits for it. A friend's `step` takes 6.7 s with ZeRO-3. Even if nothing hid, it would take 4.6. "
+    "Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
@@ -159,17 +160,18 @@ TWO_NODES = Question(
         ),
         Option(
             "tensor inside nodes, data between them",
-            reply="This plan fits, and tensor groups stay on the fast link. But a step takes 8.8 s instead "
-            "of 6.7, because the GPUs wait 2 s for the sums inside blocks. Our page hides none of these "
-            "(Megatron-LM and TorchTitan can hide a part).",
+            reply="This plan fits, and tensor groups stay on the fast link. But the GPUs wait 2 s for the "
+            "sums inside blocks, so a step takes 8.8 s instead of 6.7. Our page hides none of these "
+            "messages (Megatron-LM and TorchTitan can hide a part).",
             belief="messages-hide-or-not",
         ),
         Option(
             "ZeRO-3 over all GPUs",
-            reply="This plan saves another 7 GB of states per GPU, but the others fit already. In return, "
-            "two gathers and a scatter cross the slow link in every micro-batch. They take 13 s if one "
-            "network card per node sends, 1.6 s if all eight do. Memory asks for at least four "
-            "micro-batches, so even with eight cards, 6.5 s barely hide behind 6.7 s of computing.",
+            reply="This plan keeps 7 GB less per GPU, but the other two fit already. In return, two gathers "
+            "and a scatter cross the slow link for every micro-batch. That takes 13 s if one network card "
+            "per node sends, and 1.6 s if all eight do. To fit, this plan needs at least four "
+            "micro-batches. So even with eight cards, 6.5 s of messages barely hide behind 6.7 s of "
+            "computing.",
             belief="most-saving-is-best",
         ),
     ),

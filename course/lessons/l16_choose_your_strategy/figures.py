@@ -21,6 +21,7 @@ STEP = {"computing": "#56B4E9", "idle": "#dddddd", "exposed": "#E69F00", "tensor
 SAID = {"exposed": "exposed messages", "tensor_messages": "tensor messages"}
 ZERO = (0, 1, 3)  # the stages of which the program knows what they send
 BAR = 220  # pixels of the longest
+READING = "Fastest first. Rows that cannot fit come last."
 FIELDS: Mapping[str, Mapping[str, Numbers]] = {
     "sequence length": {f"{seq:,} tokens": {"seq": seq} for seq in (2048, 16384)},
     "batch": {f"{batch} sequence{'s' * (batch > 1)}": {"batch": batch} for batch in (64, 8, 1)},
@@ -155,7 +156,7 @@ def fields(tables: Mapping[Choice, str]) -> str:
         panels += f'<section class="xp-{number}"{HIDDEN * (number > 0)}>{body}</section>'
     colours = "".join(f".xp .{part}{{background:{colour}}}\n" for part, colour in (MEMORY | STEP).items())
     hidden = "@supports selector(:has(a)) {.xp section{display:none}}\n"
-    return f'<style>{CSS}{colours}{hidden}{shown}</style><div class="xp">{sets}{panels}</div>'
+    return f'<style>{CSS}{colours}{hidden}{shown}</style><div class="xp">{sets}<p>{READING}</p>{panels}</div>'
 
 
 def table(found: list[Form], room: float, lines: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 # ---
 # title: Choose your strategy
-# goal: Decide which plan runs on which machine, with one page of arithmetic.
+# goal: Choose a plan for a machine, with one page of arithmetic.
 # able:
 #   - compute what a plan needs on each GPU
 #   - say which messages hide
@@ -24,14 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You train a Transformer of 7 billion parameters on eight GPUs. Which plan fits, and which is fastest? A page of arithmetic answers before you pay.
-#
-# A **plan** says what the GPUs divide:
-#
-# - *data*: the batch
-# - *ZeRO-3*: the batch and the model states
-# - *pipeline*: the list of blocks, four per GPU
-# - *tensor*: every block, an eighth per GPU
+# You want to train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how they divide the work, and we compare four. Which ones fit? Which is fastest? Trying costs GPU hours. So we compute first, on one page.
 
 # %%
 # %%px --save 16_plan.py
@@ -41,31 +34,37 @@ from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
 job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
-node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}  # A100: usable bytes, real flop/s, bytes/s
-plans = {"data": {"data": 8}, "ZeRO-3": {"data": 8, "zero": 3}}
-plans |= {"pipeline": {"pipeline": 8}, "tensor": {"tensor": 8}}
+# usable of an A100's 80 GB, 312 Tflop/s, and NVLink's 300 GB/s
+node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}
+plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
+plans["ZeRO-3"] = {"data": 8, "zero": 3}  # and of the model states
+plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
+plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# What does a GPU keep? First, 16 bytes of model states per parameter. Second, activations, until backward uses them. With FlashAttention (which stores no scores), a block keeps about 16 · `width` numbers of 2 bytes per token. Tensor ranks divide 12 of these 16, and each keeps the other 4 whole.
+# What must a GPU hold? First the model states, 16 bytes per parameter. Then the activations, until backward needs them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of them. Each keeps four whole.
 
 
 # %%
 # %%px --save 16_plan.py
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return all numbers in a dict: bytes on the fullest GPU. `zero` is the ZeRO stage: 0, 1 or 3."""
+    """Return a dict of bytes on the fullest GPU. `zero` is the ZeRO stage: 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
     optimizer = 12 * mine / (data if zero else 1)
     tokens = seq * batch / data / microbatches
-    held = min(pipeline, microbatches)  # micro-batches that the first stage keeps at once (1F1B)
+    held = min(pipeline, microbatches)  # micro-batches that a first stage keeps (1F1B)
+    # 16 vectors per token and block: with FlashAttention, without dropout
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     total = weights + gradients + optimizer + activations
     return locals()
 
 
 # %% [markdown] tags=["subslide"]
-# The states take 110 GB, so *data* cannot fit. The other plans divide them by eight. Activations take 8.6 GB per sequence. ZeRO-3 ranks compute 8 sequences each, pipeline and tensor ranks all 64, and for now nobody cuts the batch into micro-batches. **Vote:** how many plans fit into 72 GB? (a) One, (b) three, (c) none.
+# The states take 110 GB, so *data* cannot fit. The other plans divide them by eight. And activations? One sequence keeps 8.6 GB in all blocks. A ZeRO-3 rank computes 8 sequences at once, pipeline and tensor ranks all 64.
+#
+# **Vote:** how many plans fit into 72 GB? (a) One, (b) three, (c) none.
 
 
 # %%
@@ -73,8 +72,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 def needs(microbatches):
     for name, plan in plans.items():
         page = memory(**job, **plan, microbatches=microbatches)
-        total, kept = page["total"] / 1e9, page["activations"] / 1e9
-        print(f"{name:9}{total:6.1f} GB, of which {kept:5.1f} GB are activations")
+        print(f"{name:9}{page['total'] / 1e9:6.1f} GB, activations {page['activations'] / 1e9:5.1f} GB")
 
 
 if rank == 0:
@@ -83,11 +81,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). An eighth of the states is only 14 GB. But the activations of eight sequences take 69 GB, and so do four blocks of all 64 sequences. Tensor ranks keep more: they divide only 12 of 16 numbers.
+# (c). The activations are too large. Eight sequences keep 69 GB, and so do 64 in an eighth of the blocks. Tensor ranks keep more, because four vectors stay whole.
 #
 # </details>
 #
-# So we cut each share into eight micro-batches. **Vote:** besides *data*, which plan still does not fit? (a) ZeRO-3, (b) pipeline, (c) tensor.
+# So each rank now cuts its sequences into eight micro-batches. **Vote:** besides *data*, which plan still does not fit?
 
 # %%
 # %%px
@@ -97,14 +95,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor keep one micro-batch at a time. But a pipeline's first stage starts all eight before the first gradient returns, and keeps them. With 64 micro-batches, it keeps eight smaller ones, and fits. Which of the three is fastest?
+# The pipeline. ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage starts all eight before the first gradient returns, so it keeps eight. Of 64 smaller ones it also keeps eight, and fits. Which plan is fastest?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# A message costs time only if a GPU waits for it. Data ranks need not: while one layer's gradients travel, they compute the next layer's. Such messages **hide** behind computing. ZeRO-3's hide, too, if ranks gather weights early.
+# Does a message always cost time? Only if a GPU waits for it. Data ranks need not: while the gradients of one layer travel, they compute those of the next. The message **hides** behind computing. ZeRO-3's hide, too, if ranks gather weights early. Tensor ranks must wait: their next product needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
@@ -112,7 +110,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# All three compute for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. With 64 micro-batches, the pipeline idles for 0.37 s. **Predict** the order, fastest first.
+# All three compute for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order.
 
 # %%
 # %%px --save 16_plan.py
@@ -124,16 +122,18 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# ZeRO-3 sends longest and wins, because all its messages hide. Is that luck?
+# ZeRO-3 sends longest and wins, because all its messages hide. Was that luck?
 #
-# Per micro-batch it sends for about 6 · `params` / `link` seconds, and computes for 6 · `params` · tokens / `rate`. In the ratio, `params` drops out. So in any dense model, messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`, where `link` is the slowest that data ranks cross. On NVLink that is 928, and ours has 2,048. What if the link is slower?
+# Per micro-batch, it sends 2 bytes per parameter three times: 6 · `params` / `link` seconds. It computes 6 flop per parameter and token: 6 · `params` · tokens / `rate`. The model's size cancels. So in a dense model, messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.
+#
+# On NVLink that is 928, and ours has 2,048. What if the link is slower?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Three customers order 10,000 steps each. `chat` is our job. `cards` runs it on cheap GPUs: smaller, half as fast, on a link 23 times slower. `genome` trains on one long sequence per step.
+# Each customer orders 10,000 steps. `chat` is our job. `cards` runs it on cheaper GPUs: less memory, half the flop/s, a link 23 times slower. `genome` trains on one long sequence per step.
 
 # %%
 # %%px
@@ -143,7 +143,7 @@ customers = {"chat": job | node, "cards": job | node | cards, "genome": job | no
 
 
 def hours(name, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
-    asked = customers[name] | locals()  # the customer's numbers and the plan's
+    asked = customers[name] | locals()  # with the plan's numbers
     needed, seconds = memory(**asked)["total"], step(**asked)
     assert data * pipeline * tensor == 8, "use all eight GPUs"
     assert asked["batch"] % (data * microbatches) == 0, "the batch does not divide evenly"
@@ -153,13 +153,14 @@ def hours(name, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
 
 
 # %% [markdown]
-# A famous rule says: *keep tensor parallelism inside a node*. Each customer has one node, so all `bets` start with tensor. For `chat`, computing costs 9.3 hours and messages 2.8. How many hours will `cards` pay?
+# A famous rule says: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Each customer has one node, so all first `bets` are tensor. `chat` pays 9.3 hours for computing and 2.8 for messages. How many will `cards` pay?
 
 # %%
 predict("Hours that cards pays with tensor parallelism?", None)
 
 # %%
 # %%px
+# mixed plans count: {"data": 2, "zero": 1, "tensor": 4}
 bets = {
     "chat": {"tensor": 8, "microbatches": 8},
     "cards": {"tensor": 8, "microbatches": 64},
@@ -174,11 +175,11 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# Now change `bets` for a bill below 32 hours. What does each customer wait for? A plan that does not fit costs 100.
+# Change `bets` until the bill is below 32 hours. A plan that does not fit costs 100. What does each customer wait for?
 #
-# <details><summary>Open when you have won, or given up</summary>
+# <details><summary>Open after your last try</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO-3 (or ZeRO-1), whose messages hide. For `cards` they cannot: `rate` / `link` is 11,500 tokens, and memory allows only 2,048 per micro-batch. A pipeline of 64 micro-batches sends least, and wins. `genome` keeps tensor: with one micro-batch, a pipeline idles.
+# The best bill is 31.0 hours. `chat` takes ZeRO-3, whose messages hide. For `cards` they cannot: `rate` / `link` is 11,500 tokens, and memory allows 2,048. A pipeline of 64 micro-batches wins. `genome` keeps tensor: one sequence feeds one data rank, and a pipeline would idle.
 #
 # </details>
 
@@ -187,23 +188,24 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). More data ranks leave each pipeline fewer micro-batches, so it idles for a larger part of the step. |
-# | 2,048 GPUs | A ring's latency grows with its ranks, and the slow link should not carry all weights per micro-batch. So use ZeRO-3 inside groups of nodes, and all-reduce between them. |
+# | 64 GPUs | The slowest link that data ranks cross counts. At 25 GB/s per GPU, `rate` / `link` is 8,720 tokens. |
+# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
+# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 in groups whose link passes the test, and all-reduce gradients between them. |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations beside states, above all on a pipeline's first stage.
-# - Gradients and ZeRO-3's messages can hide if a GPU has more tokens per micro-batch than rate / link.
+# - Gradients and ZeRO-3's messages, in 16 bits, can hide if a data rank's micro-batch has more tokens than rate / link.
 # - No plan wins everywhere. Compute all, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your training fits on one GPU. On two nodes of eight, do you begin with (a) ZeRO-3, (b) tensor and a pipeline, or (c) data parallelism? What would change your mind?
+# Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism? What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c), if its gradients hide. The others save memory that you have. Try tensor 2 if the batch is too small for 16 data ranks.</details>
+# <details><summary>What to listen for</summary>(c), if its gradients hide. The others save memory that you have. Try tensor 2 if the batch cannot feed 16 data ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -213,9 +215,13 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # ### Who wins one long sequence on cheap GPUs?
 #
-# `cards` needed a pipeline, and `genome` needed tensor parallelism. Now a customer needs both: `genome`'s long sequence, on `cards`' GPUs and link. Which plan wins? **Vote:** (a) tensor, (b) pipeline, (c) a mixture.
+# `cards` needed a pipeline, and `genome` needed tensor parallelism. What if one customer is both? It trains `genome`'s long sequence on `cards`' GPUs and link. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your own program for every even way to divide eight GPUs. The fastest plan that fits comes first. Choose 16,384 tokens, 1 sequence, 10 GB/s and *28.8 GB, 115 Tflop/s*. Click on a total to see the lines of `16_plan.py` behind it.
+# The next cell makes a table of plans. Each row is one way to divide the eight GPUs, and your own `16_plan.py` computes its memory and its seconds. For each way, the cell tries ZeRO stages 0, 1 and 3 and up to 64 micro-batches. The row shows the fastest form that fits, and the fastest row comes first.
+#
+# The table assumes what `step` assumes: every link is equally fast, everything runs at full rate, and the messages of data ranks hide where they can.
+#
+# Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Then click on a total. It opens the lines of your program that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -225,22 +231,27 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # <details><summary>Open after you have voted and looked</summary>
 #
-# (c), says this page. The two pure plans fail for different reasons. Eight tensor ranks do not fit, because each keeps a quarter of the activations whole. A pipeline of eight fits, but with one micro-batch each stage idles seven eighths of the time. Pipeline 4 × tensor 2 fits, and only four stages wait for each other.
+# (c), says our page. The two pure plans fail for different reasons:
 #
-# Now find the row of pipeline 2 × tensor 4. It would be faster, but it needs 0.03 GB too much. Do you reject it? The page's own error is larger: for example, it leaves out embeddings and logits. So measure that plan before you reject it.
+# - Eight tensor ranks do not fit, because each keeps a quarter of the activations whole.
+# - A pipeline of eight fits. But with one micro-batch, each stage idles seven eighths of the time.
 #
-# You can also change what a GPU keeps. Try *recomputing* (lesson 08) first: a GPU keeps fewer activations, and runs forward twice. Or let the tensor ranks use *sequence parallelism* (lesson 09). Then they divide all 16 · width numbers, and eight of them fit, and win. *Context parallelism* cuts the sequence itself, and is not on this page.
+# Pipeline 4 × tensor 2 avoids both. It fits, and only four stages wait for each other.
+#
+# Now find the row of pipeline 2 × tensor 4. It would be faster, but it needs 0.03 GB too much. Do you reject it? The page is not that exact: it leaves out embeddings and logits, for example. Measure that plan before you reject it.
+#
+# Could eight tensor ranks fit after all? Yes, if each keeps less. With *recomputing* (lesson 08), a GPU keeps fewer activations, but runs forward twice. With *sequence parallelism* (lesson 09), tensor ranks divide all 16 vectors. Then eight of them fit, and win. *Context parallelism* cuts the sequence itself. Our page does not know it.
 #
 # </details>
 #
-# The page has another gap: it knows only one link. A cluster has two, a fast one inside nodes and a slow one between them. So ask of each plan: which bytes cross which link, and how often per step?
+# The table has one link for all GPUs. A cluster has two kinds: a fast one inside nodes and a slow one between them. So ask of each plan: which bytes cross which link, and how often per step?
 
 # %% tags=["exercise: 16.q6"]
 
 # %% [markdown]
 # ### Should you believe one page of arithmetic?
 #
-# You have just chosen plans without running one. Who could object? There are two witnesses: the machine in front of you, and people who measured such plans on real GPUs.
+# You have just chosen plans without running one. Who could check you? First the machine in front of you, then people who ran such plans on real GPUs.
 #
 # #### Would this laptop choose the same plan?
 #
@@ -278,58 +289,72 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. With data parallelism all four compute at once, so each has half a core. In the pipeline only one stage computes at a time, and it has a whole core. That alone halves the factor, from four to two.
+# In the run shown, four ranks share two cores. With data parallelism, all four compute at once, so each has half a core. In the pipeline, only one stage computes at a time, and it has a whole core. That alone halves the factor, from four to two.
 #
-# Two smaller costs lower the factor further, because only data ranks pay them. They wait for their all-reduce. And each computes on fewer samples, so its matrices are smaller, which is less efficient. With one core per rank, you measure more, up to four.
+# Two smaller costs lower the factor further, because only data ranks pay them. They wait for their all-reduce. And each computes on fewer samples, so its matrix products are smaller and less efficient. With one core per rank, you measure more, up to four.
 #
-# So step times on a laptop say little about plans on a cluster, because here ranks are not devices. Bytes sent are the same there, and so are losses, up to rounding.
+# So step times on a laptop say little about plans on a cluster, because here ranks are not devices. What you can trust are the bytes sent, which are the same there, and the losses, up to rounding.
 #
 # </details>
 #
 # #### Do published runs agree?
 #
-# The second witness is better placed. Three published sources compare plans on eight A100s. Some of their runs recompute, which our page does not know. So we let a longer program predict them: a **planner** (`course/lessons/l16_choose_your_strategy/planner`), which does this arithmetic layer by layer. We chose the three sources before the planner could hide messages, so they were not picked to flatter it.
+# DLRover, a training system, published this table. It trained Llama 2 with 7 billion parameters on eight A100s, by four plans:
 #
-# Begin with one source. DLRover trained Llama 2 with 7 billion parameters by four plans. The planner sorts the four plans by speed twice: once with every message hidden that can hide (full **overlap** with computing), and once with none. **Predict:** when is the planner's order DLRover's? (a) Only if messages hide, (b) only if nothing hides, (c) in both cases.
+# | plan | sequences per step | Tflop/s per GPU |
+# |---|---|---|
+# | ZeRO-3 on 8 | 32 | 205 |
+# | ZeRO-1 on 4 × pipeline 2 | 2,048 | 190 |
+# | ZeRO-1 on 4 × tensor 2 | 2,048 | 159 |
+# | ZeRO-1 on 2 × pipeline 2 × tensor 2 | 1,024 | 156 |
+#
+# All four recompute activations, which our page does not know. So a longer program predicts them: a **planner** (in `course/lessons/l16_choose_your_strategy/planner`), which does the same arithmetic layer by layer. It has the rates of section 1. DLRover does not say how long the sequences are, so we assume 2,048 tokens.
+#
+# The planner orders the four plans twice. First it hides every message that can hide: full **overlap** with computing. Then it hides none. **Predict:** when does it find DLRover's order? (a) Only with overlap, (b) only without, (c) both times.
 
 # %%
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, rows, same_order
 
 flagperf, dlrover, megatron = COMPARISONS
-for one in COMPARISONS:
-    print(f"{one['name']}: order right with overlap {same_order(one)}, without {same_order(one, 0.0)}")
+for overlap in (1, 0):
+    print(f"overlap {overlap}: the same order as DLRover? {same_order(dlrover, overlap)}")
 show(rows(dlrover), x="plan", y="throughput", by="how")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). If nothing hides, ZeRO-3 pays for all its messages, and the planner wrongly puts it behind two others.
+# (a). Each value is a multiple of the first plan's, ZeRO-3. Diamonds are DLRover's runs, and bars are the planner's two predictions.
 #
-# The other two sources say less. Megatron-LM compared two plans without data ranks, so our planner has nothing to hide, and its order is right both ways. For FlagPerf it is wrong both ways: two plans are 2 % apart, and the planner swaps them.
+# Without overlap, ZeRO-3 waits for all its messages, and the planner puts it behind two other plans. So overlap decided the order here.
 #
-# Now look at the bars. The sizes are worse than the order. For tensor 2 × data 4, DLRover measured 22 % less throughput than for ZeRO-3, and the planner says 4 % less. One likely cause: it does not know that tensor ranks have smaller matrix products, which run at a lower rate. Whole runs also
-# report less than 218 Tflop/s, the rate of large matrix products alone.
-#
-# And memory? Where the settings are known, the planner is better: 2 to 13 % too small for FlagPerf. For DLRover it is up to 73 % off. We had to guess the sequence length, and DLRover recomputes block by block, but our planner a whole stage at once.
+# Is the size right, too? No. For the plan with tensor 2 and no pipeline, DLRover measured 22 % less than for ZeRO-3. The planner says 4 % less. One likely cause: tensor ranks have smaller matrix products, which run at a lower rate. The planner gives all products the same rate, 218 Tflop/s. Even ZeRO-3's 205 stay below that, because a whole run is more than large products.
 #
 # </details>
 #
-# You can also test a planner at home. We drew 24 small Transformers with six plans each, and committed the list. We predicted all 144 plans, and only then ran them on two cores. For 143 of them, the predicted memory was right within 15 %, and the last was off by 15.2 %. The
-# median error of seconds was 8 %. For 22 of the 24 models, the planner chose the fastest plan that fits, or one at most 10 % slower. But nothing overlaps on two cores, so this proves nothing about GPUs.
+# One source may agree by chance. So we named three, all on eight A100s, before the planner could hide messages. Here are all three, flattering or not.
+
+# %%
+for one in COMPARISONS:
+    print(f"{one['name']}: same order with overlap? {same_order(one, 1)}. Without? {same_order(one, 0)}")
+
+# %% [markdown]
+# Megatron-LM's two plans have no data ranks, so nothing can hide, and the order is right both times. FlagPerf's order is wrong both times: two of its plans are 2 % apart, and the planner swaps them.
 #
-# So believe the page when plans are far apart, and measure when two are close. Section 3 had two such pairs:
+# **And memory?** For FlagPerf, which says its settings, the planner is 2 to 13 % too low. For DLRover it is up to 73 % off. There we guessed the length, and DLRover recomputes block by block, but our planner a whole stage at once. When all settings are known, such a prediction can be good. We ran 144 plans of small Transformers on our own two cores, and the largest error in memory was 15.2 %.
 #
-# - For `chat`, ZeRO-1 is as fast as ZeRO-3. It needs 46.5 GB with eight micro-batches, but sends only a twelfth. On a worse link, try it first.
+# So when should you believe the page? Believe it when two plans are far apart, and measure when they are close. Section 3 had two close pairs:
+#
+# - For `chat`, ZeRO-1 is as fast as ZeRO-3. With eight micro-batches it needs 46.5 GB, but sends only a twelfth. On a worse link, try it first.
 # - For `cards`, ZeRO-1 on 2 × pipeline 4 is only 2 % behind the pipeline of 8.
 #
-# Always measure the memory, too: one step is enough. The page leaves out four things:
+# Always measure memory as well. One step is enough. The page leaves out:
 #
-# - embeddings, logits and the blocks that ZeRO-3 has just gathered
-# - what a pipeline sends: per sequence of 2,048 tokens and boundary, 17 MB each way
-# - the part of a GPU that NCCL uses, so that computing slows a little while it hides messages
+# - embeddings, logits, and the blocks that ZeRO-3 has just gathered
 # - gradients in 32 bits: with them, as Megatron-LM offers, the states take 18 bytes per parameter
+# - what a pipeline sends: per sequence of 2,048 tokens and boundary, 17 MB each way
+# - the part of a GPU that NCCL uses, so computing slows a little while messages hide behind it
 #
-# Before you read on: one of the three sources seems to contradict the famous rule of section 3. Does it?
+# One of the three sources seems to contradict the famous rule of section 3. Does it?
 
 # %% tags=["exercise: 16.q4"]
 

@@ -13,7 +13,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "nodes-divide-ranks": "the number of nodes, not of ranks per node, tells where a rank is",
         "ranks-take-turns-on-nodes": "neighbouring ranks are always on different nodes",
         "weights-are-all": "training takes as much memory as the weights",
-        "activations-cost-nothing": "training takes as much memory as weights, gradients and optimizer state",
         "rank-0-serves-all-nodes": "what rank 0 of the world puts on its disk, every node has",
     },
     "01": {
