@@ -63,6 +63,15 @@ def test_the_hierarchy_sends_the_array_over_the_link_and_the_ring_half_as_much_a
     assert alone["fast"] == alone["ring"] == pytest.approx(1.5)
 
 
+def test_on_nodes_of_one_rank_halving_sends_as_much_as_the_ring_and_the_tree_four_arrays():
+    assert set(predictions(2, 2, 1_000_000, LINK, NOTHING)) == {"fast", "ring"}
+    said = predictions(4, 1, 1_000_000, LINK, NOTHING)
+    assert (said["halving"], said["tree"]) == pytest.approx((1.5, 4.0))
+    slow = LimitedLink(8e6, 0, 0.1, 1.0)  # and 0.1 s per message: 6, 4 and 4 of them
+    said = predictions(4, 1, 1_000_000, slow, NOTHING)
+    assert (said["ring"], said["halving"], said["tree"]) == pytest.approx((2.1, 1.9, 4.4))
+
+
 def test_a_prediction_is_a_row_and_the_worst_one_a_row_beside_what_it_may_be():
     link = LINK.at(1e6, 1.0)  # replaced by the lab's rate
     right = predictions(2, 2, 10**6, LINK.at(250e6, burst_nbytes(250_000_000)), NOTHING)
@@ -98,4 +107,4 @@ def test_in_a_lab_it_prints_json_alone_on_standard_output():
     rows = json.loads(done.stdout)
     sent = {row["case"]: row for row in rows if row["unit"] == "bytes"}
     assert len(sent) == 3 and all(0.9 < row["ours"] / 2**19 < 2 for row in sent.values())
-    assert rows[-1]["case"].startswith("model: what the worst of 2 predictions is off by")
+    assert rows[-1]["case"].startswith("model: what the worst of 5 predictions is off by")

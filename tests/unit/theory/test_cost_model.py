@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from course_lib.theory.cost_model import (
     Hockney,
     Traffic,
+    halving_allreduce_cost,
     predict_seconds,
     recursive_doubling_allreduce_cost,
     ring_allgather_cost,
@@ -73,6 +74,15 @@ def test_no_allreduce_sends_less_than_the_ring(ranks: int, nbytes: int):
     least = 2 * (ranks - 1) / ranks * nbytes
     assert ring_allreduce_cost(ranks, nbytes).busiest.nbytes == pytest.approx(least)
     assert recursive_doubling_allreduce_cost(ranks, nbytes).busiest.nbytes >= least * (1 - 1e-9)
+
+
+def test_halving_sends_as_few_bytes_as_the_ring_in_as_few_rounds_as_doubling():
+    machine = Hockney(1.0, 0.01, 0.001)
+    seconds = predict_seconds(halving_allreduce_cost(8, 800.0), machine)
+    assert seconds == pytest.approx(2 * 3 * 1.0 + 2 * 7 / 8 * 0.01 * 800 + 7 / 8 * 0.001 * 800)
+    assert halving_allreduce_cost(1, 800.0).steps == ()
+    with pytest.raises(ValueError, match="6 ranks; halving pairs the ranks of 1, 2, 4, 8 … only"):
+        halving_allreduce_cost(6, 800.0)
 
 
 def test_ranks_that_are_no_power_of_two_pay_two_messages_more():
