@@ -111,7 +111,8 @@ def model(folder: Path) -> str:
                 ends = [value(found), f"{found['peer']:.3g} ms", f"{off:+.0%}"]
                 lines.append([rate_name(rate), f"{nodes} × {slots}", title, say_bytes(nbytes), *ends])
     heads = ["link", "nodes × ranks", "all-reduce", "array", "measured", "predicted", "off by"]
-    said = f"Of the {len(missed)} predictions (the ring by rendezvous apart) the worst is off by {max(missed):.0%}."
+    said = f"Of the {len(missed)} predictions (the ring by rendezvous apart) "
+    said += f"the worst is off by {max(missed):.0%}."
     return f"{table(heads, lines)}\n\n{said} {source}"
 
 
