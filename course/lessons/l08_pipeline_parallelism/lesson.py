@@ -323,7 +323,7 @@ for name in cluster[0]["kept"]:
 #
 # #### Can the bubble shrink without more micro-batches?
 #
-# Now we trade in the other direction, and pay with memory to gain time. Cut the network into eight equal stages instead of four, and give two of them to each rank: rank r gets stages r and r + 4. These two are its
+# Now we trade in the other direction, and pay with memory to save time. Cut the network into eight equal stages instead of four, and give two of them to each rank: rank r gets stages r and r + 4. These two are its
 # **chunks**, and the schedule is called **interleaved**. A chunk takes half as long as a whole stage, so the first micro-batch reaches the last rank in half the time. The bubble shrinks.
 #
 # What does this cost in memory? A micro-batch now visits rank 0 twice before its first gradient can come back. **Predict:** with 8 micro-batches, 1F1B keeps 4 on rank 0. How many does the interleaved schedule keep there?

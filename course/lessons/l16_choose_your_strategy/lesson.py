@@ -244,7 +244,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # </details>
 #
-# The table has one link for all GPUs. A cluster has two kinds: a fast one inside nodes and a slow one between them. So ask of each plan: which bytes cross which link, and how often per step?
+# The table has one link for all GPUs. A cluster has a fast link inside nodes and a slow one between them. So ask of each plan: which bytes cross which link, and how often per step?
 
 # %% tags=["exercise: 16.q6"]
 
