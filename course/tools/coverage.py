@@ -116,7 +116,7 @@ def practice_is_complete(lesson: LessonSource) -> Iterator[Problem]:
             yield 1, f"{item.id} stands in the lesson {ids.count(item.id)} times; it belongs there once"
     exercises = [item.id for n, item in here if isinstance(item, Exercise) and core[n - 1]]
     if len(exercises) != (due := 0 if lesson.number == "00" else 1):
-        yield 1, f"the core has {len(exercises)} exercises, not {due}; move the others to More"
+        yield 1, f"the core has {len(exercises)} exercises; have {due} there, and the others in More"
     if not any(isinstance(item, Exercise) and item.spot_the_bug for _, item in here):
         yield 1, "no exercise is called 'Spot the bug: …'; make one of a mistake that is often made"
     if not any(isinstance(item, Prediction) for _, item in here):

@@ -71,7 +71,11 @@ def save_training(
     def write(path: Path) -> None:
         file = path / file_of(comm.rank)
         write_tensors(file, state_of_rank(comm, model, optimizer))
-        read_tensors(file)  # no load would accept other settings, such as a learning rate that is NumPy's
+        try:
+            read_tensors(file)  # no load would accept other settings, such as a learning rate that is NumPy's
+        except CheckpointError as error:
+            words = "use tensors and Python's numbers and strings in the optimizer's settings: lr=float(lr)"
+            raise CheckpointError(f"{error}; {words}") from None
 
     return save(comm, folder, write, step=step, progress=progress, keep=keep)
 

@@ -40,10 +40,11 @@ from course_lib.parallel.spatial_parallel import (
     tile_layer,
     tile_of,
 )
-from course_lib.parallel.tensor_parallel import ColumnLinear, RowLinear
+from course_lib.parallel.tensor_parallel import ColumnLinear, RowLinear, cut, full_copy
 from course_lib.theory.hybrid import Coordinates, HybridShape, StageShape, hybrid_schedule
-from course_lib.theory.partition import even_range, even_ranges
+from course_lib.theory.partition import even_ranges
 from course_lib.theory.schedules import Action, Schedule, microbatch_count
+from course_lib.training.flat import check_unshared
 from course_lib.training.loop import Batch, SummedLoss
 
 # ---------------------------------------------------------------- what one rank holds of a stage
@@ -63,10 +64,10 @@ def build_stage(group: StageGroup, stage: nn.Module) -> nn.Sequential:
 
     Layers are tiled up to the first fully connected one. There the tiles are joined, and from there on the
     ranks of all tiles compute the same. A pair of convolutions or of fully connected layers with a pointwise
-    layer between is cut into tensor shards.
+    layer between is cut into tensor shards; convolutions only before the tiles are joined.
     """
     layers, built = leaves(stage), list[nn.Module]()
-    joined = group.tiles.comm.size == 1
+    one_tile = joined = group.tiles.comm.size == 1
     while layers:
         nothing = nn.Identity()
         first, between, second = [*layers, nothing, nothing][:3]
@@ -74,13 +75,15 @@ def build_stage(group: StageGroup, stage: nn.Module) -> nn.Sequential:
         if not joined and isinstance(first, nn.Flatten | nn.Linear):
             built.append(Join(group.tiles))
             joined = True
-        if sharded and isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d):
+        in_tiles = one_tile or not joined
+        if sharded and in_tiles and isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d):
             built.append(ShardedConvs(group, first, between, second))
         elif sharded and isinstance(first, nn.Linear) and isinstance(second, nn.Linear):
             column, row = ColumnLinear(group.tensor, first), RowLinear(group.tensor, second)
             built.append(nn.Sequential(column, copy.deepcopy(between), row))
         else:
-            built.append(copy.deepcopy(first) if joined else tile_layer(group.tiles, first))
+            made = copy.deepcopy(first) if joined else tile_layer(group.tiles, first)
+            built.append(made.train(first.training))
             layers = layers[1:]
             continue
         layers = layers[3:]
@@ -119,12 +122,14 @@ class ShardedConvs(Tiled):
         if first.groups != 1 or second.groups != 1:
             raise ValueError(f"{first} and {second} cannot be cut by channels; use groups=1")
         self.tensor, self.between = group.tensor, copy.deepcopy(between)
-        mine = even_range(first.out_channels, group.tensor.size, group.tensor.rank)
-        part = slice(mine.start, mine.stop)
-        bias = None if first.bias is None else first.bias[part]
-        self.first = SpatialConv(group.tiles, convolution_like(first, first.weight[part], bias))
-        self.second = SpatialConv(group.tiles, convolution_like(second, second.weight[:, part], None))
-        self.bias = None if second.bias is None else trained_like(second.bias, second.bias)
+        bias = None if first.bias is None else cut(group.tensor, first.bias, 0)
+        self.first = SpatialConv(
+            group.tiles, convolution_like(first, cut(group.tensor, first.weight, 0), bias)
+        )
+        self.second = SpatialConv(
+            group.tiles, convolution_like(second, cut(group.tensor, second.weight, 1), None)
+        )
+        self.bias = None if second.bias is None else full_copy(second.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """From this tile of all channels to this tile of all channels."""
@@ -133,19 +138,11 @@ class ShardedConvs(Tiled):
         return y if self.bias is None else y + self.bias[:, None, None]
 
 
-def convolution_like(full: nn.Conv2d, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Conv2d:
-    """A convolution with copies of these weights, and stride, padding and dilation of `full`."""
+def convolution_like(full: nn.Conv2d, weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Conv2d:
+    """A convolution with these parameters, and stride, padding and dilation of `full`."""
     made = copy.copy(full)
-    made._parameters = {
-        "weight": trained_like(full.weight, weight),
-        "bias": None if bias is None else trained_like(full.bias, bias),
-    }
+    made._parameters = {"weight": weight, "bias": bias}
     return made
-
-
-def trained_like(full: torch.Tensor | None, part: torch.Tensor) -> nn.Parameter:
-    """A copy of `part` that is trained if `full` is: what is frozen stays frozen."""
-    return nn.Parameter(part.detach().clone(), full is not None and full.requires_grad)
 
 
 # ---------------------------------------------------------------- the model on its ranks
@@ -156,7 +153,7 @@ class Hybrid:
 
     A stage of several tiles receives its tile (N, C, h, w) and returns one. The last stage returns what all
     of its ranks computed alike. All ranks make it together. Raises ValueError on all ranks if `shape` does
-    not fit them or the stages.
+    not fit them or the stages, or if two layers share a parameter.
     """
 
     def __init__(
@@ -171,6 +168,10 @@ class Hybrid:
             raise ValueError(
                 f"{len(stages)} stages were given for a shape of {len(shape.stages)}; give as many"
             )
+        layers = enumerate(layer for stage in stages for layer in leaves(stage))
+        check_unshared(
+            (f"{i}.{name}", each) for i, layer in layers for name, each in layer.named_parameters()
+        )
         self.shape, self.build = shape, build
         grid = make_grid(comm, data=shape.data, model=shape.positions)
         self.data, self.model = grid["data"], grid["model"]

@@ -45,6 +45,7 @@ from course_lib.training.flat import as_bytes
 from course_lib.training.loop import Batch, Step, SummedLoss
 
 Modules = Mapping[tuple[int, int], nn.Module]  # by (replica, stage)
+VIEWS = (nn.Identity, nn.Flatten, nn.Unflatten)  # their outputs have the memory of their inputs
 
 # ---------------------------------------------------------------- cutting a model and a batch
 
@@ -77,10 +78,11 @@ def split_layers(
                     f"stages {owner[parameter]} and {stage} would share the parameter {name} of stage "
                     f"{stage}; give each layer its own, or use fewer than {stages} stages"
                 )
-        first_leaf = next(module for module in part.modules() if not list(module.children()))
-        if getattr(first_leaf, "inplace", False):  # it touches the input, however deeply nested
+        leaves = (module for module in part.modules() if not list(module.children()))
+        first = next((leaf for leaf in leaves if not isinstance(leaf, VIEWS)), None)
+        if getattr(first, "inplace", False):  # it touches the input, however deeply nested
             raise ValueError(
-                f"stage {stage} would begin with {first_leaf}, which overwrites its input; use inplace=False"
+                f"stage {stage} would begin with {first}, which overwrites its input; use inplace=False"
             )
     return parts
 

@@ -30,6 +30,7 @@ from course_lib.comm.halo import halo_exchange, owned_ranges
 from course_lib.comm.regions import copy_to, gather_from, reduce_from, shard_of
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import Window
+from course_lib.training.flat import check_unshared
 
 ROWS, COLUMNS = 2, 3  # dims of (N, C, H, W)
 
@@ -264,11 +265,17 @@ def tile_model(
     """A copy of `model` in which `make_layer` has replaced every layer: every module without children.
 
     Whatever else `forward` does with a tile must work pixel by pixel, as `maps + shortcut` does. Raises
-    ValueError if a module with children has parameters of its own, whose gradients nobody would sum.
+    ValueError if a module with children has parameters of its own, whose gradients nobody would sum, or if
+    two layers share a parameter.
     """
     replaced: dict[int, Any] = {}  # by id, where `deepcopy` looks: a layer that is used twice stays one layer
+    check_unshared(
+        (f"{path}.{name}", parameter)
+        for path, module in model.named_modules()
+        for name, parameter in module.named_parameters(recurse=False)
+    )
     for module in model.modules():
-        if not list(module.children()):
+        if not list(module.children()) and not isinstance(module, nn.Sequential):  # an empty one does nothing
             replaced[id(module)] = make_layer(tiles, module).train(module.training)
         elif list(module.parameters(recurse=False)):
             raise ValueError(

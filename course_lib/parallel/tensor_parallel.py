@@ -44,6 +44,7 @@ from course_lib.comm.regions import (
     shard_of,
 )
 from course_lib.theory.partition import even_range, even_ranges
+from course_lib.training.flat import check_unshared
 from course_lib.training.transformer import Attention, Block, FeedForward, Transformer
 
 SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
@@ -378,13 +379,12 @@ class ParallelBlock(nn.Module):
 class ParallelTransformer(nn.Module):
     """`whole`, cut over `comm`: heads, hidden features and vocabulary; with `sequence`, the sequence too.
 
-    Raises ValueError when the embedding and the head of `whole` share a weight: here they would train apart.
+    Raises ValueError when two layers of `whole` share a weight, such as the embedding and the head.
     """
 
     def __init__(self, comm: MPI.Intracomm, whole: Transformer, *, sequence: bool = False) -> None:
         super().__init__()
-        if whole.head.weight is whole.embedding.token.weight:
-            raise ValueError("the embedding and the head share a weight; give the head a copy of it")
+        check_unshared(whole.named_parameters(remove_duplicate=False))
         column, _, norm = _layers(comm, sequence)
         self.comm, self.sequence = comm, sequence
         self.token = VocabularyEmbedding(comm, whole.embedding.token, sequence=sequence)

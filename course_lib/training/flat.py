@@ -161,3 +161,14 @@ def check_unfrozen(model: nn.Module, known: Iterable[nn.Parameter]) -> None:
             f"{new[0]} requires a gradient, and did not when its buckets were made, so it is in none; make "
             "them anew after you unfreeze or add parameters"
         )
+
+
+def check_unshared(named: Iterable[tuple[str, nn.Parameter]]) -> None:
+    """ValueError if two names are those of one parameter: copied layer by layer, it would become two."""
+    names: dict[nn.Parameter, str] = {}
+    for name, parameter in named:
+        if names.setdefault(parameter, name) != name:
+            raise ValueError(
+                f"{names[parameter]} and {name} share one parameter of shape {tuple(parameter.shape)}, and "
+                "here it would become two that train apart; give each layer its own"
+            )

@@ -34,7 +34,7 @@ def ring_hangs(comm, nbytes):
 
 # %%
 def largest(comm):
-    """The largest message with which the ring ends, in bytes."""
+    """The largest array that gets around the ring, in bytes."""
     return bisect(range(1, 1_000_001), False, key=lambda nbytes: ring_hangs(comm, nbytes))
 
 

@@ -230,6 +230,18 @@ def test_frozen_weights_stay_frozen_and_a_layer_used_twice_stays_one(comm: MPI.I
         assert trains_alike(tiles, layers[1:], (9, 7), make=make)
 
 
+def test_an_empty_sequential_is_an_identity(comm: MPI.Intracomm) -> None:
+    layers = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Sequential())
+    assert trains_alike(make_tiles(comm, comm.size, 1), layers, (9, 7))
+
+
+def test_two_layers_with_one_weight_are_refused(comm: MPI.Intracomm) -> None:
+    first, second = nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1)
+    second.weight = first.weight
+    with pytest.raises(ValueError, match=r"0\.weight and 2\.weight share one parameter"):
+        tile_model(make_tiles(comm, 1, comm.size), nn.Sequential(first, nn.Tanh(), second))
+
+
 def test_parameters_outside_layers_are_refused(comm: MPI.Intracomm) -> None:
     model = nn.Sequential(nn.Tanh())
     model.scale = nn.Parameter(torch.ones(1))

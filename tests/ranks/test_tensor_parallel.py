@@ -401,11 +401,13 @@ def test_a_token_outside_the_vocabulary_is_refused_as_by_one_process(comm: MPI.I
         vocabulary_cross_entropy(comm, logits, tokens, VOCABULARY)
 
 
-def test_an_embedding_that_is_also_the_head_is_refused(comm: MPI.Intracomm) -> None:
-    whole = small(4)
-    whole.head.weight = whole.embedding.token.weight
-    with pytest.raises(ValueError, match="share a weight"):
-        ParallelTransformer(comm, whole)
+def test_layers_that_share_a_weight_are_refused(comm: MPI.Intracomm) -> None:
+    tied, repeated = small(4), small(4)
+    tied.head.weight = tied.embedding.token.weight
+    repeated.blocks[1] = repeated.blocks[0]
+    for whole in (tied, repeated):
+        with pytest.raises(ValueError, match=r"share one parameter of shape .* give each layer its own"):
+            ParallelTransformer(comm, whole)
 
 
 @pytest.mark.parametrize("options", [{"padding_idx": 3}, {"max_norm": 1.0}])

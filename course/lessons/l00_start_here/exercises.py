@@ -100,8 +100,8 @@ SHOULD_DOWNLOAD = Exercise(
     id="00.2",
     title="Spot the bug: who downloads?",
     task="A training script needs a data file on the disk of every node. On each node, exactly one rank "
-    "should download it. `comm` holds all ranks, and `node` holds those on this rank's node. The line below "
-    "is in many scripts. It is right where all nodes share one disk, but here it is wrong. Correct it.",
+    "should download it. `comm` holds all ranks, and `node` holds those on this rank's node. Many scripts "
+    "have the line below. On three nodes, two would not find the file. Correct it.",
     objectives=(3,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\
@@ -143,7 +143,7 @@ KERNEL_OR_RANKS = Question(
         Option(
             "0.5 on all of them",
             reply="That would mean the ranks look into the kernel's memory, which they cannot. Each keeps "
-            "its own value until a message, or a cell with `%%px`, changes it.",
+            "its own value until you send a new one, or run a cell with `%%px`.",
             belief="kernel-on-ranks",
         ),
         Option(

@@ -100,11 +100,11 @@ cluster["mine"]
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# Why not one process with one large memory? Because large models do not fit on one GPU.
+# One reason is time: four ranks can share the work of a step. The other is memory: a large model does not fit on one GPU. How large is that?
 #
 # A small language model has seven billion parameters: 14 GB at 2 bytes each. To *train* it, you also need a gradient per parameter,
-# again of 2 bytes. The optimizer Adam keeps two running averages, and usually a more exact copy of each weight, of 4 bytes each. How
-# much is that in all?
+# again of 2 bytes. For each parameter, the optimizer Adam keeps two running averages, of 4 bytes each, and usually a more exact copy of the weight,
+# 4 bytes more. How much is that in all?
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -133,8 +133,8 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # %% [markdown] tags=["slide"]
 # ## 4 · Four ranks, one classifier
 #
-# Lessons 08, 09 and 11 divide a model. Ours fits on every rank, so we divide the *images*: 1,500 handwritten digits. `array_split` cuts
-# them into as many parts as there are ranks, and each rank takes the part with its number.
+# Lessons 08, 09 and 11 divide the model. Ours is small, so we divide the work of each step: 1,500 images of handwritten digits.
+# `array_split` cuts them into as many parts as there are ranks, and each rank takes the part with its number.
 
 # %%
 # %%px --save 00_hello.py
@@ -142,21 +142,21 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).parent / "data" / "digits.npz")
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__: code/00_hello.py, also here
 images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels
 new_images = digits["test_images"].reshape(-1, 64) / 16
 x = np.array_split(images, size)[rank]
 y = np.array_split(digits["train_labels"], size)[rank]
 
 # %% [markdown]
-# The function below trains one classifier on all ranks of a `team`. Each rank has its own copy of the weights and computes a gradient from
-# its own images. `allreduce` adds the gradients of the team and gives every rank the sum, so all copies take the same step.
+# The function below trains a classifier on all ranks of a `team`. Each rank has its own copy of the weights and computes a gradient from
+# its own images. `allreduce` adds up the gradients of the team and gives every rank the sum.
 
 
 # %%
 # %%px --save 00_hello.py
 def train(team, steps=200):
-    """Train on the images of all ranks of `team`; return how many of the new images are read rightly."""
+    """Train on the images of all ranks of `team`; return which share of the new images is read rightly."""
     weights = np.zeros((64, 10))  # from 64 pixels to 10 digits
     total = team.allreduce(len(x))
     for _ in range(steps):
@@ -175,7 +175,7 @@ def train(team, steps=200):
 print(f"trained on {len(x)} images, alone: {train(MPI.COMM_SELF):.1%} right")
 
 # %% [markdown] tags=["subslide"]
-# Now the four train as a team. **Predict:** what will the four ranks print?
+# Now the four train as a team, each still with its quarter. **Predict:** what will the four ranks print?
 
 # %%
 # %%px
@@ -184,12 +184,12 @@ print(f"trained on {len(x)} images, with the others: {train(comm):.1%} right")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The same number, and a better one. The four now have *one* classifier. No rank has seen more than 375 images. But each step adds up the
-# gradients of all 1,500.
+# The same number, and a better one. The copies of the weights started equal, and all took the same steps, with the sum of all gradients. This sum
+# knows all 1,500 images, although no rank has seen more than 375.
 #
 # </details>
 #
-# Does one rank with all images do better still? The cells with `--save` are a program, `code/00_hello.py`. `mpiexec` starts it on one rank,
+# Does one rank with all 1,500 images do better still? The cells with `--save` are a program, `code/00_hello.py`. `mpiexec` starts it on one rank,
 # then on four:
 
 # %%
@@ -197,7 +197,7 @@ print(f"trained on {len(x)} images, with the others: {train(comm):.1%} right")
 if __name__ == "__main__":
     right = train(comm)
     if rank == 0:
-        print(f"ranks: {size}, trained on {len(x)} images each, {right:.1%} right")
+        print(f"ranks: {size}, images: {len(images):,}, {right:.1%} right")
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/00_hello.py
@@ -206,7 +206,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Up to rounding, four ranks take the same steps as one. And each of them computes only a quarter of every step.
+# No. Up to rounding, four ranks take the same steps as one, and each computes only a quarter of every step. So a quarter of the data is enough for
+# each, as long as all add up their gradients.
 #
 # </details>
 
@@ -219,7 +220,8 @@ if __name__ == "__main__":
 # mpiexec -n 64 --hostfile hosts python code/00_hello.py
 # ```
 #
-# The file `hosts` has one line per machine: `node1 slots=8` starts eight ranks there. All machines must be able to read the program.
+# The file `hosts` has one line per machine: with Open MPI, `node1 slots=8` starts eight ranks on `node1`. All machines must find the program, its
+# data and Python under the same path.
 #
 # Usually there is one rank per GPU or, without GPUs, one per **core**, the part of a CPU that runs a process. A machine with more ranks
 # than cores is **oversubscribed**.
@@ -233,7 +235,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - `%%px` runs a cell on every rank. Each process has its own memory.
-# - A rank finds its part of the work from `comm.rank` and `comm.size`.
+# - Ranks that add up their gradients train one classifier together, as one rank would.
 # - Training with Adam usually takes 16 bytes per parameter, plus activations.
 
 # %% [markdown]
@@ -249,8 +251,8 @@ if __name__ == "__main__":
 # If every rank does, the file is downloaded 64 times. Once per machine is enough (once in all, if the machines share a disk): the ranks on a machine share no variables, but they can
 # usually read the same disk. One machine of a cluster is called a **node**.
 #
-# So a rank must find out who else runs on its node. `Split_type` with `COMM_TYPE_SHARED` makes one communicator per node. It holds
-# the ranks of that node, which could share memory. A rank's number in this communicator is its **local rank**:
+# So a rank must find out who else runs on its node. `Split_type` with `COMM_TYPE_SHARED` makes one communicator per node, of the ranks that run
+# there. A rank's number in this communicator is its **local rank**:
 
 # %%
 # %%px
@@ -276,13 +278,13 @@ node.Free()  # the communicator is no longer needed
 # %% tags=["exercise: 00.q3"]
 
 # %% [markdown]
-# Back to the download. In many programs, one rank sends to all others or collects from them. It is called the **root**, and often it is
-# rank 0. Should rank 0 download the file as well?
+# Back to the download. In many programs, one rank sends to all others or collects from them, the **root**. Often it is rank 0. Should rank 0 also
+# be the one that downloads?
 
 # %% tags=["exercise: 00.2"]
 
 # %% [markdown]
-# ### Whom do they wait for?
+# ### For whom do the others wait?
 #
 # Every training step calls `allreduce`. It cannot return the sum until the slowest rank has sent its gradient. So one late rank holds
 # up all the others. Could you find out which one it is? Let us make ranks late on purpose, and look.
@@ -327,7 +329,7 @@ comm.Barrier()
 # They wait for rank 2. Its right neighbour is rank 3, which has the largest number, so rank 2 sleeps longest: 4 seconds. The others
 # reach `Barrier` earlier and stay in it until rank 2 arrives.
 #
-# Dots on the dashboard mark waiting, and only the lane of rank 2 has none. So look for the rank that does *not* wait: that is the late one.
+# Dots on the dashboard mark waiting, and only the lane of rank 2 has none. So look for the rank that waits *least*: that is the late one.
 #
 # But why was it late? The dashboard shows it as *computing*, although it slept. It counts a rank as computing whenever the rank is in no
 # MPI call. So a lane tells you who was late, and not why.

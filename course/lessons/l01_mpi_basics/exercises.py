@@ -52,7 +52,7 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="Our second repair is one call that does both, in an order that MPI chooses. Write `shift` with "
+    task="Our second repair is one call that sends and receives at the same time. Write `shift` with "
     "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`, for any number of ranks.",
     objectives=(1, 3),
     targets=("small-works-large-works",),
@@ -368,7 +368,7 @@ EXERCISES = (SHIFT, ROWS_UP, ADD_LEFT, WAITED, COUNTS_AND_SECONDS, CERTAIN)
 PREDICTIONS = (
     Prediction(
         id="01.p2",
-        question="Largest message with which the ring ends, in bytes?",
+        question="Largest array that still gets around the ring, in bytes?",
         objectives=(2,),
         targets=("mpi-keeps-copies",),
     ),

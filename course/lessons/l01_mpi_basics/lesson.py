@@ -57,7 +57,7 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). `np.arange(4)` holds integers, and `np.empty(4)` has room for floats. MPI copies bytes and converts nothing, so rank 1 reads
+# (c). `np.arange(4)` holds integers, and `np.empty(4)` has room for floats. MPI copies the bytes and does not convert them, so rank 1 reads
 # integers as if they were floats. Our classroom complains; MPI alone would go on with wrong numbers. **Repair the cell:** send `np.arange(4.0)`.
 #
 # </details>
@@ -70,7 +70,8 @@ elif rank == 1:
 # └────────────────────────────────────────────┘
 # ```
 #
-# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left.
+# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3` gives a cell
+# three seconds.)
 
 
 # %%
@@ -84,7 +85,7 @@ def ring(nbytes):  # below, `% size` closes the ring: right of rank 3 is rank 0
 
 
 # %%
-# %%px
+# %%px --timeout 3
 ring(80)
 
 # %% [markdown] tags=["subslide"]
@@ -112,13 +113,13 @@ ring(1_000_000)
 # Between 80 bytes and 1 MB, our ring begins to hang. Guess where. (Programmers like powers of two.)
 
 # %%
-predict("Largest message with which the ring ends, in bytes?", None)
+predict("Largest array that still gets around the ring, in bytes?", None)
 
 # %% [markdown]
 # Each hang costs a restart. So instead of calling `Send`, we ask MPI whether it *would* wait:
 #
 # 1. `Isend` starts the same send, but returns at once.
-# 2. Later, `Test` says whether the send is done, although nobody has called `Recv`. If so, `Send` would have returned.
+# 2. We wait 50 ms, in which nobody calls `Recv`. If `Test` then says that the send is done, `Send` would have returned.
 # 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait.
 # 4. All ranks receive, and `Wait` completes the send.
 
@@ -139,13 +140,14 @@ def ring_hangs(comm, nbytes):
 
 
 # %% [markdown]
-# From 1 byte up to the limit, `ring_hangs` is `False`, then `True`. Python's `bisect` counts the `False` ones in 20 tries:
+# Now we search. Does the ring hang at 500,000 bytes? Then try 250,000; if not, try 750,000. Python's `bisect` halves the range in this way, and
+# needs 20 tries:
 
 
 # %%
 # %%px --setup --save 01_ring.py
 def largest(comm):
-    """The largest message with which the ring ends, in bytes."""
+    """The largest array that gets around the ring, in bytes."""
     return bisect(range(1, 1_000_001), False, key=lambda nbytes: ring_hangs(comm, nbytes))
 
 
@@ -154,7 +156,7 @@ def largest(comm):
 limit = largest(comm)
 
 # %%
-outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][0], word="it is")
+outcome("Largest array that still gets around the ring, in bytes?", cluster["limit"][0], word="it is")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -169,8 +171,8 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 #            time ──▶
 # ```
 #
-# Why 4,016? Open MPI adds a header of 80 bytes, which makes 4,096. Up to this size it copies the message into a **buffer**, where it stays
-# until `Recv` comes, and `Send` returns: the **eager protocol**. A large message would need a large buffer, so `Send` waits for `Recv`: the
+# Why 4,016? Open MPI keeps room for messages of 4,096 bytes, and 80 of them are for its own header. A message that fits is copied into this
+# **buffer**, where it stays until `Recv` comes, and `Send` returns: the **eager protocol**. For a larger message, `Send` waits for `Recv`: the
 # **rendezvous protocol**. Most MPI libraries do both.
 #
 # What do you know, then, when `Send` returns? You may change the array. You do not know whether anybody has received it.
@@ -182,8 +184,8 @@ outcome("Largest message with which the ring ends, in bytes?", cluster["limit"][
 #
 # The MPI standard promises no buffer. A program that needs one is **unsafe**: our ring is, even with 80 bytes.
 #
-# Our first repair breaks the circle: odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings:
-# ranks 0 to 2, and rank 3 alone. Each counts its ranks from 0. **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
+# Our first repair breaks the circle: odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings, ranks
+# 0 to 2 and rank 3 alone. Each numbers its ranks from 0, so rank 3 becomes rank 0. **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -200,7 +202,7 @@ def shift(comm, value):
     return received
 
 
-for team in (comm, comm.Split(rank == 3)):  # all four; then 0 to 2, and 3 alone
+for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share a ring
     theirs = shift(team, np.full(125_000, rank))
     print(f"ring of {team.size}: from rank {theirs[0]}")
 
@@ -265,11 +267,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In forty places of your program, two ranks exchange 3 kB, and both call `Send` first. It worked for a year. Tomorrow it is 60 kB over
-# TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
+# In forty places of your program, two ranks exchange 3 kB, and both call `Send` first. It worked for a year. Tomorrow it is 60 kB, on several
+# machines connected by TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) hangs if the two share a machine, where the limit is 4,016 bytes. (b) finds only
-# what the tests run. (c) risks forty new mistakes. How good are your tests?</details>
+# <details><summary>What to listen for</summary>(a) may work between machines (60 kB is below TCP's limit), but two ranks on
+# one machine share memory, and hang above 4,016 bytes. (b) finds only what the tests run. (c) risks forty new mistakes. How good are your tests?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -310,7 +312,7 @@ if rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size, and 80 bytes cost hardly anything else.
-# This is why training libraries collect many small gradients and send them in one large message (lessons 04 and 06).
+# (With a core per rank, this cost is smaller, and the ratio larger.) This is why training libraries collect many small gradients and send them in one large message (lessons 04 and 06).
 #
 # </details>
 #

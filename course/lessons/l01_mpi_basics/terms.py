@@ -39,17 +39,18 @@ TERMS = (
     ),
     Term(
         "hang report",
-        "What ends a cell that hangs: for each rank the call it is in, the rank it waits for, and the line.",
+        "What is printed when a cell that hangs is stopped: for each rank its call, the line, and the rank "
+        "that it waits for.",
     ),
     Term("deadlock", "Ranks that wait for each other in a circle, so that none can go on."),
     Term(
         "unsafe",
-        "An MPI program that ends only if MPI buffers messages; the standard does not promise that it does.",
+        "An MPI program that finishes only if MPI buffers messages, which the standard does not promise.",
     ),
     Term(
         "Sendrecv",
-        "The MPI call that sends one message and receives another, in an order that MPI chooses, so that a "
-        "ring of them cannot deadlock.",
+        "The MPI call that sends one message and receives another at the same time, so that a ring of them "
+        "cannot deadlock.",
     ),
     Term(
         "request",

@@ -27,6 +27,12 @@ class _Place:
     rank: int
     size: int
 
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return self.size
+
 
 def _check_stream(answer: SimpleNamespace, comm: Any, seed: int) -> None:
     ranks = range(comm.size)
@@ -65,9 +71,8 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a generator for this rank. It draws the same numbers in every run, and no other rank or "
-    "seed gives these numbers. `np.random.SeedSequence(seed).spawn(n)` returns a list of "
-    "n independent seeds.",
+    task="Return a generator for this rank: the same in every run, and a different one for every other rank "
+    "or seed. `np.random.SeedSequence(seed).spawn(n)` returns a list of n independent seeds.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),
     hints=(

@@ -25,9 +25,6 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Darts
 #
-# In lesson 00, each rank computed a gradient from its own images, and `allreduce` added the gradients up. Now we estimate π in the
-# same way.
-#
 # Throw random darts at the unit square. Each lands inside the quarter circle with probability π/4, so 4 · hits / darts estimates π. This
 # is a **Monte Carlo** method: it estimates a number from random samples.
 
@@ -80,7 +77,8 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# We call the standard deviation of these errors the typical error. If it is 1 for one rank, what is it for four, with four times the darts?
+# The standard deviation of these errors is the **typical error**. Four ranks throw four times as many darts as one. By which factor does the
+# typical error change?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -107,11 +105,11 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The picture shows why four ranks are no better: each point has four rings, one per rank. All ranks threw the *same* darts, and we counted
+# The picture shows why four ranks are no better: each point has four colours, one per rank. All ranks threw the *same* darts, and we counted
 # each dart four times.
 #
-# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had seed 0. Nothing in
-# 3.14384 gave that away.
+# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had seed 0. Nothing crashed, no rank
+# complained, and 3.14384 looked like π. Only the errors gave it away.
 #
 # </details>
 
@@ -131,7 +129,7 @@ draw_darts(cluster["dots"])
 # rank 1 with seed 0 throws the darts of rank 0 with seed 1.
 
 # %% [markdown]
-# We make a thousand estimates with your streams. What will the typical error be?
+# We make a thousand estimates with your streams. What will the typical error be now?
 
 # %%
 predict("Error of four ranks with your streams, if it was 0.0106?", None)
@@ -150,17 +148,18 @@ draw_darts(cluster["dots"])
 #
 # About half. Why only half? In section 2, all ranks erred alike, so the sum of their hits was off by four times as much as one rank's.
 # Independent errors partly cancel: one rank has too many hits, another too few. Their sum is typically off by only √4 = 2 times as much.
-# Divided by four times the darts, that is a half.
+# We divide it by four times as many darts, and half of the error remains.
 #
-# With N independent darts, statistics gives a typical error of 1.64/√N, here 0.0052: the **standard error**.
+# Statistics agrees. One dart counts 4 or 0, with a standard deviation of 1.64. The mean of N independent darts has the **standard error** 1.64/√N,
+# here 0.0052.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Four ranks give a better answer. How much sooner do they give an equally good one? `main` always throws 512 blocks of 100,000 darts,
-# which its ranks share.
+# Four ranks give a better answer. How much sooner do they give one that is as good as one rank's? `main` always throws 512 blocks of 100,000 darts,
+# and its ranks share the blocks.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -190,8 +189,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The time follows your cores. On two cores, two ranks take roughly half as long as one. Four take about as long as two, because two of
-# them share each core. The three π differ because two ranks throw other darts than one.
+# The time follows your cores. On two cores, two ranks take roughly half as long as one. Four gain little more, or nothing, because two of them
+# share each core. (Run it again: how much do the times vary?) The three π differ because each number of ranks uses other streams.
 #
 # The **speed-up** of n ranks is one rank's time divided by that of n ranks. What is yours?
 #
@@ -202,9 +201,10 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks, each on its own core |
 # |---|---|
-# | time | As many darts take about 1/256 of the time, if each rank has equally many and throwing takes much longer than `allreduce` |
+# | time | The same darts take about 1/256 of the time, if the shares are equal and throwing takes much longer than `allreduce` |
 # | error | In the same time, they throw 256 times as many darts. With a stream per rank, the error is 16 times smaller |
-# | training | A batch's gradient is an estimate, too: 256 times as many independent samples make its error 16 times smaller |
+# | seeds | Never `seed + rank`: runs with seeds 0 and 1 would share 255 of 256 streams |
+# | training | A batch's gradient is an estimate, too: 256 times as many independent samples make its error 16 times smaller, but not training 16 times faster (lesson 05) |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
@@ -213,7 +213,7 @@ if __name__ == "__main__":
 #
 # - Ranks with the same seed draw the same numbers, and a single estimate does not show it.
 # - Spawn one stream per rank from one seed. Then four times the darts halve the error.
-# - Four ranks are nearly four times as fast if each has a core, an equal part of the work, and few messages.
+# - Independent work on n cores takes about 1/n of the time, if the ranks have equal shares and exchange little.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -230,8 +230,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# Before you read on: what can go wrong when ranks only count? If one rank alone needs the sum, you do not need `allreduce`. **`Reduce`** adds up the
-# arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and it passes every small test. Then comes a
+# Before you read on: what can go wrong when ranks only count? If one rank alone needs the sum, you do not need `allreduce`. By default, **`Reduce`**
+# adds up the arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and it passes every small test. Then comes a
 # long run on many ranks, and the count is wrong.
 
 # %% tags=["exercise: 02.3"]
@@ -251,8 +251,8 @@ if __name__ == "__main__":
 # For every dart, Python looks up names, checks types and creates objects. All of that takes longer than the arithmetic. NumPy avoids it: one call
 # works on a whole array, in compiled code. To **vectorise** a loop is to replace it by such calls.
 #
-# How fast can *one* process become? We go in steps, and each function below changes only one thing in the function before it. If it changed two, nobody
-# could say which of them gained what. (The first function has to: arrays also need NumPy's generator.)
+# How fast can *one* process become? We go in steps, and each changes one thing in the step before it. If it changed two, nobody could say which of them
+# gained what. (Two steps bring another generator with them: arrays need NumPy's, and the last step draws whole numbers.)
 
 # %%
 from course_lib.pi import count_inside
@@ -295,7 +295,7 @@ import timeit
 
 
 def seconds(function):
-    """Seconds for 10⁸ darts, from 10⁶: the fastest of three runs."""
+    """Seconds for 10⁸ darts: the fastest of three runs of 10⁶, times 100."""
     return 100 * min(timeit.repeat(lambda: function(1_000_000), number=1, repeat=3))
 
 
@@ -306,17 +306,17 @@ outcome("How many times as fast as the loop are whole arrays?", times["the loop"
 show(
     [{"labels": {"program": name}, "value": time} for name, time in times.items()],
     x="program",
-    y="time for 10⁸ darts, from 10⁶",
+    y="time for 10⁸ darts",
 )
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # Whole arrays are ten times as fast or more, because NumPy does the work once per array that Python repeated for every dart. No later step gains as
-# much, but the gains multiply. All four steps together make one process more than twenty times as fast. Six processes can make the loop at most six
+# much, but the gains multiply. All four steps together make one process more than fifty times as fast. Six processes can make the loop at most six
 # times as fast.
 #
-# Ranks multiply, too: on n cores, n ranks can make the last program nearly n times as fast. So make one process fast first, then add ranks.
+# Ranks bring a further factor: on n cores, n ranks can make the last program nearly n times as fast. So make one process fast first, then add ranks.
 #
 # </details>
 #

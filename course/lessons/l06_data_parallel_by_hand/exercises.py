@@ -76,9 +76,9 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Repair line 3 for good: the ranks' shares add up to the *mean over the whole batch* of "
-    "`batch_size` images. Shards may differ in size, and one may be empty. (`cross_entropy` takes "
-    "`reduction=`.)",
+    task="Rewrite `share_of_loss`, which line 3 calls: the shares of all ranks add up to the *mean over the "
+    "whole batch* of `batch_size` images. Shards may differ in size, and one may be empty. "
+    "(`cross_entropy` takes `reduction=`.)",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
@@ -185,7 +185,7 @@ WAIT_FIRST = Exercise(
     id="06.2",
     title="Spot the bug",
     task="Somebody starts the sums of all gradients, then updates. On one rank the result is right. On "
-    "four it is wrong, and may differ from run to run.",
+    "four it is wrong, and may differ from run to run. Repair it.",
     objectives=(4,),
     targets=("started-is-done",),
     stub=_STUB,

@@ -13,10 +13,10 @@
 # minutes: {core: 20, more: 26}
 # ranks: 4
 # warm-up:
-#   - ask: Four ranks call `Reduce`. Which of them hold the sum afterwards?
-#     answer: The root, by default rank 0. After <code>Allreduce</code>, all do.
-#   - ask: Tensors are arrays. Do you send them with `send` or with `Send`?
-#     answer: With <code>Send</code>. <code>send</code> pickles every object first.
+#   - ask: Each of four ranks has an array, and all call `Allreduce`. Which of them hold the sum afterwards?
+#     answer: All four.
+#   - ask: A rank sends an array of 64-bit floats. What happens if the receiver has an array of 32-bit floats?
+#     answer: MPI copies the bytes and does not convert them, so the receiver would read wrong numbers.
 #   - ask: Four ranks share ten images as evenly as they can. How many does each get?
 #     answer: Two of them get 3, two get 2.
 # ---
@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits. Cells with `--save` also become a program, `code/06_by_hand.py`.
+# The images are digits.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -51,7 +51,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
+torch.set_default_dtype(torch.float64)  # rounding stays far below the digits we print
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -63,7 +63,7 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# This is the usual training loop plus five numbered lines. They make it run on any communicator, which we pass as `team`.
+# This is the usual training loop, with five numbered lines for a `team` of any number of ranks.
 
 
 # %%
@@ -89,8 +89,8 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 give MPI the memory of each tensor, so nothing is copied. With `MPI.IN_PLACE`, the sum replaces the numbers that went
-# into it.
+# Lines 1 and 4 need `numbers`, a flat NumPy view of a tensor's memory: what MPI writes into it, the tensor holds. With `MPI.IN_PLACE`, the sum
+# replaces the numbers that went into it.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -103,9 +103,9 @@ def train(team, rate):
 
 # %% [markdown] tags=["subslide"]
 # In line 3, which loss should a rank compute? We start with the default of `cross_entropy`, the mean over a rank's own images.
-# First, each rank trains alone, on whole batches. Then the four share every batch.
+# First, rank 0 trains alone on whole batches (and so do the others). Then the four share every batch.
 #
-# **Vote:** of 297 new images, do the four get (a) fewer right than the one, (b) as many, (c) more?
+# **Vote:** of 297 new images, do the four get (a) fewer right, (b) as many, (c) more?
 
 
 # %%
@@ -120,13 +120,12 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it? Look at the *first* loss. With the same weights and images, the four should find 2.33, too. They find four times
-# as much, because each takes the *mean* over its shard, and line 5 adds four means. Line 4 adds their gradients, so every step of SGD is
-# four times too large.
+# (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They find four times
+# as much: each takes the *mean* over its shard, and line 5 adds four means. Line 4 adds their gradients, so every step is four times too large.
 #
 # </details>
 #
-# Test this. Let *one* rank take steps four times as large, with a rate of 0.4. Predict its last loss, with all six decimals.
+# Now *one* rank trains with four times the rate. Predict its last loss, with all six decimals. (You need one number from above.)
 
 # %%
 # %%px
@@ -142,7 +141,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# What should each rank compute, so that any number of ranks trains as one does? Four ranks have 32 images each, three have 43, 43 and 42.
+# Three ranks would have 43, 43 and 42 images. What should each compute, so that they train as one does?
 
 # %% tags=["exercise: 06.1"]
 
@@ -156,7 +155,8 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %% [markdown]
-# That is the loss of one rank. The program is complete, so try it on three. **Predict:** at which loss does it end?
+# That is the loss of one rank. The program is complete, so try it on three. **Vote:** does it end at (a) a larger loss, (b) a smaller one, (c) the
+# same, to the sixth decimal?
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
@@ -164,36 +164,35 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At the same. (Had you divided each *mean* by the number of ranks, three ranks would end at 0.401138: an image would weigh 1/129 in a
-# shard of 43, and 1/126 in the shard of 42.)
+# (c), since each image weighs 1/128. (The mean of the ranks' means would be right on four ranks, but not on three.)
 #
-# Two common layers break this equality. **Batch norm** uses the mean over a batch, and a rank sees only its shard, unless
-# `SyncBatchNorm` asks the others. **Dropout** draws other random numbers on four ranks than on one. That does no harm if each rank has
-# its own seed.
+# Two common layers break this equality. **Batch norm** uses the mean and variance of a batch, and a rank sees only its shard. (Lesson
+# 07's `SyncBatchNorm` uses all shards.) With **dropout**, four ranks drop other numbers than one would. The result differs, but is no worse if each rank
+# has its own seed.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# In every step, the ranks meet in line 4. What if one of them is slow? Before this all-reduce, one rank sleeps
-# 0 ms, one 100, one 200 and one 400, and a secret draw decides which. We see only how long each rank spent in `allreduce`.
+# A job is slow, and you suspect that one rank holds up the others. Which? To practise, we keep only an all-reduce. Before it, the ranks sleep
+# 0, 100, 200 and 400 ms; a secret draw decides who sleeps how long. We measure only the time that each spends in `allreduce`.
 
 # %%
 # %%px
 import time
 
-delays = comm.bcast(np.random.default_rng().permutation([0, 0.1, 0.2, 0.4]))  # rank 0 draws
+delays = comm.bcast(np.random.default_rng().permutation([0, 0.1, 0.2, 0.4]))  # all get rank 0's draw
 time.sleep(delays[comm.rank])
 began = MPI.Wtime()
 comm.allreduce(0)
-row = {"labels": {"rank": f"rank {comm.rank}"}, "value": MPI.Wtime() - began}
+row = {"labels": {"rank": f"rank {comm.rank}"}, "value": MPI.Wtime() - began}  # a bar of the picture
 
 # %% tags=["nbval-ignore-output"]
 show(cluster["row"], x="rank", y="time in allreduce")
 
 # %% [markdown]
-# Which rank slept longest? Accuse one.
+# Accuse one:
 
 # %%
 predict("Which rank slept longest?", None)
@@ -211,33 +210,35 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # 400 ms late   ···················· sum
 # ```
 #
-# It was the rank with the *shortest* bar. It came last, and had nobody to wait for. The long bars are time spent waiting for it. Such a rank
-# is called a **straggler**.
+# It was the rank with the *shortest* bar. It came last, and had nobody to wait for. The others waited for it. Such a rank is called a
+# **straggler**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - PyTorch's DDP (lesson 07) *averages* gradients. So on 64 GPUs, take the mean over a shard or, if shards differ, 64 times `share_of_loss`.
-# - 32 images on each of 64 GPUs make a **global batch** of 2,048. It may need a larger rate (lesson 05).
-# - To find a straggler, record on every rank how long a step's first all-reduce runs on the GPU. On the straggler it is shortest, step after step.
+# - PyTorch's DDP (lesson 07) *averages* gradients. With equal shards, give it the mean over a shard, as usual. With unequal shards, multiply
+#   `share_of_loss` by the number of ranks.
+# - 32 images on each of 64 GPUs make a **global batch** of 2,048, which may need a larger rate (lesson 05).
+# - To find a straggler, record how long all-reduces run on every GPU. The straggler waits least, step after step.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights, divide the *sum* over a shard by the size of the *whole* batch, and add the gradients. Then any number of ranks
-#   trains as one does, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error. With plain SGD, it changes the rate. Adam almost hides it.
+# - Give all replicas equal weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
+#   ranks trains as one does, up to rounding (without batch norm and dropout).
+# - A wrong divisor raises no error. With plain SGD, four times the loss means four times the rate. Adam almost hides it.
 # - In an all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's network gets 3 % fewer images right than on one. What do you ask first? (a) How fast are your links? (b) Which batch and
-# rate? (c) Which seed?
+# On eight ranks, your colleague's network gets 3 % fewer images right than on one. What do you ask first? (a) By what do you divide the loss?
+# (b) Which batch and rate? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>(b): the global batch may have grown eightfold. By what is the loss divided? Then (c).</details>
+# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause. (a) is the quickest: compare
+# the first losses.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -248,6 +249,11 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (almost, because messages take as long as before). Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
+
+# %% [markdown]
+# And does your colleague's library do what your loop does?
+
+# %% tags=["exercise: 06.q2"]
 
 # %% [markdown]
 # ### Can messages travel while a rank computes?
@@ -289,7 +295,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #           0        100        200        300        400 ms
 # ```
 #
-# About 400. While one layer computes, the gradient of the layer before it is already on its way. This is called **overlap**. Only the last message is not hidden,
+# About 400. While layer 2 computes, the gradient of layer 3 is already on its way. This is called **overlap**. Only the last message is not hidden,
 # because no layer is left to compute.
 #
 # </details>
@@ -356,12 +362,17 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #                                                 not hidden
 # ```
 #
-# Layer 1 has few inputs, and nobody asks for their gradient. So its backward is over while the gradients of layer 2 still travel. Almost 4 of the 12 messages are not hidden, and each takes 2/3 / 12: together 0.22.
+# Layer 1 has few inputs, and nobody asks for their gradient. So its backward is over while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2.
 #
 # On a real network, less of the communication is hidden. Many MPI libraries make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL moves bytes by itself, but takes a part of the GPU from backward.
 #
 # </details>
 #
+# Overlap brings a new way to be wrong:
+
+# %% tags=["exercise: 06.2"]
+
+# %% [markdown]
 # #### How many messages should a step send?
 #
 # Libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
@@ -444,10 +455,6 @@ if pair.rank == 0:
 # And if even the weights are not sent?
 
 # %% tags=["exercise: 06.q3"]
-
-# %% tags=["exercise: 06.q2"]
-
-# %% tags=["exercise: 06.2"]
 
 # %% [markdown]
 # ### What if one rank kept the weights?

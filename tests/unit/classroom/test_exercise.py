@@ -396,8 +396,8 @@ def test_hints_predictions_and_outcomes_are_noted(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(module, name, lambda *what, name=name: noted.append((name, *what)))
     practice = Practice(Shell(), Cluster(alive=False))
     practice.hint("00.1")
-    practice.predict("Largest message with which the ring ends, in bytes?", 2)
-    practice.outcome("Largest message with which the ring ends, in bytes?", 0.5)
+    practice.predict("Largest array that still gets around the ring, in bytes?", 2)
+    practice.outcome("Largest array that still gets around the ring, in bytes?", 0.5)
     practice.predict("Seconds of something else?", 2)
     practice.outcome("How many GB for 7 billion parameters?", 112)
     assert noted == [
