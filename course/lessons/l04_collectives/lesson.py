@@ -41,16 +41,16 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, all ranks send at once, each to its right neighbour. Each cuts its array into one **chunk** per rank, so that it has something to send in every step.
+# In the **ring algorithm**, all ranks send at once, each to its right neighbour. Each rank cuts its array into one **chunk** per rank, and sends one chunk per step.
 #
-# In the first loop, a rank adds the chunk from the left to its own, and sends this sum next. The second loop passes complete sums on.
+# In the first loop, a rank adds the chunk from its left neighbour to its own, and sends this sum next. The second loop passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, each rank first exchanges its whole array with the rank 1 away, and adds what it receives. Now both have a sum over two ranks. Each exchanges
-# this sum with the rank 2 away, then 4.
+# In **recursive doubling**, pairs of ranks exchange whole arrays, and each rank adds what it receives. First, ranks 0 and 1 are a pair, and so are ranks 2 and 3. Now each
+# rank has a sum over two ranks. Next, the partners are two ranks apart, then four.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
@@ -63,7 +63,7 @@ comm = MPI.COMM_WORLD
 # %%px
 class Filmed(MPI.Intracomm):
     def Sendrecv(self, *message):
-        frames.append(array.tolist())
+        frames.append(array.tolist())  # the array of the loop below
         super().Sendrecv(*message)
 
 
@@ -97,10 +97,10 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# The ring sends more messages, doubling more bytes. Which costs more? An empty message takes the **latency** α. Each byte adds a time β, so 1/β is the **bandwidth**. Counted
-# on one rank, an all-reduce takes
+# The ring sends more messages, doubling more bytes. Which costs more? An empty message takes the **latency** α. Each byte adds a time β, so 1/β is the **bandwidth**. A rank
+# sends its messages one after the other, so an all-reduce takes
 #
-# α · messages + β · bytes
+# α · (messages of a rank) + β · (bytes of a rank)
 #
 # This **alpha-beta model** assumes equal links, one per rank, that carry bytes both ways at once.
 #
@@ -142,7 +142,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Do your formulas hold on eight ranks? **Predict** both times at 1 kB:
+# Do your formulas hold on eight ranks? This command runs our file with the same delays. **Predict** both times at 1 kB:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -152,17 +152,15 @@ if __name__ == "__main__":
 #
 # The model says 140 ms for the ring's 14 messages, and 30 ms for doubling's three. Python and shared cores take the rest.
 #
-# On 2,048 ranks, can the ring still win?
-#
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# At 0.4 MB, both ways took almost equally long on four ranks. Why there? The ring's four extra messages cost 40 ms. It saves half an array: 0.2 MB, or 40 ms. Below this **crossover**
-# doubling wins, above it the ring.
+# At 0.4 MB, both ways took almost equally long on four ranks. Why there? Four extra messages cost the ring 40 ms. It sends half an array less, 0.2 MB, which saves 40 ms. Below this
+# **crossover** doubling wins, above it the ring.
 #
-# In one latency, our link carries α/β = 10 ms · 5 MB/s = 0.05 MB. Every extra message must save the ring this much. At the tie:
+# In the time α of one message, our link could have carried α/β = 10 ms · 5 MB/s = 0.05 MB. So the ways tie where
 #
 # saved arrays · size = 0.05 MB · extra messages
 
@@ -185,9 +183,8 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# From 4 to 2,048 ranks, extra messages grow a thousandfold, saved arrays only from 0.5 to 9. So the tie moves up.
-#
-# There, the ring wins for one call with 100 MB of gradients, doubling for a hundred with 1 MB.
+# From 4 to 2,048 ranks, extra messages grow a thousandfold, saved arrays only from 0.5 to 9. So the tie moves up. Of these two, choose the ring for one call with 100 MB of gradients,
+# and doubling for each of a hundred calls with 1 MB. (Lesson 14 builds a third way, with few messages *and* few bytes.)
 #
 # </details>
 
@@ -196,8 +193,9 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | link | A fast network card offers 2 µs and 25 GB/s, both 5,000 times better. So α/β and the ties stay. |
-# | NCCL | In place of doubling it has a tree: about 2·log₂ (nodes) steps, about as many bytes as the ring. |
+# | link | We chose our delays so: a fast network card has 2 µs and 25 GB/s, both 5,000 times better, and thus the same α/β |
+# | eight ranks share a card | Doubling between nodes pushes eight arrays at once through it, a ring that follows the nodes two in all |
+# | NCCL | For small arrays, two trees instead of doubling: about 2·log₂(nodes) steps, and about two arrays per rank, as in a ring |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -322,10 +320,10 @@ if comm.rank == 0:
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. What they save is steps, and if sends wait for their receiver (rendezvous,
 # lesson 01), each step of the large ring takes as long as a message between nodes.
 #
-# For small arrays, steps decide, so take leaders. For gigabytes, take the ring: our leaders' two trees move six whole arrays inside each node, one after the other, and meanwhile the network
+# For small arrays, steps decide, so take leaders. For gigabytes, take the ring: our leaders' two trees move whole arrays inside each node, in six rounds, and meanwhile the network
 # waits. The ring works in chunks and keeps all its links busy at once.
 #
-# Both ways use one network card per node. If a node has more, a library lets several ranks of the node send a part of the array each. And is there a way with few messages *and* few bytes? Lesson 14 builds one.
+# Both ways use one network card per node. If a node has more, a library lets several ranks of the node send a part of the array each.
 #
 # </details>
 
@@ -535,9 +533,9 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# By the model, doubling wins at every size, by one α. At 64 MiB, one α is nothing, and the ring is often ahead. What did the model forget? It counts messages and bytes, but each rank
-# also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions decide. Where the bars of two ways overlap, one run cannot say which
-# is faster.
+# By the model, doubling wins at every size, by one α. At 64 MiB, one α is nothing, and the ring is often ahead, even of MPI's own `Allreduce`. What did the model forget? It counts messages
+# and bytes, but each rank also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions decide. Where the bars of two ways
+# overlap, one run cannot say which is faster.
 #
 # </details>
 #
@@ -545,9 +543,9 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages, one after the other. So the ring should take one ping-pong, and doubling's single exchange half of one. The ring often takes longer, because our two ways also spend time in
-# Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and wakes a thread for every message. So for small arrays inside one machine,
-# software costs more than the messages that the model counts.
+# A ping-pong is two messages, one after the other. So the ring should take one ping-pong, and doubling's single exchange half of one. The ring often takes longer, because it also spends time in
+# Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and a thread of its own has to wake up for every message, on cores that are busy. So for
+# small arrays inside one machine, software costs more than the messages that the model counts.
 #
 # </details>
 

@@ -36,6 +36,8 @@ def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]
     before = _flat(parameters)
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, STALE)
+    at_once: list[int] = []
+    model.register_forward_hook(lambda _, inputs, outputs: at_once.append(len(outputs)))
     answer.accumulate(model, inputs, targets, lengths[0])
     expect(
         np.array_equal(_flat(parameters), before),
@@ -44,6 +46,10 @@ def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]
     expect(
         all(parameter.grad is not None for parameter in parameters),
         "there is no gradient afterwards. Was backward called?",
+    )
+    expect(
+        max(at_once, default=0) <= lengths[0],
+        f"ran {max(at_once)} images at once, but only {lengths[0]} fit into memory. Is each piece used?",
     )
     _compare(_flat([parameter.grad for parameter in parameters]), sums, lengths)
 
@@ -84,6 +90,9 @@ def _lookalikes(sums: Sequence[Numbers], lengths: Sequence[int]) -> Mapping[str,
         "divided by the piece twice: `cross_entropy` has done so once. What about the batch?": sum(
             mean / length for mean, length in zip(means, lengths, strict=True)
         ),
+        "weighed the last piece like a full one. How many images does it have?": sum(means)
+        * lengths[0]
+        / total,
         f"divided by 128, but this batch has {total} images.": sum(sums) / 128,
         "got the last piece only. What does `zero_grad` do, and how often is it called?": sums[-1] / total,
         "got the first piece only.": sums[0] / total,
@@ -136,6 +145,13 @@ ACCUMULATE = Exercise(
         WrongAnswer(_with("F.cross_entropy(model(x), y) / len(inputs)"), "divided twice"),
         WrongAnswer(_with("F.cross_entropy(model(x), y) / len(x)"), "divided by the piece twice"),
         WrongAnswer(_with('F.cross_entropy(model(x), y, reduction="sum") / 128'), "divided by 128"),
+        WrongAnswer(_with("F.cross_entropy(model(x), y) * piece / len(inputs)"), "like a full one"),
+        WrongAnswer(
+            changed(
+                _ACCUMULATE, ("in zip(pieces, targets.split(piece), strict=True)", "in [(inputs, targets)]")
+            ),
+            "ran 6 images at once",
+        ),
         WrongAnswer(
             changed(
                 _ACCUMULATE,
@@ -187,8 +203,8 @@ WHOLE_BATCH_ONLY = Question(
 NOT_A_NUMBER = Question(
     id="05.q5",
     question="On one GPU, a network trained well in float32, with batches of 256 and a rate of 0.1. Now 32 "
-    "GPUs train it, with 256 images each and a rate of 3.2. The loss is nan after 40 steps. What do you try "
-    "first?",
+    "GPUs train it, with 256 images each. The rate grows from 0.1 to 3.2 in the first 10 steps. The loss is "
+    "nan after 40 steps. What do you try first?",
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
@@ -198,10 +214,10 @@ NOT_A_NUMBER = Question(
             belief="exact-gradient-better-training",
         ),
         Option(
-            "a rate that grows from 0.1 to 3.2 in the first epochs, as the first steps carry the risk",
-            reply="The scaling rule holds while the gradients hardly change on the way, and they change most "
-            "in the first steps of a new network. A warm-up keeps these steps short. If training fails with "
-            "it as well, try a smaller rate or a smaller batch.",
+            "a rate that grows from 0.1 to 3.2 over some epochs, as 10 steps may be too short a warm-up",
+            reply="The scaling rule holds while the gradients hardly change on the way. After 10 steps, they "
+            "may still change a lot: for our digits, 10 steps were too short, and 20 were enough. Goyal and "
+            "others (see References) took five epochs. If that fails, too, try a smaller rate or batch.",
             right=True,
         ),
         Option(

@@ -34,7 +34,7 @@
 
 # %%
 # %%px --save 05_train.py
-"""Which trainings are the same? Learns data/digits.npz."""
+"""Train on data/digits.npz with batches cut in four ways."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# Each of the four ranks trains a network of its own. The seed is fixed, so all start alike and draw the same batches:
+# Each of the four ranks trains its own network. `network()` sets the seed, so all start alike and draw the same batches:
 
 
 # %%
@@ -70,7 +70,7 @@ def network():
 
 
 # %% [markdown] tags=["subslide"]
-# An **epoch** is one pass over the images. For each batch, `accumulate` (written next) leaves the gradient in `.grad`:
+# An **epoch** is one pass over the images. `accumulate`, written last, leaves each batch's gradient in `.grad`:
 
 
 # %%
@@ -96,11 +96,11 @@ def train(model, size, piece, rate=0.4, warm_up=1):
 CUTS = 128, 64, 100, 127  # images at once, on ranks 0 to 3
 
 # %% [markdown]
-# Rank 0 leaves its batches of 128 whole. The others cut them: 64 + 64, 100 + 28 and 127 + 1.
+# Rank 0 leaves its batches whole. The others cut them: 64 + 64, 100 + 28 and 127 + 1.
 #
 # `cross_entropy` returns the *mean* loss of a piece. So with two pieces, we divide each mean by two, as many tutorials do.
 #
-# **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All, (b) only 64 + 64, (c) none.
+# **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All, (b) only 64 + 64, (c) none. Which ends worst?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -127,12 +127,12 @@ _ = train(network(), 128, CUTS[comm.rank])
 # %% [markdown] tags=["slide"]
 # ## 2 · One line
 #
-# With 64 + 64, `accumulate` is right. Which line fails when the sizes differ?
+# Which line of `accumulate` fails when the sizes differ?
 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# Now one process trains with all four cuts, first here, then as a program. **Predict** its four losses.
+# Now one process trains with all four cuts, here and as a program:
 
 
 # %%
@@ -155,8 +155,9 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 #
 # </details>
 #
-# Does that let you cut any *network's* batch? We insert one layer, a **batch norm**. It shifts and scales each feature by its mean and
-# spread over the images of a forward pass. **Predict:** which pieces end with the loss of 128 at once?
+# Does that let you cut any *network's* batch? We insert one layer, a **batch norm**. In training, it shifts and scales each feature by
+# its mean and spread over the images of a forward pass. **Predict:** do smaller pieces change the loss, the number of right
+# digits, or both?
 
 # %%
 # %%px
@@ -167,7 +168,8 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None. An image's output now depends on the other images in its piece, and no division repairs that.
+# The loss. An image's output now depends on the other images in its piece, and no division repairs that. Yet the number
+# of right digits hardly changes.
 #
 # </details>
 
@@ -175,22 +177,23 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # ## 3 · A batch for sixteen GPUs
 #
 # Pieces can also run at the same time. If each of sixteen GPUs takes 16 images, a batch has 256, and an epoch only 5 steps.
-# One GPU alone would take 93.
+# One GPU with batches of 16 takes 93.
 #
-# With so few steps, should each be longer, with a larger **learning rate**? We need no GPUs to test this: as in section 2,
-# one process gets the same gradient from 256 images.
+# Should these few steps be longer, with a larger **learning rate**? One process can test this: from the same 256 images, it
+# computes the same gradient.
 #
-# Compare sixteen small steps with one large one (g₁ is the gradient of the first 16 images):
+# Compare sixteen small steps with one large one:
 #
 # ```
 # sixteen steps   w − 0.05 · g₁ − 0.05 · g₂ − … − 0.05 · g₁₆
 # one step        w − rate · (g₁ + g₂ + … + g₁₆) / 16
+# g₁              gradient of the first 16 images
 # ```
 #
-# If the gradients hardly change on the way, a rate of 16 · 0.05 = 0.8 makes both equal. This is the **linear scaling rule** for
-# **stochastic gradient descent** (SGD): for k times the batch, take k times the rate.
+# If the gradients hardly change from step to step, a rate of 16 · 0.05 = 0.8 makes both nearly equal. This is the
+# **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, take k times the rate.
 #
-# Rank 0 trains like one GPU. The others take 256 images, at rates of 0.05, 0.4 and 0.8.
+# Rank 0 trains with batches of 16, the others with 256, at rates of 0.05, 0.4 and 0.8.
 
 # %%
 predict("How many of 297 are right with 256 images at rate 0.8?", None)
@@ -209,22 +212,22 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Longer steps help. At 0.05, 40 steps were too few. At 0.4, they read as many digits as rank 0 after 744.
+# Longer steps help. At 0.4, 40 steps lead to as many right digits as rank 0's 744. At 0.05, 40 are too few.
 #
-# At 0.8, the network never learns. The rule asks for gradients that hardly change, but in a new network they change most
-# in the first steps. So begin with a small rate, and raise it to 0.8 step by step. This is a **warm-up**:
+# At 0.8, the network never learns. The rule asks for gradients that hardly change, but in a new network they
+# often change a lot at first. So raise the rate to 0.8 step by step. This is a **warm-up**:
 #
 # </details>
 
 # %%
 # %%px
-# on rank 0, the rate grows from 0.04 to 0.8 in the first 20 steps
+# on rank 0, the rate reaches 0.8 after 20 of 40 steps
 _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All four learn now. The rule gives a first guess: here 0.8 needs a warm-up, and 0.4 does not.
+# All four learn now. None reads more digits than the training at 0.4: the rule gives a first guess.
 #
 # </details>
 
@@ -232,7 +235,7 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 # ## On a cluster
 #
 # A language model's loss is a mean over **tokens** (word parts). Texts differ in length, so micro-batches are unequal, like 100 + 28.
-# Divide by the tokens of the *whole* batch, from all micro-batches and all ranks. Several libraries do not (see More).
+# Divide by the tokens of the *whole* batch: all micro-batches on all ranks. Several libraries do not (see More).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -248,8 +251,9 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 # On 64 GPUs your run ends 2 points less accurate than on 4, with the same rate and images per GPU. Do you try
 # (a) a larger rate with warm-up, (b) fewer images per GPU, (c) more epochs? Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs no extra time, but is wrong if the *training* loss is already as low as on 4 GPUs.
-# (b) restores the old batch. If accuracy stays low, blame something else. (c) takes longer.</details>
+# <details><summary>What to listen for</summary>(a) costs no extra time. If the *training* loss is as low as on 4 GPUs, the
+# steps suffice. (b) restores the old batch (except for batch norm). If accuracy stays low, the batch is not to blame.
+# (c) takes longer, and hardly helps if accuracy has stopped rising.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -258,8 +262,8 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 # ## More
 #
 # What repairs a cut through batch norm? A layer norm (`nn.LayerNorm`) looks at one image at a time. Put it in place of batch norm, and all losses agree. On several GPUs, PyTorch's
-# `SyncBatchNorm` takes mean and spread over the images of all ranks. That repairs a cut across ranks, but not a cut into micro-batches. (Did you notice that the wrong trainings
-# read about as many digits? A good score does not show that a cut went unnoticed. Pieces of 2 do worse: two images say little about the mean and spread of all.)
+# `SyncBatchNorm` takes mean and spread over the images of all ranks. That repairs a cut across ranks, but not a cut into micro-batches. (Pieces of 2
+# do worse: two images say little about the mean and spread of all.)
 #
 # Which libraries take the mean of means over micro-batches? Keras, DeepSpeed (lesson 12) and, by default, Megatron-LM. With equal micro-batches, the result is right all the same.
 #
