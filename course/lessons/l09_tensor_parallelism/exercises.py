@@ -34,6 +34,11 @@ def _check_backward(answer: SimpleNamespace, comm: Any, hidden: int) -> None:
     expect(
         isinstance(got, tuple | list) and len(got) == 3, "did not return three things: d_x, d_up and d_down."
     )
+    expect(
+        all(gradient is not None for gradient in got),
+        "returned None as a gradient. `Allreduce` returns nothing. It changes the array in place, so that "
+        "line needs no `=`.",
+    )
     if comm.size > 1 and hidden % comm.size == 0:
         d_hidden = np.sum([(d_y @ down[shard].T) * (x @ up[:, shard] > 0) for shard in shards], axis=0)
         expect(
@@ -127,6 +132,9 @@ MISSING_SUM = Exercise(
             "Was d_y added up?",
         ),
         WrongAnswer(changed(_BACKWARD, (_SUM, "    d_x = comm.allreduce(d_x)\n")), "pickles the array"),
+        WrongAnswer(
+            changed(_BACKWARD, (_SUM, _SUM.replace("comm", "d_x = comm", 1))), "changes the array in place"
+        ),
     ),
     why="the gradient of ReLU depends on where hidden is positive. Why did no rank have to ask another rank?",
 )

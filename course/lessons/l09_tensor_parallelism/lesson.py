@@ -62,7 +62,7 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. Every rank has all of it. Our first try is what one process would run:
+# Backward starts with `d_y`, the gradient of `y`. Every rank has all of `d_y`. Our first try is what one process would run:
 
 
 # %%
@@ -75,7 +75,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# Does this learn? In front of the pair, a small matrix `first` makes `x` from 64 pixels. Every rank keeps all of it. All draw the same matrices and batches:
+# Does this learn? In front of the pair, a small matrix `first` makes `x` from 64 pixels. Every rank keeps all of `first`. All ranks draw the same matrices and batches:
 
 
 # %%
@@ -117,7 +117,7 @@ def correct(comm, first, up, down):
 # %% [markdown] tags=["subslide"]
 # A team of one rank trains, then a team of four. Each team reads 297 new images. Then *one* process reads them with the collected matrices.
 #
-# **Vote:** compared with one rank, four are (a) about as good both times, (b) worse both times, (c) worse only when collected.
+# **Vote:** does the team of four read clearly fewer images correctly than the team of one? (a) no, (b) yes, in the team and when collected, (c) only when collected.
 
 # %%
 # %%px
@@ -130,7 +130,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Nothing raised an error, and in the team all looks well. But the network that you would save is much worse. What got lost in collecting?
+# (c). Nothing raised an error, and in the team all looks well. But the network that you would save is much worse.
 #
 # </details>
 
@@ -146,14 +146,14 @@ print(f"{weights[0][20, 0]:.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They have drifted apart. Each rank's columns learned to fit its own copy. In the saved network, all columns get rank 0's:
+# They have drifted apart. Each rank's columns learned to fit that rank's copy. In the saved network, all columns get rank 0's copy:
 #
 # ```
 # in the team:      rank 0's first → rank 0's columns     rank 1's first → rank 1's columns     …
 # when collected:   rank 0's first → rank 0's columns     rank 0's first → rank 1's columns     …
 # ```
 #
-# Only gradients change a weight, so `d_first` must have differed. Which line of `mlp_backward` is to blame?
+# Only gradients change a weight. All ranks drew the same batches, so why did their gradients differ?
 #
 # </details>
 
@@ -178,26 +178,26 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They do, to all nine decimals. Each rank's columns give only a part of `d_x`, so the parts must be added up. A pair needs *two all-reduces*: `y` forward, `d_x` backward. (In a GPU's 16 bits, fewer digits agree.)
+# They do, to all nine decimals. Each rank's columns give only a part of `d_x`, so the parts must be added up. `d_up` and `d_down` are complete: they belong to the rank's own piece. A pair needs *two all-reduces*: `y` forward, `d_x` backward. (In a GPU's 16 bits, fewer digits agree.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# This network would fit on every rank, so we could also use data parallelism. Which sends less? Per step, the same ranks all-reduce:
+# This network fits on every rank, so data parallelism, which divides the batch, would work, too. Which sends less per step? For the same batch, the same ranks all-reduce:
 #
 # ```
-# data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers
+# data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
 #
-# tensor parallelism     y and d_x         for each image, one row of each
+# tensor parallelism     y and d_x         for each image, one row of y and one row of d_x
 # ```
 
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# A communicator counts the bytes that one step all-reduces:
+# A communicator counts what tensor parallelism all-reduces in one step:
 
 
 # %%
@@ -232,15 +232,14 @@ outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 
 # y  10   +   d_x  54   =   64 numbers per image          16,384 / 64 = 256 images
 # ```
 #
-# In smaller batches, tensor parallelism sends less. An image's 202 hidden numbers are never sent: that is why we cut columns first, then rows.
+# Below this crossing, tensor parallelism sends less. An image's 202 hidden numbers are never sent: the rank that has them also has their rows of `down`.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# In a language model, `x` has one row per *token*, thousands to millions per step. That is usually beyond the crossing, so tensor parallelism sends more. It also waits more: the next layer needs all of `y`, while data parallelism can send during backward.
-# That is why layers are usually cut inside a machine, where links are fast.
+# In a language model, `x` has one row per *token*, thousands to millions per step. Beyond the crossing, tensor parallelism sends more bytes (same all-reduce, one rank per GPU). Its GPUs also wait for `y` in every pair, while data parallelism can send during backward. In return, tensor parallelism trains layers that are too large for one GPU.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -253,11 +252,11 @@ outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Cut eight ways, a model just fits on a machine's eight GPUs. You get a second machine, over a slower network. Which step is faster:
+# Cut eight ways, a model just fits on a machine's eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which step is faster:
 # (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
 #
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), GPUs wait while each pair's sums cross the
-# slow network. In (b), gradients cross it once per step, during backward.</details>
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), each pair's sums cross the slow network, and GPUs wait for
+# them. In (b), only gradients cross it, once per step and during backward. So layers are usually cut inside a machine.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -303,7 +302,7 @@ for width in 8, 512:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks share a core.
+# (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks probably share a core.
 #
 # Two ranks halve the work at both widths, so why do they gain at only one? The work of the matrix products grows with the *square* of the width. The sums `y` and `d_x` grow only with the width itself. At 8, there is so little work that the two sums
 # cost about as much as the cut saves, or more. At 512, they are small beside the work.
@@ -317,7 +316,7 @@ for width in 8, 512:
 # %% [markdown]
 # ### Can we cut attention, too?
 #
-# Most language models are **Transformers**. A Transformer is a stack of blocks, and each block has two halves. The second half is a pair like ours, with a smooth ReLU in the middle that is called **GeLU**. The first half is *attention*, which mixes the
+# Most language models are **Transformers**. A Transformer is a stack of blocks, and each block has two halves. The second half is often a pair like ours, with a smooth ReLU in the middle such as **GeLU**. The first half is *attention*, which mixes the
 # positions of a text. Can we cut this half as well?
 #
 # Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads, as before it got complete hidden numbers. The matrix that leads
