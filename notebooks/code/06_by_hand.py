@@ -38,9 +38,9 @@ def train(team, rate):
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
-        mine = np.array_split(batch, team.size)[team.rank]  # 2 its shard
+        mine = np.array_split(batch, team.size)[team.rank]  # 2 this rank's shard
         optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
         loss.backward()
         sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()

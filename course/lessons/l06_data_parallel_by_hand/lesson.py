@@ -15,7 +15,7 @@
 # warm-up:
 #   - ask: Each of four ranks has an array, and all call `Allreduce`. Which of them hold the sum afterwards?
 #     answer: All four.
-#   - ask: A rank sends an array of 64-bit floats. What happens if the receiver has an array of 32-bit floats?
+#   - ask: A rank sends an array of 64-bit integers. What happens if the receiver has an array of 64-bit floats?
 #     answer: MPI copies the bytes and does not convert them, so the receiver would read wrong numbers.
 #   - ask: Four ranks share ten images as evenly as they can. How many does each get?
 #     answer: Two of them get 3, two get 2.
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# A training step uses 128 images. Four ranks could take 32 each. Would they learn what one rank learns from all 128?
+# A training step uses 128 images, the **global batch**. Four ranks could take 32 each. Would they learn what one rank learns from all 128?
 #
 # In **data parallelism**, each rank has a copy of the network, its **replica**, and computes the gradient of its part of the batch, its
 # **shard**. Then all replicas take the same step, with the sum of the gradients:
@@ -63,7 +63,7 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# This is the usual training loop, with five numbered lines for a `team` of any number of ranks.
+# This is the usual training loop, with five numbered lines. `team` is a communicator of any size.
 
 
 # %%
@@ -76,9 +76,9 @@ def train(team, rate):
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
-        mine = np.array_split(batch, team.size)[team.rank]  # 2 its shard
+        mine = np.array_split(batch, team.size)[team.rank]  # 2 this rank's shard
         optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
         loss.backward()
         sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()
@@ -89,7 +89,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 need `numbers`, a flat NumPy view of a tensor's memory: what MPI writes into it, the tensor holds. With `MPI.IN_PLACE`, the sum
+# Lines 1 and 4 need `numbers`: a flat NumPy array that shares the tensor's memory, so MPI writes straight into the tensor. With `MPI.IN_PLACE`, the sum
 # replaces the numbers that went into it.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
@@ -103,7 +103,7 @@ def train(team, rate):
 
 # %% [markdown] tags=["subslide"]
 # In line 3, which loss should a rank compute? We start with the default of `cross_entropy`, the mean over a rank's own images.
-# First, rank 0 trains alone on whole batches (and so do the others). Then the four share every batch.
+# First, each rank trains alone on whole batches, and rank 0 prints. Then the four share every batch.
 #
 # **Vote:** of 297 new images, do the four get (a) fewer right, (b) as many, (c) more?
 
@@ -120,8 +120,8 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They find four times
-# as much: each takes the *mean* over its shard, and line 5 adds four means. Line 4 adds their gradients, so every step is four times too large.
+# (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. Theirs is four
+# times as large, because line 5 adds four means. Line 4 adds the gradients of four means, so every step is four times too large.
 #
 # </details>
 #
@@ -141,7 +141,25 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# Three ranks would have 43, 43 and 42 images. What should each compute, so that they train as one does?
+# Let us divide by the number of ranks. Four ranks do so, then ranks 0 to 2 as a team of three, with 43, 43 and 42 images per step. **Vote:** which team
+# ends at 0.400933? (a) four, (b) three, (c) both
+
+
+# %%
+# %%px
+def share_of_loss(outputs, targets, batch_size):
+    return F.cross_entropy(outputs, targets) / team.size
+
+
+for team in comm, comm.Split(comm.rank == 3):  # all four; then 0 to 2, and 3 alone
+    train(team, rate=0.4)
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (a). In the team of three, an image weighs 1/129 in a shard of 43, and 1/126 in one of 42. No error says so.
+#
+# </details>
 
 # %% tags=["exercise: 06.1"]
 
@@ -155,30 +173,23 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %% [markdown]
-# That is the loss of one rank. The program is complete, so try it on three. **Vote:** does it end at (a) a larger loss, (b) a smaller one, (c) the
-# same, to the sixth decimal?
+# Now on three:
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# (c), since each image weighs 1/128. (The mean of the ranks' means would be right on four ranks, but not on three.)
-#
-# Two common layers break this equality. **Batch norm** uses the mean and variance of a batch, and a rank sees only its shard. (Lesson
-# 07's `SyncBatchNorm` uses all shards.) With **dropout**, four ranks drop other numbers than one would. The result differs, but is no worse if each rank
-# has its own seed.
-#
-# </details>
+# One, three and four ranks train the same network. Two common layers would end that. **Batch norm** uses the mean and variance of a rank's own shard
+# (lesson 07's `SyncBatchNorm` those of all shards). **Dropout** draws other masks on four ranks than on one, which does no harm if each rank has its
+# own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow, and you suspect that one rank holds up the others. Which? To practise, we keep only an all-reduce. Before it, the ranks sleep
+# A job is slow, and you suspect that one rank holds up the others. Which one? To practise, we keep only an all-reduce. Before it, the ranks sleep
 # 0, 100, 200 and 400 ms; a secret draw decides who sleeps how long. We measure only the time that each spends in `allreduce`.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 # %%px
 import time
 
@@ -186,10 +197,7 @@ delays = comm.bcast(np.random.default_rng().permutation([0, 0.1, 0.2, 0.4]))  # 
 time.sleep(delays[comm.rank])
 began = MPI.Wtime()
 comm.allreduce(0)
-row = {"labels": {"rank": f"rank {comm.rank}"}, "value": MPI.Wtime() - began}  # a bar of the picture
-
-# %% tags=["nbval-ignore-output"]
-show(cluster["row"], x="rank", y="time in allreduce")
+print(f"rank {comm.rank}: {1000 * (MPI.Wtime() - began):3.0f} ms in allreduce")
 
 # %% [markdown]
 # Accuse one:
@@ -210,7 +218,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # 400 ms late   ···················· sum
 # ```
 #
-# It was the rank with the *shortest* bar. It came last, and had nobody to wait for. The others waited for it. Such a rank is called a
+# It was the rank with the *shortest* time. It came last, and had nobody to wait for. The others waited for it. Such a rank is called a
 # **straggler**.
 #
 # </details>
@@ -218,16 +226,15 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - PyTorch's DDP (lesson 07) *averages* gradients. With equal shards, give it the mean over a shard, as usual. With unequal shards, multiply
+# - PyTorch's DDP (lesson 07) and FSDP (lesson 11) *average* gradients. With equal shards, take the mean over a shard. With unequal shards, multiply
 #   `share_of_loss` by the number of ranks.
-# - 32 images on each of 64 GPUs make a **global batch** of 2,048, which may need a larger rate (lesson 05).
-# - To find a straggler, record how long all-reduces run on every GPU. The straggler waits least, step after step.
+# - A straggler shows in a profiler: in step after step, its first all-reduce is the shortest on the GPU.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Give all replicas equal weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
-#   ranks trains as one does, up to rounding (without batch norm and dropout).
+#   ranks trains as one does with the same global batch, up to rounding (without batch norm and dropout).
 # - A wrong divisor raises no error. With plain SGD, four times the loss means four times the rate. Adam almost hides it.
 # - In an all-reduce, the rank that comes last waits least.
 
@@ -237,8 +244,8 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # On eight ranks, your colleague's network gets 3 % fewer images right than on one. What do you ask first? (a) By what do you divide the loss?
 # (b) Which batch and rate? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause. (a) is the quickest: compare
-# the first losses.</details>
+# <details><summary>What to listen for</summary>(c) says whether there is anything to explain: of 297 images, 3 % are nine. (b) is the usual
+# cause: did the global batch grow eightfold? (a) is quick: compare the first losses, and the norms of the first summed gradients.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -337,7 +344,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes about 1 + 2/3. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
+# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes 1 + 2/3, or a little more. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
@@ -354,17 +361,17 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Somewhere between 1.1 and 1.3 times *compute*. (The picture shows layers by their numbers.)
+# Somewhere between 1.1 and 1.3 times *compute*.
 #
 # ```
-# backward   … ▓▓▓ layer 3 ▓▓▓▓▓▓▓ layer 2 ▓▓▓▓▓ 1
+# backward   … ▓▓▓ layer 3 ▓▓▓▓▓▓▓ layer 2 ▓▓▓▓▓ layer 1
 # messages   …  4  ░░░░          ░ 3 ░░          ░ 2 ░░░ 1 ░░
 #                                                 not hidden
 # ```
 #
-# Layer 1 has few inputs, and nobody asks for their gradient. So its backward is over while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2.
+# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2.
 #
-# On a real network, less of the communication is hidden. Many MPI libraries make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL moves bytes by itself, but takes a part of the GPU from backward.
+# On a real network, many MPI libraries hide less. They make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL moves bytes by itself, but takes a part of the GPU from backward.
 #
 # </details>
 #
