@@ -18,7 +18,7 @@ import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]
@@ -57,7 +57,7 @@ def prompt(article):
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):  # at ZeRO stage 3, all ranks must call this together
+def write(model, article):  # at ZeRO stage 3, by all ranks together
     read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()

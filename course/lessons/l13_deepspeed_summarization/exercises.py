@@ -47,6 +47,8 @@ def _check_factors(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
         "turned the fraction over: a micro-batch with more tokens should weigh more, not less.": [
             everyone / count for count in mine
         ],
+        "divides 1 by the number of ranks, but some ranks have several micro-batches. What do all factors "
+        "add up to?": [1 / comm.size] * len(mine),
         "divides 1 by all tokens. The loss of a micro-batch is a mean already; how many tokens does it stand "
         "for?": [1 / everyone] * len(mine),
     }
@@ -93,6 +95,7 @@ FACTORS = Exercise(
     save="13_summarize.py",
     wrong=(
         WrongAnswer(_STUB, "weighs all micro-batches alike"),
+        WrongAnswer(changed(_STUB, ("comm.allreduce(len(counts))", "comm.size")), "by the number of ranks"),
         WrongAnswer(changed(_FACTORS, (_MEAN, "sum(counts)")), "divides by this rank's tokens"),
         WrongAnswer(changed(_FACTORS, ("count / total", "count / total / comm.size")), "as well"),
         WrongAnswer(changed(_FACTORS, (_MEAN, "sum(counts) * comm.size")), "equally many"),
@@ -131,7 +134,7 @@ NEW_LOADER = Question(
             right=True,
         ),
         Option(
-            "train on, since the held-out loss fell as well",
+            "keep the loader, since the held-out loss confirms the gain",
             reply="Both losses say only that the model predicts the labels of this loader. And 0.2 can be "
             "compared with 1.9 only if both models read and predict the same tokens.",
             belief="low-loss-can-write",

@@ -47,13 +47,13 @@ import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed starts as in lesson 12. Our `comm` needs no MPI:
+# DeepSpeed starts as in lesson 12. Our `comm` also works with the `deepspeed` launcher:
 
 
 # %%
@@ -81,8 +81,8 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 # A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable next token, up to 40 times.
 #
 # ```
-# the tiny model    comes with the course, and is what this page shows
-# SmolLM2           a real one, taken instead if you have run `course fetch smollm2`
+# the tiny model    comes with the course; this page shows its outputs
+# SmolLM2           a real model; after `course fetch smollm2`, the cells take it instead
 # ```
 
 
@@ -99,14 +99,14 @@ def prompt(article):
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):  # at ZeRO stage 3, all ranks must call this together
+def write(model, article):  # at ZeRO stage 3, by all ranks together
     read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes one of the 12. Is it about the right event?
+# Each rank summarizes one of the 12 articles. Is its summary about the right event?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -117,8 +117,6 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 # the tiny model    always writes about a harbour; it has read only news made up by a program
 # SmolLM2           finds the event, and adds things that never happened
 # ```
-#
-# Let us train it.
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -126,16 +124,24 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# Each article has a good summary, its **reference**. An article's loss is a *mean* over the tokens of its reference. Suppose each rank has one article:
+# Each article has a good summary, its **reference**. The article's loss is the *mean* over the reference's tokens. Suppose each rank has one article:
 #
 # ```
 # rank 0             10 tokens         mean loss 5
 # ranks 1, 2 and 3   100 tokens each   mean loss 2
 # ```
 #
-# **Vote:** is the mean over *all* tokens close to 2, or close to 3?
+# As for images, we average the ranks' means:
+
+# %%
+# %%px
+count, mean = (10, 5.0) if comm.rank == 0 else (100, 2.0)
+print(f"{comm.allreduce(mean) / comm.size:.3f}")
+
+# %% [markdown]
+# **Vote:** is the mean over *all* tokens (a) higher, (b) lower, (c) the same?
 #
-# Each rank multiplies its means by factors, and the products are added up. A well-known library took the factors below for years. What do they give here?
+# In the code, each article is one micro-batch. Hugging Face's Trainer weighed micro-batches like this until October 2024:
 
 # %% tags=["exercise: 13.4"]
 
@@ -144,13 +150,12 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 
 # %%
 # %%px
-count, mean = (10, 5.0) if comm.rank == 0 else (100, 2.0)
 print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the mean of means, each token of rank 0 weighs as much as ten of rank 1:
+# (b). In the mean of means, each token of rank 0 weighs as much as ten of rank 1:
 #
 # ```
 # all articles count alike    (5 + 2 + 2 + 2) / 4         =  2.75
@@ -187,12 +192,12 @@ def encode(article):
 # DeepSpeed expects plain means, so it divides twice:
 #
 # ```
-# 12 articles per step, one at a time    3 micro-batches on each of 4 ranks
-# within a rank                          each loss is divided by 3
-# between the ranks                      the sum of the gradients is divided by 4
+# 12 articles per step    3 micro-batches on each of 4 ranks
+# on each rank            DeepSpeed divides each loss by 3
+# between the ranks       DeepSpeed divides the sum of the gradients by 4
 # ```
 #
-# Our factors have already divided by the tokens, so we undo both:
+# Our factors have already divided by the tokens, so we undo both divisions:
 
 # %%
 # %%px --save 13_summarize.py
@@ -217,7 +222,7 @@ def train(model, encode=encode):
 
 
 # %% [markdown] tags=["subslide"]
-# After four steps, it summarizes the pilot's article:
+# The trained model summarizes the pilot's article:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
@@ -237,10 +242,10 @@ if __name__ == "__main__":
 #
 # ```
 # the tiny model    still writes about a harbour
-# SmolLM2           now copies sentences from the article
+# SmolLM2           now copies the article's first sentence
 # ```
 #
-# What does a falling loss show?
+# Is the tiny model's 8.1 a good loss? No: blind guessing among its 600 tokens has ln 600 = 6.4.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -276,16 +281,16 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Her model need only repeat the token just read. That is easier, so her loss falls more. A loss does not show whether the labels ask the right question.
+# Her model need only repeat the token just read. That is easier, so her loss falls more. From the same weights, even the first losses differ: the labels ask different questions. A loss does not show which question is right.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · A score for texts
 #
-# Can we score the text itself? **ROUGE-1** counts the words that it shares with its reference, in any order. (More also counts the length.)
+# Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies this article's reference, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? Replace our sentence:
+# A forger copies this article's reference, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? Replace our sentence, with at most 21 words (the full score, in More, punishes length):
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -302,7 +307,7 @@ predict("How many of the reference's 21 words does your sentence share?", None)
 import re
 from collections import Counter
 
-reference = cluster["unseen"][0][2]["summary"]
+reference = cluster["unseen"][0][2]["summary"]  # the pilot's
 shared = Counter(re.findall(r"\w+", yours.lower())) & Counter(re.findall(r"\w+", reference.lower()))
 outcome("How many of the reference's 21 words does your sentence share?", shared.total(), word="counted")
 
@@ -325,19 +330,20 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # Do you need ZeRO?
 #
 # ```
-# training state per rank without ZeRO
-# SmolLM2                    135 million × 16 bytes = 2.2 GB    fits easily
-# 7 billion parameters         7 billion × 16 bytes = 112 GB    too much for a GPU of 80 GB
+# training state per rank without ZeRO, in 32 bits: weights 4 + gradients 4 + AdamW 8 bytes per parameter
+# SmolLM2                 135 million × 16 bytes = 2.2 GB    fits, with room for activations
+# 7 billion parameters      7 billion × 16 bytes = 112 GB    too much for a GPU of 80 GB
 # ```
 #
 # What else changes?
 #
 # ```
 # batch    a multiple of micro-batch × data-parallel ranks: every GPU computes equally many articles
-# comm     the data-parallel ranks; ranks that split one copy by tensor or pipeline parallelism count once
-# load     7 billion parameters are 28 GB on every rank. At stage 3, first make HfDeepSpeedConfig(setup) and
-#          keep it: from_pretrained then shards as it loads, with the zero.Init of lesson 12
-# write    at stage 3, all ranks call it, with synced_gpus=True: they gather the weights together
+# comm     must add up data-parallel ranks only: ranks that split one copy of the model by tensor
+#          or pipeline parallelism process the same tokens, which must count once
+# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3, first make
+#          HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
+# write    needs synced_gpus=True at stage 3: all ranks gather the weights together
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -350,9 +356,9 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model writes four names and numbers per summary, and 99 % are in the article. May a newsroom publish unread?
+# A newsroom publishes 100 summaries per day, unread. One summary per week may be false. Each has four names and numbers, and 99 % are in its article. Is that enough?
 #
-# <details><summary>What to listen for</summary>No. If mistakes are spread out, one summary in 25 has one. A right name can stand in the wrong place.</details>
+# <details><summary>What to listen for</summary>No: about four are wrong per day. One among a week's 2,800 needs 99.96 %. And a right name can still stand in the wrong place.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -360,7 +366,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Before you read on: would you notice a mistake like the one of section 4?
+# Before you read on, judge a case:
 
 # %% tags=["exercise: 13.q4"]
 
@@ -369,7 +375,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # In section 2, the same losses had two means: 2.75 if all articles count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
-# Comparing four ranks with one process would not tell, because both average the same 12 losses. But the Trainer accepts our DeepSpeed settings and logs its losses. **Vote:** are its four losses ours?
+# Comparing four ranks with one process would not tell, because both average the same 12 losses. But the Trainer accepts our DeepSpeed settings and logs its losses. We ask it for our order of articles, one per micro-batch, and our learning rate. **Vote:** are its four losses ours?
 
 # %%
 # %%px --timeout 900
