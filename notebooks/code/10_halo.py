@@ -53,7 +53,7 @@ class GhostRows(torch.autograd.Function):
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # of the rows and their ghosts
+    def backward(ctx, gradient):  # the gradient of what forward returned: of rows and ghosts
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # for comm, x, width
 
 
@@ -77,11 +77,11 @@ def return_ghost_rows(comm, gradient, width):
 def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float64):
     torch.manual_seed(2)  # the same pages, noise and kernels on every rank
     clean = torch.cat([new_page(lines, number) for number in range(pages)]).to(dtype)
-    noisy = clean + 0.4 * torch.randn_like(clean)
+    noisy = clean + 0.4 * torch.randn_like(clean)  # in full; on a cluster, each rank reads its tile
     kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
-    team = comm.Split(replica)  # the tiles of one replica, which needs a page
+    team = comm.Split(replica)  # the tiles of one replica
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
@@ -94,9 +94,9 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     loss = comm.allreduce(loss.item())
     if comm.rank == 0:
         print(f"tiles: {tiles}, replicas: {replicas}, last loss {loss:.6f}")
-    return x, cleaned.detach()  # this rank's strips
+    return wanted, x, cleaned.detach()  # this rank's strips
 
 
 # %%
 if __name__ == "__main__":
-    noisy, cleaned = train(comm, *(int(word) for word in sys.argv[1:] if word.isdigit()))
+    clean, noisy, cleaned = train(comm, *(int(n) for n in sys.argv if n.isdigit()))  # an argument: tiles

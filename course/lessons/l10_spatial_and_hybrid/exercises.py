@@ -33,6 +33,9 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
     from_above = gradients[rank - 1][-2:] if rank > 0 else np.zeros((2, 3))
     from_below = gradients[rank + 1][:2] if rank + 1 < size else np.zeros((2, 3))
 
+    own_above = gradients[rank - 1][-4:-2] if rank > 0 else np.zeros((2, 3))
+    own_below = gradients[rank + 1][2:4] if rank + 1 < size else np.zeros((2, 3))
+
     def returned(first: Any, last: Any, *, add: bool = True) -> np.ndarray:
         result = own.copy()
         for place, value in ((slice(2), first), (slice(-2, None), last)):
@@ -45,6 +48,8 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
         "pixel that is used in two places?": returned(from_above, from_below, add=False),
         "added what it received from below to its first rows, and what it received from above to its "
         "last.": returned(from_below, from_above),
+        "sent the gradients of its own first and last rows. The neighbours need those of its ghosts, which "
+        "are copies of their rows.": returned(own_above, own_below),
         "returned the ghosts, too; those rows belong to the neighbours.": gradients[rank],
         "took the mean; the gradient of a pixel that is used in two places is the sum of both.": returned(
             from_above, from_below
@@ -108,6 +113,16 @@ RETURN_GHOSTS = Exercise(
                 ("+= below", "+= from_below"),
             ),
             "what it received from below to its first rows",
+        ),
+        WrongAnswer(
+            changed(
+                _RETURN,
+                (
+                    "gradient[:, :, :width], gradient[:, :, width + height :]",
+                    "total[:, :, :width], total[:, :, -width:]",
+                ),
+            ),
+            "sent the gradients of its own",
         ),
         WrongAnswer(changed(_RETURN, ("return total", "return gradient")), "returned the ghosts, too"),
         WrongAnswer(changed(_RETURN, ("return total", "return total / 2")), "took the mean"),
@@ -238,7 +253,7 @@ WHICH_SUM = Question(
     "backward, what is the gradient for the update?",
     options=(
         Option(
-            "the sum over the 4 tiles of one image",
+            "the sum over the 4 tiles of one replica",
             reply="Then the two replicas would update with the gradients of different images, and their "
             "weights would drift apart.",
             belief="tiles-train-alone",

@@ -17,7 +17,7 @@ def draw(pictures: Mapping[str, Sequence[NDArray[np.floating]]]) -> Picture:
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=1)
         axes.set_title(name, fontsize=FONT_SIZE)
         axes.axis("off")
-        words.append(f"{name}{seams(pixels)}")
+        words.append(f"{name}{seams(pixels)}{frame(pixels)}")
     count = "A grey picture" if len(words) == 1 else f"{len(words)} grey pictures side by side"
     return Picture(figure, f"{count}: {'; '.join(words)}.")
 
@@ -30,3 +30,9 @@ def seams(pixels: NDArray[np.floating]) -> str:
     runs = np.split(dark, np.flatnonzero(np.diff(dark) > 1) + 1)
     found = [f"{run[0]} to {run[-1]}" for run in runs if len(run) >= 4]
     return f", dark across rows {', '.join(found)}" if found else ", without dark seams"
+
+
+def frame(pixels: NDArray[np.floating]) -> str:
+    """In words, whether the outermost pixels of all four sides are darker than those inside."""
+    sides = (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1])
+    return ", in a grey frame" if max(side.mean() for side in sides) < 0.9 * pixels[4:-4, 4:-4].mean() else ""
