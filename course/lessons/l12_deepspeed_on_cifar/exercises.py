@@ -48,24 +48,25 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Repair one line: the micro-batches of all ranks make up the global batch, and each is as large "
-    "as `room` allows.",
+    task="Repair `micro` and `steps`: the micro-batches of all ranks make up the global batch exactly, and "
+    "each is as large as `room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
 def batch_keys(global_batch, ranks, room):
     """The batch keys for updates of `global_batch` images; a rank has room for `room` images at a time."""
-    share = global_batch  # images of one rank
     assert global_batch % ranks == 0, "no equal shares"
-    micro = max(size for size in range(1, room + 1) if share % size == 0)
+    micro = min(room, global_batch)
+    steps = global_batch // micro
     # in DeepSpeed's keys, "gpu" means rank
-    return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
+    return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": steps}
 ''',
     hints=(
-        "All ranks compute at the same time, each a part of the update. How many images does one rank get?",
+        "How many images of an update does one rank get? Which micro-batches make up this share, and leave "
+        "no image over?",
         "global batch 64, 4 ranks, room for 10\n"
         "share of one rank: 16 = 8 × 2     8 is the largest divisor of 16 that is at most 10",
-        "share = global_batch // …",
+        "share = global_batch // …\nmicro = max(size for size in range(1, room + 1) if share % … == 0)",
     ),
     solution=_BATCH,
     check=_check_batch,
@@ -78,6 +79,13 @@ def batch_keys(global_batch, ranks, room):
         WrongAnswer(
             changed(_BATCH, ("max(size for size in range(1, room + 1) if share % size == 0)", "share")),
             "do not fit",
+        ),
+        WrongAnswer(
+            changed(
+                _BATCH,
+                ("max(size for size in range(1, room + 1) if share % size == 0)", "min(room, share)"),
+            ),
+            "ranks =",
         ),
         WrongAnswer(changed(_BATCH, ("share // micro", "1")), "micro-batches"),
         WrongAnswer(changed(_BATCH, ("max(size", "min(size")), "images at a time work, but"),

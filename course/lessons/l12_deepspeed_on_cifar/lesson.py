@@ -41,9 +41,11 @@ _ = Path("code/ds_config.json").write_text("""\
 # stage                 0 shards nothing
 # gradient_clipping     scales gradients down if their norm is above 1
 #
-# torch_adam            for CPUs: PyTorch's AdamW. DeepSpeed's own would have to be compiled.
-# reduce_bucket_size    for CPUs: 2 million gradients travel together, in one bucket of 8 MB.
-#                       The default, 500 million, would take 2 GB. On GPUs, delete these two.
+# torch_adam            PyTorch's AdamW. DeepSpeed's own must be compiled, on GPUs with nvcc.
+# reduce_bucket_size    stages 1 to 3: gradients travel in buckets of up to 2 million, 8 MB; a larger
+#                       matrix, as most of ours, travels alone. The default, 500 million, takes 2 GB.
+#
+# On GPUs, delete the last key, and torch_adam if nvcc is installed.
 # ```
 #
 # Three cells start DeepSpeed. Skim them:
@@ -95,7 +97,7 @@ images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").val
 config = json.loads((here / "ds_config.json").read_text())
 
 # %% [markdown] tags=["subslide"]
-# Our network for images of CIFAR-10's size has 14 layers and 33 million parameters:
+# To avoid a download, we train on drawn shapes of CIFAR-10's size; More names a script for CIFAR-10. Our network has 33 million parameters:
 
 
 # %%
@@ -111,13 +113,13 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. Every rank takes an equal share. If a share is too large for its memory, the rank splits it into
+# Each update uses 48 images, the **global batch**. Every rank takes an equal share. If its memory is too small, the rank splits its share into
 # **micro-batches**, and adds up their gradients.
 
 # %% tags=["exercise: 12.1"]
 
 # %% [markdown] tags=["notes"]
-# Four minutes up to here, five for the exercise. A wrong answer trains with a different global batch, and the next cell prints it. If somebody's losses differ from one process's, compare the images per update.
+# Four minutes so far, five for the exercise.
 
 # %% [markdown] tags=["subslide"]
 # DeepSpeed's **engine** holds model and optimizer. For each micro-batch, we call `engine(x)`, `engine.backward(loss)` and `engine.step()`. The engine averages
@@ -135,7 +137,7 @@ def train(config, steps=3, width=1536, room=24):
         total = 0.0
         for part in torch.arange(rank, batch, size).split(micro):  # our share, in micro-batches
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
-            loss = F.cross_entropy(engine(x / 8 - 1), y)
+            loss = F.cross_entropy(engine(x / 8 - 1), y)  # pixels 0 … 15 become -1 … 0.9
             engine.backward(loss)
             engine.step()  # updates after the last micro-batch
             total += loss.detach() * micro / batch
@@ -157,19 +159,19 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three. Four ranks compute 12 images each, one process twice 24: the same 48.
+# All three. Four ranks compute 12 images each. One process computes 24, then the other 24.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# Why not stay with stage 0? Every rank keeps everything. Give each of *two* ranks 600 MiB:
+# Why not stay with stage 0? Give each of *two* ranks 600 MiB:
 #
 # ```
 #                                                                    bytes per parameter
 # stage 0     weight 4  +  gradient 4  +  Adam's two averages 8    =   16
-# room        600 MiB; one byte for each parameter is 31.5 MiB     =   19
+# room        600 MiB / 33 million parameters                      =   19
 #
 # The room is for training: Python and its libraries do not count. Activations take a few MiB.
 # ```
@@ -182,7 +184,7 @@ from course_lib.effects import runs_within
 
 def trains(mib, ranks=2, **zero):  # with `mib` MiB per rank; `zero` replaces keys of the file
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # unlimited: one-time allocations
-    job = f"config['zero_optimization'] |= {zero}; list(train(config))"
+    job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
 
@@ -191,7 +193,7 @@ print("2 ranks, stage 0: 16 of 19 bytes,", trains(600))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Our sum misses a copy. Stage 0 sends gradients in pieces of up to 500 million, and copies each piece first. Ours are one piece:
+# No. Our sum misses a copy. Stage 0 sends gradients in pieces of up to 500 million, whatever our file says, and copies each piece first. Ours fit into one piece:
 #
 # ```
 # 16  +  copies of all gradients 4  =  20 bytes per parameter
@@ -201,7 +203,7 @@ print("2 ranks, stage 0: 16 of 19 bytes,", trains(600))
 #
 # </details>
 #
-# One character selects stage 1. Now each of two ranks keeps Adam's averages for its half of the weights only. It also keeps a
+# One character selects stage 1. Now each of two ranks keeps Adam's averages for its half of the weights only, and a
 # 32-bit copy of this half, even of 32-bit weights. **Vote:** does it train?
 
 # %%
@@ -209,16 +211,19 @@ print("2 ranks, stage 0: 16 of 19 bytes,", trains(600))
 print("2 ranks, stage 1:", trains(600))
 
 # %% [markdown]
-# Could you have known? This is the sum on N ranks:
+# Could you have known? The sum on N ranks:
 #
 # ```
 #            bytes per parameter
-#           weights   gradients   averages and copy   buffers, short-lived
+#           weights   gradients   averages and copy   buffers
 #
-# stage 0     4     +    4      +        8          +    4      the copies of all gradients
-# stage 1     4     +    4      +       12/N        +    4      about, and for networks as small as ours:
-# stage 2     4     +    4/N    +       12/N        +    4      copies of the rank's own gradients and of single
-# stage 3     4/N   +    4/N    +       12/N        +    4      layers, and what AdamW computes on its way
+# stage 0     4     +    4      +        8          +    4
+# stage 1     4     +    4      +       12/N        +    4
+# stage 2     4     +    4/N    +       12/N        +    4
+# stage 3     4/N   +    4/N    +       12/N        +    4
+#
+# buffers    short-lived: in stage 0, copies of all gradients; in stages 1 to 3, copies of some, and what
+#            AdamW computes: about 4, for networks as small as ours
 # ```
 
 # %%
@@ -227,22 +232,29 @@ from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
 draw_needs(ranks=2, room=19)
 
 # %% [markdown]
-# Here is what four jobs need by this sum. **Vote:** for which is it wrong?
+# By this sum, three more jobs fit. **Vote:** for which is it wrong?
+#
+# ```
+#        ranks    stage     MiB        bytes per parameter
+#                         per rank      needs      room
+# (a)      2        2       600           16        19
+# (b)      2        3       600           14        19
+# (c)      4        2       420           12        13
+# ```
 
 # %%
-for n, mib, stage, needs in (2, 600, 2, 16), (2, 600, 3, 14), (4, 420, 1, 15), (4, 420, 2, 12):
+for n, mib, stage, needs in (2, 600, 2, 16), (2, 600, 3, 14), (4, 420, 2, 12):
     print(f"{n} ranks, stage {stage}: {needs} of {mib / 31.5:.0f} bytes,", trains(mib, n, stage=stage))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The second: 14 of 19 bytes, and yet it fails. The sum leaves out gathered weights. DeepSpeed gathers up to 50 million ahead (**prefetch**), and keeps up to a
-# billion. We have 33 million, so it gathers all:
+# (b). The sum leaves out gathered weights. From step 2 on, DeepSpeed gathers up to 50 million ahead (**prefetch**). All our 33 million arrive in one buffer, and are copied out of it layer by layer:
 #
 # ```
-# 14  +  gathered weights 4  +  weights on their way 2  =  20 bytes per parameter
+# shards 2 + 2 + 6  +  gathered weights 4  +  their copies 4  +  other buffers, about 2  =  20
 #
-# without prefetch                                         18, but each layer waits for its weights
+# without prefetch: no copies, and at most 18; but each layer waits for its weights
 # ```
 #
 # </details>
@@ -253,7 +265,7 @@ print("2 ranks, stage 3 without prefetch:", trains(600, stage=3, stage3_prefetch
 # %% [markdown] tags=["slide"]
 # ## 3 · What is sent?
 #
-# A higher stage keeps less. Does it send more? With one micro-batch per update, our code in lesson 11 sent:
+# A higher stage keeps less. Does it send more? With one micro-batch per update, lesson 11 sent:
 #
 # ```
 # stage                    0    1    2    3
@@ -262,7 +274,7 @@ print("2 ranks, stage 3 without prefetch:", trains(600, stage=3, stage3_prefetch
 # an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# Now give a rank room for 3 of its 12 images: an update has four micro-batches.
+# Now give a rank room for 3 of its 12 images: an update has four micro-batches. ZeRO's other keys have their defaults.
 
 # %%
 continue_with("12.1")
@@ -278,7 +290,7 @@ def third_step(stage, room=3, **keys):  # the numbers per parameter that a rank 
     next(steps), next(steps)  # stage 3 learns in which order layers run
     with slow_collectives(mb_per_s=1e6) as sent:  # too fast to slow anything down: it only counts
         _, loss = next(steps)
-    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # it has 4.73 million
+    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million; skips norms
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {sum(numbers.values())} = {numbers} {keys or ''}")
     return sum(numbers.values())
@@ -292,7 +304,7 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it does not keep all gradients, so it sends after
+# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so it sends after
 # each micro-batch:
 #
 # ```
@@ -303,12 +315,16 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather for each micro-batch
 # ```
 #
+# Why not 4 · 1 + 1 = 5 in stage 2? By default, DeepSpeed packs gradients of several owners into one bucket. It all-reduces the bucket, although each owner needs only its part.
+#
+# In stage 3, lesson 11 gathered twice. DeepSpeed keeps up to a billion weights, so ours stay from forward to backward.
+#
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Which digit do 7 billion parameters need on 64 GPUs of 80 GB, with `"bf16": {"enabled": true}`?
+# Which digit do 7 billion parameters need on 64 GPUs of 80 GB?
 #
 # ```
 #            GB per GPU, activations not counted              numbers sent per parameter, with
@@ -320,11 +336,14 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # stage 2     14    +    0.2    +    1.3   =   16                  3                9
 # stage 3      0.2  +    0.2    +    1.3   =    1.8                3               12
 #
+# 16 bits: "bf16": {"enabled": true} in the file, and .bfloat16() on the program's inputs
 # on top: a bucket of 500 million numbers, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# stage 3: most weights are gathered for forward, freed, and gathered again for backward: 4 · 1 + 4 · 2 = 12
+# stage 3: most weights are freed after forward, and gathered again for backward: 4 · 1 + 4 · 2 = 12
+# sent: on a ring, one rank per GPU. Equal numbers are not equal seconds: by default, stage 3 sends
+#       while it computes, and stages 1 and 2 do not ("overlap_comm")
 # ```
 #
-# Take stage 1, if the activations fit into the other 50 GB. Stage 3 also needs `zero.Init`:
+# Take stage 1, if the activations fit into the other 50 GB. In stage 3, `zero.Init` saves CPU memory:
 #
 # ```
 # with deepspeed.zero.Init(config_dict_or_path=config):
@@ -344,7 +363,8 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 #
 # Your model reads longer texts, and stage 0 runs out of memory. Do you first try (a) stage 2, (b) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(b), if a micro-batch has several texts. Activations grow with length, and no stage shards them.</details>
+# <details><summary>What to listen for</summary>(b), if a micro-batch has several texts. Activations grow with length, and no stage shards them. (a) can work, too, but it sends
+# gradients after each micro-batch.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -361,7 +381,7 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # - `reduce_bucket_size` you know. `third_step` used its default, 500 million, so all gradients of that network fitted into one bucket.
 # - `use_multi_rank_bucket_allreduce` lets a bucket mix gradients that belong to different owners. It is on by default.
 #
-# **Vote:** which change makes stage 1 send less, (a) smaller buckets, or (b) buckets that are not mixed?
+# **Vote:** which change makes stage 1 send less, (a) smaller buckets, which mix fewer owners, (b) buckets that are not mixed, (c) either?
 
 # %%
 # %%px --timeout 200
@@ -371,7 +391,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Smaller buckets carry the same numbers in more messages, so stage 1 still sends 3. Without mixed buckets, DeepSpeed sums the gradients of each owner separately. Only the owner needs the sum, so a
+# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each, even one with a single owner, so stage 1 still sends 3. Without mixed buckets, it sums the gradients of each owner separately. Only the owner needs the sum, so a
 # `reduce` is enough. The gradients cost 1 number instead of 2, and with the gathered weights that makes 2, as in lesson 11.
 #
 # Then why is this not the default? It needs a `reduce` for every owner. With many ranks and a small model, these are many small messages, and they can cost more time than they save.
@@ -409,7 +429,7 @@ for keys in {}, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0
 #
 # The JSON file comes first. Some keys depend on the machine, as our `torch_adam` does. Two others compute in 16 bits:
 #
-# - `"bf16": {"enabled": true}` also keeps weights and gradients in 16 bits, which saves the most memory. The program must then do the same with its inputs, here with `.bfloat16()` after `/ 8 - 1`.
+# - `"bf16": {"enabled": true}` also keeps weights and gradients in 16 bits, but adds a 32-bit copy of the weights. In stage 0, model states still take 2 + 2 + 12 = 16 bytes per parameter; from stage 1 on, the 12 are sharded. The program must then do the same with its inputs, here with `.bfloat16()` after `/ 8 - 1`.
 #   Otherwise, PyTorch stops at the first layer and reports two different types.
 # - `"torch_autocast": {"enabled": true, "dtype": "bfloat16"}` keeps the weights in 32 bits, and our program runs unchanged.
 #
