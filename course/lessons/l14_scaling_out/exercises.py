@@ -45,6 +45,9 @@ def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "these are the bytes of the way there. On the way back, as many follow.": (
             2 * log2 * alpha + bytes_of_halving / 2
         ),
+        "all bytes are there, but the messages of the way back are missing.": (
+            log2 * alpha + bytes_of_halving
+        ),
         "the messages have no latency here.": bytes_of_halving,
     }
     _compare("halving", n, got, 2 * log2 * alpha + bytes_of_halving, halving)
@@ -141,6 +144,10 @@ FORECASTS = Exercise(
             changed(_FORECASTS, (_HALVING, "2 * steps * alpha + (n - 1) / n * beta * nbytes")),
             "the bytes of the way there",
         ),
+        WrongAnswer(
+            changed(_FORECASTS, (_HALVING, "steps * alpha + 2 * (n - 1) / n * beta * nbytes")),
+            "the messages of the way back are missing",
+        ),
         WrongAnswer(changed(_FORECASTS, (_HALVING, "2 * (n - 1) / n * beta * nbytes")), "no latency"),
         WrongAnswer(
             changed(_FORECASTS, (_TREE, "steps * (alpha + beta * nbytes)")), "how do the others get the sum"
@@ -162,7 +169,7 @@ FORECASTS = Exercise(
 CLIPPING = Question(
     id="14.q3",
     question="To clip gradients by their norm, the ranks also sum *one number* per step, in one ring of all "
-    "ranks. On 8 ranks, this takes 0.3 ms. How long does it take on 1,024?",
+    "ranks with equal links. On 8 ranks, this takes 0.3 ms. How long does it take on 1,024?",
     options=(
         Option(
             "about as long, because 8 bytes travel in 0.001 ms",

@@ -39,18 +39,18 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You would wait 41 s for each second of work. Bytes take only 0.17 s. The rest is latency: 4,094 messages follow one another, and each takes 10 ms to carry 512 bytes. Does a sum need so many?
+# You would wait 41 s for each second of work. Bytes take only 0.17 s. The rest is latency: 4,094 messages in a row, 10 ms each for 512 bytes.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In a ring, each message adds one *rank* to a sum. Lesson 04's doubling adds *sums*, so 11 messages cover all 2,048. But each holds the whole array, and they take 1.03 s. Can messages be few *and* short? Three attempts:
+# In a ring, each message adds *one* rank to a sum. In lesson 04's doubling, each *doubles* the ranks in a sum, so 11 messages cover all 2,048. But each holds the whole array, so they take 1.03 s. Can messages be few *and* short? Three attempts:
 #
 # - **Halving:** Two partners split the work. One sums the first halves of their arrays, the other the second halves. Each splits its half with the next partner, and so on. On the way back, partners exchange complete sums.
-# - **Tree:** One rank of each pair sends its whole array, and the other adds it. Those who added pair up again, until rank 0 has the sum. It goes down the same way.
-# - **Hierarchy:** You rent 256 machines with eight ranks each. Messages inside cost almost nothing. One rank per machine sums its eight arrays and joins a ring.
+# - **Tree:** One rank of each pair sends its whole array, and the other adds it. Those who added pair up again, until rank 0 has the sum. The sum goes down the same way.
+# - **Hierarchy:** You rent 256 machines with eight ranks each, on the same link. Messages inside cost almost nothing. One rank per machine sums its eight arrays and joins a ring.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -101,22 +101,22 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): only halving. Its 22 messages together hold two arrays, but *each* of the tree's 22 holds one. The hierarchy's ring of 256 still needs 510, and its curve climbs like the ring's.
+# (c): only halving. Its 22 messages together hold two arrays, but *each* of the tree's 22 holds one. The hierarchy's ring of 256 machines still needs 510.
 #
-# On 16 ranks, the ring beats the tree. On 64, it loses. A race on 16 would mislead you.
+# A race on 16 ranks would end: hierarchy, halving, ring, tree. On 2,048, its winner is third, and the tree second.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Is it true?
 #
-# Nothing has run yet. If you counted right, both corrected formulas hold on four ranks. After each exchange, halving calls itself for the half that it keeps:
+# Let us run the two that you corrected. After each exchange, halving calls itself for the half that it keeps:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# In the tree, the lower partner adds and goes on. The upper waits:
+# In the tree, the upper partner sends and waits. The lower adds and goes on:
 
 
 # %%
@@ -152,7 +152,7 @@ def exchange(team, nbytes):
 
 
 # %% [markdown]
-# Here, messages take microseconds. So we delay each by α + βk. That tests our counting, not a network:
+# Here, messages take microseconds, so we delay each by α + βk. That tests our counting, not a network:
 
 # %%
 # %%px
@@ -161,7 +161,7 @@ from course_lib.effects import slow_messages
 comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
 
 # %% [markdown] tags=["subslide"]
-# Now measure α and β, forecast, and let both run:
+# Now measure, forecast, and run tree and halving:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -182,9 +182,9 @@ if __name__ == "__main__":
         print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# On four ranks, both formulas hold. (Any error of α counts 4,094 times in the ring.)
+# On four ranks, both formulas hold. (The ring's forecast for 2,048 changed: each error of α counts 4,094 times.)
 #
-# For 16 ranks, section 2 says 0.75 s and 0.24 s. They share your cores, but a delayed rank sleeps. **Predict:** will both be that fast?
+# For 16 ranks, the formulas say 0.75 s (tree) and 0.24 s (halving). But all 16 share your cores. **Predict:** how many times as long will they take?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
@@ -192,36 +192,43 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nearly: a sleeping rank needs no core. So we counted right. Does halving also win on a fast network?
+# Hardly longer: a delayed rank sleeps, and needs no core.
+#
+# </details>
+
+# %% [markdown] tags=["subslide"]
+# Now a fast network: 2,048 nodes with one GPU each, 5 µs per message, 50 GB/s. **Predict:** how many times as long as halving does the ring take, for 1 GB and for 25 MB, DDP's bucket?
+
+# %%
+for nbytes in 1e9, 25e6:
+    fast = forecasts(2048, nbytes, alpha=5e-6, beta=1 / 50e9)
+    print(f"{nbytes / 1e6:,.0f} MB:", *(f"{way} {1e3 * fast[way]:.1f} ms" for way in ("ring", "halving")))
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# 1.5 times, but 19 times for a bucket: its chunks hold 12 kB, so latency dominates. One after another, forty buckets (1 GB) take the ring 0.86 s.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# On 2,048 nodes with one GPU each, 5 µs per message and 50 GB/s, your formulas say:
-#
-# | | ring | halving |
-# |---|---|---|
-# | 1 GB | 60 ms | 40 ms |
-# | 25 MB, DDP's bucket | 21 ms | 1.1 ms |
-#
-# - For 1 GB, the ring will do. But a bucket's chunks hold 12 kB, so latency dominates.
-# - NCCL's all-reduce has rings and trees, no halving. Its trees send *pieces*, so all levels work at once, and come close.
-# - The formulas leave out busy links, late ranks and overlap with backward.
+# - NCCL has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Its trees send *pieces*, so all levels work at once. That comes close to halving.
+# - The formulas leave out busy links, late ranks and overlap with backward. (More: eight GPUs per node.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - At 1 MiB on our link, the ring beats the tree on 16 ranks, and loses on 64: its latency grows with n, the tree's with log₂ n.
-# - A few ranks can measure an idle link and test a formula. But racing them can name the wrong winner.
+# - At 1 MiB on our link, the ring beats the tree on 16 ranks and loses on 64: its latency grows with n, the tree's with log₂ n.
+# - A few ranks can measure an idle link and test a formula. A race of them can name the wrong winner.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 2,048 GPUs, an all-reduce should take 60 ms. In a trace, rank 7's call takes 60 ms, all others 1.2 s. Why? (a) A slow algorithm ran, (b) rank 7 came late, (c) rank 7's network card is slow.
+# On 2,048 GPUs, an all-reduce should take 60 ms. In a GPU trace, it takes 60 ms on rank 7, 1.2 s on all others. Why? (a) A slow algorithm ran, (b) rank 7 came late, (c) rank 7's network card is slow.
 #
-# <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* call shows the network's time. (a) or (c) would make it long.</details>
+# <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* time is the network's. (a) and (c) make all times long.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -299,8 +306,8 @@ for name, nbytes in {"1 MiB": GRADIENTS, "1 GB": 1e9}.items():
 #
 # With 1 MiB, PowerSGD is slower. It saves nearly all of the 0.17 s that bytes take, but its second all-reduce costs another 22 messages, 0.22 s. With 1 GB, it is about 60 times as fast, because there you wait for bytes.
 #
-# So first find out what you wait for, with your α and β. Where you wait for bytes, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, only local SGD of these
-# four helps. (Summing one long array in place of many short ones helps, too.)
+# So first find out what you wait for, with your α and β. Where you wait for bytes, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, take local SGD: of
+# these remedies, it alone leaves out whole all-reduces. (Summing one long array in place of many short ones helps, too.)
 #
 # </details>
 
@@ -437,7 +444,7 @@ for way in "ring", "halving":
 #
 # #### What if a node has eight cards?
 #
-# The core's table had 2,048 nodes with one GPU each. Now put these GPUs into 256 nodes, each with eight network cards.
+# The core's fast network had 2,048 nodes with one GPU each. Now put these GPUs into 256 nodes, each with eight network cards.
 #
 # NCCL then runs several rings, one per card, and each ring sums about an eighth of the array. So the bytes of 1 GB take about 5 ms, not 40. Latency shrinks, too: of a ring's 4,094 messages, only about 510
 # cross the network. The others stay inside a node.
