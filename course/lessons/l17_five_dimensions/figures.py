@@ -2,14 +2,31 @@
 
 from collections.abc import Mapping
 
-from course.lessons.shared.figures.schedules import schedule_grids
+from matplotlib.patches import Patch
+
+from course.lessons.shared.figures.schedules import PASSES, boxes, schedule_grids
 from course_lib.theory.schedules import Action, TimedAction
-from mpi_classroom.figures import Picture
+from mpi_classroom.figures import FONT_SIZE, INK, Picture
 
 
 def draw_directions(arrows: Mapping[str, str]) -> Picture:
-    """A panel per string of arrows, one arrow per image: "→" starts on rank 0 of four, "←" on rank 3."""
-    return schedule_grids({name: replay(way) for name, way in arrows.items()})
+    """A panel per string of arrows, one arrow per image: "→" starts on rank 0 of four, "←" on rank 3.
+
+    Images of replica 1 (←) have its colours, and a prime in the picture's words.
+    """
+    passes = {name: replay(way) for name, way in arrows.items()}
+    picture = schedule_grids(passes)
+    for panel, replayed in zip(picture.figure.axes, passes.values(), strict=True):
+        for bar, box in zip(panel.collections, boxes(replayed), strict=True):
+            bar.set(**PASSES["'" in box.label][box.kind])
+    keys = [
+        Patch(label=f"{kind}, replica {replica} ({way})", edgecolor=INK, **look)
+        for replica, way in enumerate("→←")
+        for kind, look in PASSES[replica].items()
+    ]
+    picture.figure.legends[0].remove()
+    picture.figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    return Picture(picture.figure, f"{picture.alt} A prime marks replica 1, which starts on rank 3.")
 
 
 def replay(arrows: str) -> list[TimedAction]:
@@ -21,8 +38,9 @@ def replay(arrows: str) -> list[TimedAction]:
     free = [0] * 4  # when each rank has finished what it began
     for image, arrow in enumerate(arrows):
         way, arrived = (range(4) if arrow == "→" else range(3, -1, -1)), 0
-        forward = [(Action("F", rank, image), rank, 1) for rank in way]
-        backward = [(Action("B", rank, image), rank, 2) for rank in reversed(way)]
+        replica = "→←".index(arrow)
+        forward = [(Action("F", stage, image, replica), rank, 1) for stage, rank in enumerate(way)]
+        backward = [(Action("B", 3 - stage, image, replica), rank, 2) for stage, rank in enumerate(way[::-1])]
         for action, rank, slots in forward + backward:
             start = max(arrived, free[rank])
             arrived = free[rank] = start + slots

@@ -560,7 +560,7 @@ def measure(comm: MPI.Intracomm, strategy: Strategy, *, mistaken: bool = False) 
 
 
 def main(names: Sequence[str]) -> None:
-    """Rank 0 prints the rows that run on this many ranks, below a header; with names those rows alone."""
+    """Rank 0 prints the rows that run on this many ranks, below a header; if named, a sentence per run."""
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
     if comm.rank == 0 and not names:
@@ -569,7 +569,11 @@ def main(names: Sequence[str]) -> None:
         if names and strategy.name not in names:
             continue
         right, wrong = measure(comm, strategy), measure(comm, strategy, mistaken=True)
-        if comm.rank == 0:
+        if comm.rank == 0 and names:
+            equal, off = "equal to one process, up to rounding", "off by {:.1g}; weights are about 0.1"
+            print("as written:", equal if right < ROUNDING else off.format(right))
+            print(f"with a mistake ({strategy.mistake}):", off.format(wrong), flush=True)
+        elif comm.rank == 0:
             verdicts = "equal" if right < ROUNDING else "DIFFERS", f"{wrong:.0e}"
             print(f"{strategy.name:21}{verdicts[0]:7} off by {verdicts[1]}: {strategy.mistake}", flush=True)
 
