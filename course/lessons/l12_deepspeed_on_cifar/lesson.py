@@ -42,8 +42,8 @@ _ = Path("code/ds_config.json").write_text("""\
 # gradient_clipping     scales gradients down if their norm is above 1
 #
 # torch_adam            PyTorch's AdamW. DeepSpeed's own must be compiled, on GPUs with nvcc.
-# reduce_bucket_size    stages 1 to 3: gradients travel in buckets of up to 2 million, 8 MB; a larger
-#                       matrix, as most of ours, travels alone. The default, 500 million, takes 2 GB.
+# reduce_bucket_size    stages 1 to 3: up to 2 million gradients (8 MB) travel together, in a bucket.
+#                       A larger matrix is sent alone; most of ours are. The default takes 2 GB.
 #
 # On GPUs, delete the last key, and torch_adam if nvcc is installed.
 # ```
@@ -52,7 +52,7 @@ _ = Path("code/ds_config.json").write_text("""\
 
 # %%
 # %%px --save 12_train.py
-"""Train as ds_config.json says, on data/shapes.npz. The number of ranks must divide 48.
+"""Train as ds_config.json says, on 48 images of data/shapes.npz. The number of ranks must divide 48.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -166,7 +166,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# Why not stay with stage 0? Give each of *two* ranks 600 MiB:
+# Stage 0 shards nothing. Give each of *two* ranks 600 MiB:
 #
 # ```
 #                                                                    bytes per parameter
@@ -193,18 +193,18 @@ print("2 ranks, stage 0: 16 of 19 bytes,", trains(600))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Our sum misses a copy. Stage 0 sends gradients in pieces of up to 500 million, whatever our file says, and copies each piece first. Ours fit into one piece:
+# No. Our sum misses a copy. Before stage 0 sends gradients, it copies them, up to 500 million at a time. Ours are all copied at once:
 #
 # ```
 # 16  +  copies of all gradients 4  =  20 bytes per parameter
 #
-# RuntimeError: ... you tried to allocate 132261928 bytes
+# RuntimeError: ... you tried to allocate 132261928 bytes       (`trains` hides it)
 # ```
 #
 # </details>
 #
-# One character selects stage 1. Now each of two ranks keeps Adam's averages for its half of the weights only, and a
-# 32-bit copy of this half, even of 32-bit weights. **Vote:** does it train?
+# One character selects stage 1. Now each of two ranks keeps Adam's averages for its half of the weights only. It also keeps a 32-bit copy of this
+# half, although our weights have 32 bits already. **Vote:** does it train?
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
@@ -222,9 +222,9 @@ print("2 ranks, stage 1:", trains(600))
 # stage 2     4     +    4/N    +       12/N        +    4
 # stage 3     4/N   +    4/N    +       12/N        +    4
 #
-# buffers    short-lived: in stage 0, copies of all gradients; in stages 1 to 3, copies of some, and what
-#            AdamW computes: about 4, for networks as small as ours
 # ```
+#
+# Buffers live for a moment. In stages 1 to 3 they hold a bucket, and what AdamW computes: we allow 4 bytes.
 
 # %%
 from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
@@ -249,13 +249,14 @@ for n, mib, stage, needs in (2, 600, 2, 16), (2, 600, 3, 14), (4, 420, 2, 12):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The sum leaves out gathered weights. From step 2 on, DeepSpeed gathers up to 50 million ahead (**prefetch**). All our 33 million arrive in one buffer, and are copied out of it layer by layer:
+# (b). The sum leaves out gathered weights. From step 2 on, DeepSpeed gathers up to 50 million ahead (**prefetch**). While layer 1 computes, the other 28
+# million arrive in one buffer. Then they are copied out of it, so for a moment they exist twice:
 #
 # ```
-# shards 2 + 2 + 6  +  gathered weights 4  +  their copies 4  +  other buffers, about 2  =  20
-#
-# without prefetch: no copies, and at most 18; but each layer waits for its weights
+# shards 2 + 2 + 6  +  gathered weights 4  +  the buffer 3.4  =  17.4      plus other buffers: measured 20
 # ```
+#
+# Without prefetch, there is no such buffer, but each layer waits for its weights:
 #
 # </details>
 
@@ -290,7 +291,7 @@ def third_step(stage, room=3, **keys):  # the numbers per parameter that a rank 
     next(steps), next(steps)  # stage 3 learns in which order layers run
     with slow_collectives(mb_per_s=1e6) as sent:  # too fast to slow anything down: it only counts
         _, loss = next(steps)
-    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million; skips norms
+    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # not the gradient's norm
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {sum(numbers.values())} = {numbers} {keys or ''}")
     return sum(numbers.values())
@@ -304,8 +305,8 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so it sends after
-# each micro-batch:
+# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, and sends
+# the rest after each micro-batch:
 #
 # ```
 #            gradients   weights
@@ -315,9 +316,9 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather for each micro-batch
 # ```
 #
-# Why not 4 · 1 + 1 = 5 in stage 2? By default, DeepSpeed packs gradients of several owners into one bucket. It all-reduces the bucket, although each owner needs only its part.
+# Why not 4 · 1 + 1 = 5 in stage 2? By default, DeepSpeed packs gradients of several owners into one bucket, and all-reduces it, although each owner needs only its part.
 #
-# In stage 3, lesson 11 gathered twice. DeepSpeed keeps up to a billion weights, so ours stay from forward to backward.
+# And stage 3? Lesson 11 gathered weights for forward, and again for backward. DeepSpeed frees them only beyond a billion, so it gathers ours once.
 #
 # </details>
 
@@ -339,16 +340,14 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # 16 bits: "bf16": {"enabled": true} in the file, and .bfloat16() on the program's inputs
 # on top: a bucket of 500 million numbers, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # stage 3: most weights are freed after forward, and gathered again for backward: 4 · 1 + 4 · 2 = 12
-# sent: on a ring, one rank per GPU. Equal numbers are not equal seconds: by default, stage 3 sends
-#       while it computes, and stages 1 and 2 do not ("overlap_comm")
+# sent: on a ring, with one rank per GPU; by default ("overlap_comm"), only stage 3 sends while it computes
 # ```
 #
-# Take stage 1, if the activations fit into the other 50 GB. In stage 3, `zero.Init` saves CPU memory:
+# Take stage 1, if the activations fit into the other 50 GB. In stage 3, let each rank build only its part of the model:
 #
 # ```
-# with deepspeed.zero.Init(config_dict_or_path=config):
-#     model = network(width)  # each rank builds only its part; otherwise each builds the full model
-#                             # in CPU memory, and copies it to its GPU
+# with deepspeed.zero.Init(config_dict_or_path=config | batch_keys(48, size, room=24)):
+#     model = network(width)
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -361,10 +360,10 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model reads longer texts, and stage 0 runs out of memory. Do you first try (a) stage 2, (b) smaller micro-batches?
+# Your model reads longer texts, and stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(b), if a micro-batch has several texts. Activations grow with length, and no stage shards them. (a) can work, too, but it sends
-# gradients after each micro-batch.</details>
+# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise (a), which sends less
+# than (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
