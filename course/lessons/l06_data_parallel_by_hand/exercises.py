@@ -49,12 +49,11 @@ def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> 
         ),
     }
     for ranks in (comm.size, MPI.COMM_WORLD.size):
-        others = f", and {comm.size} share this batch" if ranks != comm.size else ""
+        fewer = f", but {comm.size} share this batch" if ranks != comm.size else ""
         lookalikes |= {
-            f"divided this shard's mean by {ranks} ranks{others}: right only while shards are equal.": (
-                whole / max(mine, 1) / ranks
-            ),
-            f"divided the sum by {ranks} ranks{others}. How many images does the mean run over?": whole
+            f"divided this shard's mean by {ranks} ranks{fewer}. The number of ranks is right only while "
+            "shards are equal.": whole / max(mine, 1) / ranks,
+            f"divided the sum by {ranks} ranks{fewer}. How many images does the mean run over?": whole
             / ranks,
         }
     got = share.detach().numpy()
@@ -96,7 +95,7 @@ def share_of_loss(outputs, targets, batch_size):
     check=_check_share,
     cases=((3, 2, 2, 1), (3, 3, 3, 3), (2, 0, 1, 4)),
     describe=lambda lengths: (
-        "an empty shard on rank 1" if 0 in lengths else f"shards of {lengths[0]}, {lengths[1]}, … images"
+        "an empty shard on rank 1" if 0 in lengths else f"shards of {lengths[0]} images, {lengths[1]}, …"
     ),
     sizes=(2, 3, 4, 1),
     imports="import torch\nfrom torch.nn import functional as F\nteam = comm = MPI.COMM_WORLD",

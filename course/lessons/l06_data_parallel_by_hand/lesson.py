@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits.
+# The images are digits. `--save` also writes a cell to `code/06_by_hand.py`, and `__file__` is that path.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -70,9 +70,9 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%px --save 06_by_hand.py
 def train(team, rate):
     """Train one network on all ranks of `team`."""
-    torch.manual_seed(team.rank)  # each rank draws its own weights …
+    torch.manual_seed(team.rank)  # each rank draws different weights
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    broadcast_weights(team, model)  # 1 … and all get rank 0's
+    broadcast_weights(team, model)  # 1 replace them by rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
@@ -89,8 +89,8 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 need `numbers`: a flat NumPy array that shares the tensor's memory, so MPI writes straight into the tensor. With `MPI.IN_PLACE`, the sum
-# replaces the numbers that went into it.
+# Lines 1 and 4 call the functions below. `numbers(tensor)` returns the tensor's memory as a flat NumPy array, so MPI writes straight into the tensor.
+# With `MPI.IN_PLACE`, the sum replaces the numbers that went into it.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -103,7 +103,7 @@ def train(team, rate):
 
 # %% [markdown] tags=["subslide"]
 # In line 3, which loss should a rank compute? We start with the default of `cross_entropy`, the mean over a rank's own images.
-# First, each rank trains alone on whole batches, and rank 0 prints. Then the four share every batch.
+# First, each rank trains alone on whole batches, and rank 0 prints. Then the four share each batch.
 #
 # **Vote:** of 297 new images, do the four get (a) fewer right, (b) as many, (c) more?
 
@@ -141,23 +141,23 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# Let us divide by the number of ranks. Four ranks do so, then ranks 0 to 2 as a team of three, with 43, 43 and 42 images per step. **Vote:** which team
-# ends at 0.400933? (a) four, (b) three, (c) both
+# Let each rank divide its mean loss by the number of ranks. First ranks 0 to 2 train as a team of three, with 43, 43 and 42 images per step, then all
+# four. **Vote:** which team ends at 0.400933? (a) three, (b) four, (c) both
 
 
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size
+    return F.cross_entropy(outputs, targets) / team.size  # the team of the loop below
 
 
-for team in comm, comm.Split(comm.rank == 3):  # all four; then 0 to 2, and 3 alone
+for team in comm.Split(comm.rank == 3), comm:  # 0 to 2, and 3 alone; then all
     train(team, rate=0.4)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). In the team of three, an image weighs 1/129 in a shard of 43, and 1/126 in one of 42. No error says so.
+# (b). In the team of three, an image weighs 1/(3 · 43) = 1/129 in a shard of 43, and 1/126 in one of 42. It should be 1/128. Nothing warns you.
 #
 # </details>
 
@@ -179,15 +179,15 @@ if __name__ == "__main__":
 # !mpiexec -n 3 python code/06_by_hand.py
 
 # %% [markdown]
-# One, three and four ranks train the same network. Two common layers would end that. **Batch norm** uses the mean and variance of a rank's own shard
-# (lesson 07's `SyncBatchNorm` those of all shards). **Dropout** draws other masks on four ranks than on one, which does no harm if each rank has its
-# own seed.
+# One, three and four ranks train the same network. Two common layers break this equality. **Batch norm** uses the mean and variance of a rank's own
+# shard; lesson 07's `SyncBatchNorm` uses those of all shards. **Dropout** draws other masks on four ranks than on one, which does no harm if each rank
+# has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow, and you suspect that one rank holds up the others. Which one? To practise, we keep only an all-reduce. Before it, the ranks sleep
-# 0, 100, 200 and 400 ms; a secret draw decides who sleeps how long. We measure only the time that each spends in `allreduce`.
+# A job is slow, and you suspect that one rank holds up the others. Which one? To practise, we keep only an all-reduce, like the one in line 4. Before it,
+# the ranks sleep 0, 100, 200 and 400 ms; a secret draw decides who sleeps how long. We measure only the time that each spends in `allreduce`.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -226,26 +226,26 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - PyTorch's DDP (lesson 07) and FSDP (lesson 11) *average* gradients. With equal shards, take the mean over a shard. With unequal shards, multiply
-#   `share_of_loss` by the number of ranks.
-# - A straggler shows in a profiler: in step after step, its first all-reduce is the shortest on the GPU.
+# - PyTorch's DDP (lesson 07) and FSDP (lesson 11) divide the summed gradients by the number of ranks. So multiply `share_of_loss` by this number; with
+#   equal shards, this is the mean over a shard.
+# - A straggler shows in a profiler: in step after step, its first all-reduce takes less time than any other rank's.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Give all replicas equal weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
 #   ranks trains as one does with the same global batch, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error. With plain SGD, four times the loss means four times the rate. Adam almost hides it.
+# - A wrong divisor raises no error. With plain SGD, four times the loss means four times the rate.
 # - In an all-reduce, the rank that comes last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's network gets 3 % fewer images right than on one. What do you ask first? (a) By what do you divide the loss?
+# Of 297 images, your colleague's network gets nine fewer right on eight ranks than on one. What do you ask first? (a) By what do you divide the loss?
 # (b) Which batch and rate? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>(c) says whether there is anything to explain: of 297 images, 3 % are nine. (b) is the usual
-# cause: did the global batch grow eightfold? (a) is quick: compare the first losses, and the norms of the first summed gradients.</details>
+# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause: did the global batch grow
+# eightfold? (a) is quick: from equal weights, compare the first losses and gradient norms.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -315,7 +315,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 
 # %% [markdown]
 # Does it help a real network? We take a deeper one and a slow link. Call the time of forward and backward 1: forward takes about 1/3, backward 2/3. A step sends 12 gradients, a weight and a bias for each of 6
-# layers. We set the link so that each takes equally long, whatever its size, and all together as long as backward, 2/3.
+# layers. Each of the 12 messages takes equally long on our link, and together they take as long as backward, 2/3.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
 # both ranks use the same images.
@@ -344,7 +344,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes 1 + 2/3, or a little more. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
+# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes about 1 + 2/3. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
@@ -383,7 +383,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # #### How many messages should a step send?
 #
 # Libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
-# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. All ranks must start their all-reduces in the same order, so a bucket is sent when its last gradient is complete and all earlier buckets have been sent.
+# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. All ranks must start their all-reduces in the same order, so a bucket starts when its last gradient is complete and all earlier buckets have started.
 #
 # Forward and backward still take 1. This time the link takes 1/10 per message, and 1 for all bytes together. Again, messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
@@ -416,7 +416,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Twelve messages keep the link busy for 12/10 + 1 = 2.2, longer than the whole step with one message. So they are slowest. One message needs only 1.1, but it can start only when backward is over, so nothing hides it: 1 + 1.1 = 2.1. Four messages pay four times, but the first can travel while backward computes, and the others follow one by one.
+# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: they keep the link busy for 12/10 + 1 = 2.2 alone. Four keep it busy for 1.4, and the first can travel while backward computes.
 #
 # Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
