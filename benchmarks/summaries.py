@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.extraction.bootstrap import mean_interval
 from benchmarks.extraction.extractive import ExtractRecipe, extract
 from benchmarks.extraction.prepared import RealNews, prepare_cached, split_real_news
 from benchmarks.extraction.rouge import LEAD, oracle_sentences, published_rouge, sentences
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article
 from course_lib.data.storage import DataError

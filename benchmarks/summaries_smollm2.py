@@ -28,12 +28,12 @@ from benchmarks.abstraction import training
 from benchmarks.abstraction.articles import READ, REQUEST, TESTED, keep, kept, name_of, read_parts
 from benchmarks.abstraction.training import first_alone, train_together
 from benchmarks.abstraction.writing import DECODERS, SYSTEMS, write_together
+from benchmarks.extraction.bootstrap import mean_interval
 from benchmarks.extraction.extractive import ExtractRecipe, extract
 from benchmarks.extraction.prepared import split_real_news
 from benchmarks.extraction.rouge import published_rouge, sentences
 from benchmarks.harness import Timing, about_this_run, on_ranks, row, save, show
 from benchmarks.summaries import METRICS, ScoreRow, lead, oracle, train
-from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
 from course.paths import ROOT
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article

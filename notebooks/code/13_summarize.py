@@ -93,7 +93,7 @@ def train(model, encode=encode):
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
         counts = [(each["labels"] != -100).sum().item() for each in mine]
-        loss = 0.0  # this rank's part of it
+        loss = 0.0  # this rank's part of the step's loss
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
             engine.backward(part * engine.gradient_accumulation_steps() * comm.size)  # undo both

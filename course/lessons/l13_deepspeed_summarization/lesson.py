@@ -82,7 +82,8 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 #
 # ```
 # the tiny model    comes with the course; this page shows its outputs
-# SmolLM2           a real model; after `course fetch smollm2`, the cells take it instead
+# SmolLM2           a real model (93 MB to download, 8 GB of memory): run `course fetch smollm2`
+#                   in a terminal, then start again from Setup, and the cells take it instead
 # ```
 
 
@@ -141,7 +142,7 @@ print(f"{comm.allreduce(mean) / comm.size:.3f}")
 # %% [markdown]
 # **Vote:** is the mean over *all* tokens (a) higher, (b) lower, (c) the same?
 #
-# In the code, each article is one micro-batch. Hugging Face's Trainer weighed micro-batches like this until October 2024:
+# The function below weighs all articles alike, on every rank. Hugging Face's Trainer weighed micro-batches like this until October 2024, and ranks for longer:
 
 # %% tags=["exercise: 13.4"]
 
@@ -170,14 +171,14 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps
 #
-# The model reads article and reference, and guesses each next token. The **labels** are the right guesses. We want summaries, not articles, so the prompt's labels are −100, "do not score":
+# The model reads article and reference, and guesses each next token. The **labels** are the tokens that it should guess. We want summaries, not articles, so the prompt's labels are −100, "do not score":
 #
 # ```
 # input       (the prompt)     The     ferry     Marigold     has
 # labels      −100 … −100      The     ferry     Marigold     has
 # ```
 #
-# After *The*, it should guess *ferry*. So `transformers` compares each guess with the label one place further right.
+# After *The*, it should guess *ferry*. So `transformers` compares each guess with the label of the next place.
 
 
 # %%
@@ -212,7 +213,7 @@ def train(model, encode=encode):
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
         counts = [(each["labels"] != -100).sum().item() for each in mine]
-        loss = 0.0  # this rank's part of it
+        loss = 0.0  # this rank's part of the step's loss
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
             engine.backward(part * engine.gradient_accumulation_steps() * comm.size)  # undo both
@@ -238,14 +239,15 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. And the text?
+# Yes: four ranks train like one. (This check finds ranks that divide by their own tokens only. It would not notice the mean of means, which is the same on any number of ranks: More tests
+# that.) And the text?
 #
 # ```
 # the tiny model    still writes about a harbour
 # SmolLM2           now copies the article's first sentence
 # ```
 #
-# Is the tiny model's 8.1 a good loss? No: blind guessing among its 600 tokens has ln 600 = 6.4.
+# Is the tiny model's 8.1 a good loss? No: blind guessing among its 600 tokens has ln 600 = 6.4. It is worse than blind, because it is sure of its harbours.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -281,7 +283,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Her model need only repeat the token just read. That is easier, so her loss falls more. From the same weights, even the first losses differ: the labels ask different questions. A loss does not show which question is right.
+# Her model need only repeat the token just read: after *n*, it writes *n* again. That is easier, so her loss falls more. From the same weights, even the first losses differ: the labels ask different questions. A loss does not show which question is right.
 #
 # </details>
 
@@ -307,7 +309,7 @@ predict("How many of the reference's 21 words does your sentence share?", None)
 import re
 from collections import Counter
 
-reference = cluster["unseen"][0][2]["summary"]  # the pilot's
+reference = cluster["unseen"][0][2]["summary"]  # rank 0's list, the pilot's article
 shared = Counter(re.findall(r"\w+", yours.lower())) & Counter(re.findall(r"\w+", reference.lower()))
 outcome("How many of the reference's 21 words does your sentence share?", shared.total(), word="counted")
 
@@ -339,11 +341,11 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # ```
 # batch    a multiple of micro-batch × data-parallel ranks: every GPU computes equally many articles
-# comm     must add up data-parallel ranks only: ranks that split one copy of the model by tensor
-#          or pipeline parallelism process the same tokens, which must count once
+# comm     must add up and count data-parallel ranks only: ranks that split one copy of the model by
+#          tensor or pipeline parallelism process the same tokens, which must count once
 # load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3, first make
 #          HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
-# write    needs synced_gpus=True at stage 3: all ranks gather the weights together
+# write    call it on every rank at stage 3, and print on rank 0: all ranks gather the weights together
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -356,7 +358,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A newsroom publishes 100 summaries per day, unread. One summary per week may be false. Each has four names and numbers, and 99 % are in its article. Is that enough?
+# A newsroom publishes 100 summaries per day, unread. One summary per week may be false. Each has four names or numbers, and 99 % of them are in its article. Is that enough?
 #
 # <details><summary>What to listen for</summary>No: about four are wrong per day. One among a week's 2,800 needs 99.96 %. And a right name can still stand in the wrong place.</details>
 
@@ -375,7 +377,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # In section 2, the same losses had two means: 2.75 if all articles count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
-# Comparing four ranks with one process would not tell, because both average the same 12 losses. But the Trainer accepts our DeepSpeed settings and logs its losses. We ask it for our order of articles, one per micro-batch, and our learning rate. **Vote:** are its four losses ours?
+# If it took the mean of the 12 articles' means, four ranks and one process would still agree. So we compare with our own losses. The Trainer accepts our DeepSpeed settings and logs its losses. We ask it for our order of articles, one per micro-batch, and our learning rate. **Vote:** are its four losses ours?
 
 # %%
 # %%px --timeout 900
@@ -426,7 +428,7 @@ if comm.rank == 0:
 #
 # </details>
 #
-# And **Lightning**? There, we write `training_step` and return its loss, so we choose the mean. Its DeepSpeed strategy accepts GPUs only. So we take its DDP strategy, which also runs over MPI. DDP averages the gradients of the ranks. Our parts are to be added, so we multiply them by the number of ranks:
+# And **Lightning**? There, we write `training_step` and return its loss, so we choose the mean. Its DeepSpeed strategy accepts GPUs only. So we take its DDP strategy, which also runs over MPI. DDP averages the gradients of the ranks. We need their sum, so each rank multiplies its part by the number of ranks:
 
 # %%
 # %%writefile code/summarize_lightning.py
@@ -457,7 +459,7 @@ class Summarizer(LightningModule):
 
 
 # %% [markdown]
-# Lightning refuses to start DDP inside a notebook, so this is a program. Its second part trains twice, with DeepSpeed's ZeRO and with Lightning's DDP. **Vote:** are the losses the same?
+# Lightning refuses to start this strategy inside a notebook, so we write a program. Its second part trains twice, with DeepSpeed's ZeRO and with Lightning's DDP. **Vote:** are the losses the same?
 
 # %%
 # %%writefile -a code/summarize_lightning.py
@@ -487,7 +489,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They are. DeepSpeed and Lightning leave the mean to us, in the loss that we hand over. The Trainer chooses it.
+# They are. With DeepSpeed and Lightning, we compute the loss, so we choose the mean. The Trainer computes it for us.
 #
 # </details>
 #
@@ -497,7 +499,7 @@ if rank == 0:
 #
 # **Vote:** which has the higher ROUGE-1, (a) the first sentence, (b) lead-3?
 #
-# If we only counted shared words, a summary could win by being long. So the full ROUGE-1 is twice that count, divided by the number of words in summary and reference together:
+# The full ROUGE-1 is twice the count of shared words, divided by the number of words in summary and reference together:
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
@@ -509,7 +511,7 @@ if rank == 0:
 # %% tags=["exercise: 13.q5"]
 
 # %% [markdown]
-# The forger of section 5 takes part, too. In each reference, she replaces the person, so two words: first name and surname. A reference has three to seven names and numbers.
+# The forger of section 5 takes part, too. In each reference, she replaces the person's first name and surname: two words. A reference has three to seven names and numbers.
 
 # %%
 import json
@@ -543,7 +545,11 @@ predict("Precision of references with one wrong name, in percent?", None)
 # %%
 import numpy as np
 
-from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
+
+def middle(differences):
+    """The middle 95 % of the means of 10,000 resampled sets of articles."""
+    means = np.random.default_rng(0).choice(differences, (10_000, len(differences))).mean(1)
+    return np.quantile(means, [0.025, 0.975])
 
 
 def score(texts):
@@ -557,8 +563,8 @@ print(f"{'':16}{'words':>6}{'ROUGE-1':>9}{'minus lead-3':>18}{'precision':>11}{'
 for name, each in scores.items():
     length = sum(len(text.split()) for text in systems[name]) / 12
     one, precision, recall = 100 * each.mean(0)
-    low, high = (100 * end for end in mean_interval(each[:, 0] - scores["lead-3"][:, 0]))
-    interval = f"{low:+.1f} to {high:+.1f}"
+    low, high = 100 * middle(each[:, 0] - scores["lead-3"][:, 0])
+    interval = f"{low:+.1f} to {high:+.1f}" if name != "lead-3" else ""
     print(f"{name:16}{length:6.0f}{one:9.1f}{interval:>18}{precision:11.0f}{recall:8.0f}")
 
 # %%
@@ -566,7 +572,7 @@ precision = 100 * scores["wrong name"][:, 1].mean()
 outcome("Precision of references with one wrong name, in percent?", precision, "%", word="counted")
 
 # %% [markdown]
-# The forger wins, although every forged summary is false. Only the precision shows it.
+# The forger wins, although every forged summary is false. ROUGE does not show it; the precision does.
 #
 # And the vote: (a). The interval of the first sentence does not contain 0, so it is better than lead-3 by ROUGE-1. Yet it states only half of the important facts, and lead-3 most of them. Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
 #
@@ -591,7 +597,7 @@ for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
     kinds = ("ROUGE-1", "names and numbers of the article")
     cases = (f"test, first 35 words, {kind}, {system}" for kind in kinds)
     rouge, names = (reference("summaries_smollm2", case) for case in cases)
-    interval = f"{rouge['low']:+.1f} to {rouge['high']:+.1f}"
+    interval = f"{rouge['low']:+.1f} to {rouge['high']:+.1f}" if system != "lead-3" else ""
     print(f"{system:12}{rouge['ours']:9.1f}{interval:>18}{names['ours']:11.0f}")
 
 # %% [markdown]

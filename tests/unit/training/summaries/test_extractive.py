@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.extraction import prepared as module
+from benchmarks.extraction.bootstrap import mean_interval
 from benchmarks.extraction.extractive import (
     IGNORED,
     ExtractRecipe,
@@ -25,7 +26,6 @@ from benchmarks.extraction.rouge import (
     rouge_n,
     sentences,
 )
-from course.lessons.l13_deepspeed_summarization.bootstrap import mean_interval
 from course_lib.data.cnn_dailymail import News
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
