@@ -30,12 +30,12 @@
 #
 # A model does not fit into your GPU. Do three more GPUs help?
 #
-# Not with data parallelism alone. Every rank keeps all **model states**: the weights, their gradients, and Adam's two averages per weight, its **optimizer state**.
+# Not with data parallelism alone. Every rank keeps all **model states**: the weights, their gradients, and the **optimizer state** (Adam's two averages per weight).
 #
-# Four ranks keep four copies. One would do, if ranks send each other what is missing. This is the idea of **ZeRO**, the *Zero Redundancy Optimizer*. It **shards** tensors: each rank keeps one
-# slice, and only this rank, the slice's **owner**, updates it.
+# Four ranks keep four copies. One copy in all would do. So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one slice, and receives
+# the others when it needs them. Only the **owner** of a slice, the rank that keeps it, updates it.
 #
-# ZeRO has stages. Stage 0 is data parallelism:
+# ZeRO has four stages. Stage 0 is data parallelism:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -43,7 +43,7 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4)
 
 # %% [markdown] tags=["subslide"]
-# Read down the columns: each stage shards one more kind of model state. We write stage 1, the largest step: 4 numbers per parameter become 2.5. First, each rank's share of 128 digits:
+# Read down the columns: each stage shards one more kind of model state. We write stage 1, which saves most: 4 numbers per parameter become 2.5. The file begins with each rank's share of 128 digits:
 
 # %%
 # %%px --save 11_zero.py
@@ -67,7 +67,7 @@ images = torch.from_numpy(digits["train_images"][comm.rank : 128 : comm.size] / 
 labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).long()
 
 # %% [markdown]
-# `own_slice` cuts a tensor into one slice per rank. We cut every weight tensor, so each rank owns a slice of every layer:
+# `own_slice` cuts a tensor into one slice per rank. We cut every tensor of the model, so each rank owns a slice of every layer:
 
 # %% tags=["source: course_lib.parallel.plain_zero:own_slice"]
 # %%px --save 11_zero.py
@@ -85,9 +85,9 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# (Both `if` lines are for later stages.)
+# (Section 3 needs both `if` lines.)
 #
-# In stage 1, Adam gets only `mine`, this rank's slices, so it keeps averages only for them. Each slice is a view, so Adam's update of a slice also changes the rank's full weights:
+# In stage 1, Adam gets only `mine`, this rank's slices, so it keeps averages only for them. Each slice is a view: when Adam changes a slice, that part of the rank's full tensor changes, too:
 
 
 # %%
@@ -115,7 +115,7 @@ def train(comm, model, *hooks, steps=60):
 # %% [markdown] tags=["slide"]
 # ## 2 · The last line of the loop
 #
-# The loop ends with `update`. A colleague wrote this one and tested it on one rank. The last loss was 0.001087, as in ordinary training:
+# The loop ends with `update`. A colleague wrote this version and tested it on one rank. The last loss was 0.001087, as in ordinary training:
 
 
 # %%
@@ -128,7 +128,7 @@ def update(comm, model, mine, optimizer):
 
 
 # %% [markdown]
-# **Vote:** on four ranks, (a) MPI reports an error, (b) the loss is 0.001087 again, (c) it is much higher.
+# **Vote:** on four ranks, (a) MPI reports an error, (b) the loss is 0.001087 again, (c) the loss is much higher.
 
 # %%
 # %%px
@@ -159,18 +159,18 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# What does stage 1 still waste? During backward, each rank collects full gradients of all layers, but it needs only slices.
+# In backward, stage 1 still collects full gradients of all layers, although a rank needs only slices.
 #
-# **Stage 2** sums a gradient as soon as it is complete, and drops the full one. A **hook** does this, a function that PyTorch calls at that moment:
+# In **stage 2**, PyTorch calls a **hook**, a function of ours, as soon as a tensor's gradient is complete. The hook sums this gradient and drops the full one:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Weights are harder: a layer cannot run with a slice of them. In **stage 3**, hooks gather its full weights just before it runs, in forward and again in backward, and free them
-# right after.
+# Weights are harder: a layer cannot run with a slice of them. In **stage 3**, hooks gather a layer's full weights just before it runs, and free them right after, in forward and again in
+# backward. So stage 3 gathers all weights twice per step, stages 1 and 2 once.
 #
-# **Predict:** is stage 3's last loss 0.001087 again?
+# **Predict:** in stage 3, your `update` still calls `sum_slice` and `gather`, although hooks do both jobs. Is the last loss 0.001087 again?
 
 # %%
 # %%px
@@ -182,26 +182,25 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It is. Every rank still runs every layer in full, on its own images. ZeRO changes where numbers are kept, not what is computed.
+# It is. In stage 3, `update` finds neither full gradients nor full weights, so both `if` lines skip the work.
 #
-# Only rounding can differ. In 16 bits, expect that.
+# Every rank still runs every layer in full, on its own images. ZeRO changes where numbers are kept, not what is computed.
 #
 # </details>
-#
-# How do you choose a stage?
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# By memory. We train a larger network on *two* ranks, where a slice is half. In stage 0, each rank keeps:
+# How do you choose a stage? By memory. We train a larger network on two ranks, so a slice is half. In stage 0, each rank keeps:
 #
 # ```
 # 8.4 million parameters, 8 bytes each:    weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
+# in every stage, up to 12 MiB more:       activations, and full tensors of the layer that runs
 # ```
 #
-# Up to 12 MiB come on top in every stage, for activations and the full tensors of the layer that runs. No stage shards activations: they belong to a rank's own images.
+# No stage shards activations: they belong to a rank's own images.
 #
-# Each rank may allocate 224 MiB, then 184, then 154 (Linux only). Which stages train?
+# Each rank may allocate 224 MiB, then 184, then 154 (Linux only). Which is the lowest stage that trains?
 
 # %%
 predict("The lowest stage that fits into 184 MiB?", None)
@@ -209,19 +208,18 @@ predict("The lowest stage that fits into 184 MiB?", None)
 # %%
 from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
 
-first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"
-
-
-def fits(stage, mib):  # stage 1 has no hooks, stage 2 one, stage 3 both
-    large = f"train(comm, network(32, 512), *(sum_in_backward, gather_in_time)[:{stage - 1}], steps=3)"
-    return runs_within(mib, 2, "code/11_zero.py", large, first)  # only `large` has a limit
-
-
-trained = {mib: [stage for stage in (1, 2, 3) if fits(stage, mib)] for mib in (224, 184, 154)}
-print("stages that trained, by MiB:", trained)  # nine jobs: a minute or two
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # no limit yet
+lowest = {}
+for mib in (224, 184, 154):  # six jobs: a minute or two
+    for stage, hooks in enumerate(("", ", sum_in_backward", ", sum_in_backward, gather_in_time"), 1):
+        large = f"train(comm, network(32, 512){hooks}, steps=3)"
+        lowest[mib] = stage if runs_within(mib, 2, "code/11_zero.py", large, first) else None
+        print(f"{mib} MiB, stage {stage}:", "trained" if lowest[mib] else "refused")
+        if lowest[mib]:
+            break  # higher stages keep less, so they fit, too
 
 # %%
-outcome("The lowest stage that fits into 184 MiB?", min(trained[184], default="none"), word="it is stage")
+outcome("The lowest stage that fits into 184 MiB?", lowest[184] or "none", word="it is stage")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -241,34 +239,32 @@ outcome("The lowest stage that fits into 184 MiB?", min(trained[184], default="n
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# What does each of 64 GPUs keep? Take 8 billion parameters:
+# 64 GPUs, with one rank each, shard 8 billion parameters. Each GPU keeps:
 #
 # ```
 #            weights   gradients   optimizer state
-#            16 bits   16 bits     with a 32-bit copy of the weights
-# bytes        2           2             12          per parameter
+#            16 bits   16 bits     32 bits: a copy of the weights, two averages
+# bytes        2           2       4 + 4 + 4 = 12    per parameter
 #
 # stage 0     16      +   16      +      96          =  128     GB per GPU
 # stage 1     16      +   16      +       1.5        =   33.5
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2        PyTorch calls it FSDP
 #
-# on top, in every stage: activations; in stages 2 and 3, also the layer that runs
+# on top: activations; in stages 2 and 3, full tensors of the layer that runs; with overlap, also of the next layer
 # ```
-#
-# With 64 ranks, sharded parts nearly vanish.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
 # - If the optimizer treats each parameter independently, as Adam does, ZeRO gives the training of data parallelism, up to rounding.
-# - Choose the lowest stage that fits: a higher one can send more, as stage 3 does.
+# - Choose the lowest stage that fits: stage 3 gathers weights twice per step.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In data parallelism, each of your 8 GPUs is 20 GB short. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller batch?
+# Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller batch?
 #
 # <details><summary>What to listen for</summary>What fills the memory. Stage 1 frees 7/8 of the optimizer state. Stage 3 frees 7/8 of all model states, except
 # the layer that runs. A smaller batch shrinks activations only.</details>
@@ -296,7 +292,7 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # <details><summary>Open after the run</summary>
 #
 # (b): 4/4 + 0.67 = 1.67 of 4.67 numbers. On 64 ranks, with 32 images each, it would be 4/64 + 0.67, and nearly all of that is activations. More ranks shrink model states. Within
-# data parallelism, only fewer images per rank, or computing activations again in backward (lesson 08), shrink the rest. Tensor and spatial parallelism (lessons 09 and 10) cut
+# data parallelism, fewer images per rank, numbers of fewer bits, or computing activations again in backward (lesson 08) shrink the rest. Tensor and spatial parallelism (lessons 09 and 10) cut
 # activations, too.
 #
 # The layer that runs comes on top. Here, the first layer has 8,320 of 9,610 parameters, so stage 3 saves little at its peak. In a deep network, one layer is a small part.
@@ -495,7 +491,7 @@ for name in ("sharded", "hybrid"):
 
 # %%
 # %%px
-from course.lessons.l11_zero_from_scratch.runs import most_gathered
+from course.lessons.l11_zero_from_scratch.runs import most_gathered  # in one step of the library's stage 3
 
 gathered = {tiles: most_gathered(comm, tiles) for tiles in (1, 4, 16)}
 
