@@ -76,8 +76,9 @@ def cut(team):
 # ("B", 2)   micro-batch 2 backward:   receive the output's gradient, run backward, send the input's gradient back
 # ```
 #
-# Why send back the gradient of the *input*? The previous stage has no loss. Its backward starts from this gradient, so
-# `requires_grad_()` makes autograd compute it. And `held` keeps what a backward needs from its forward, the **activations**.
+# Why send back the gradient of the *input*? The input is the previous stage's output, and that stage has no loss: its backward
+# starts from this gradient. (`requires_grad_()` asks autograd for it.) `held` keeps `x` and `y`, and through `y` what backward
+# needs, the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -86,7 +87,7 @@ def cut(team):
 # %%px --save 08_pipeline.py
 
 # %% [markdown] tags=["subslide"]
-# In which order? The simplest schedule is **GPipe**: all micro-batches go forward, then all backward.
+# The simplest schedule is **GPipe**: all micro-batches go forward, then all backward.
 
 
 # %%
@@ -156,23 +157,23 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one micro-batch, two ranks are about as fast as one: while one works, the other waits. With more, both can work at once.
+# About as fast as one: one rank works while the other waits. With more micro-batches, both can work at once.
 #
 # </details>
 #
-# Where does the dashed curve come from? We draw four equal stages on paper:
+# Where does the dashed curve come from? We count, first for four equal stages:
 #
 # ```
 # forward     1 slot of time
 # backward    2 slots: it computes the gradients of the input, and those of the weights
-# message     0 slots (your messages take time, and your stages are not quite equal: you measure less)
+# message     0 slots
 # ```
 
 # %%
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# A rank is idle in its white slots, the **bubble**. Rank 3 has 3 before its first forward and 6 after its last backward. Each rank has 9.
+# A rank is idle in its white slots, the **bubble**. Rank 3 has 3 before its first forward, and 6 at the end. Each rank has 9.
 # **Vote:** with 16 micro-batches, does each have (a) fewer, (b) 9, (c) more?
 
 # %%
@@ -181,8 +182,8 @@ draw_schedules(16, cluster[0]["gpipe"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Rank 0 waits while the last micro-batch visits the three other stages and returns, however many came before. Only the bubble's
-# *share* of the step shrinks:
+# (b). Rank 0 waits while the last micro-batch visits three stages and returns, however many came before. Only the bubble's *share*
+# of the step shrinks:
 #
 # ```
 #                             idle           busy           idle share of a step      speed-up over one rank
@@ -191,12 +192,15 @@ draw_schedules(16, cluster[0]["gpipe"])
 # 2 ranks,  m micro-batches   3              m · 3          1 / (m + 1)               2 · m / (m + 1), the dashed curve
 # ```
 #
+# Messages take time, so with many micro-batches you measure less.
+#
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So why not take very many micro-batches? On two ranks, each forward adds about 2.5 MiB to `held`. We let a rank allocate 64 MiB.
+# So why not take very many micro-batches? With two stages, rank 1 keeps five matrices per micro-batch: its input and the results
+# of four ReLUs, 512 × 128 numbers of 8 bytes each. A rank may allocate 64 MiB.
 # **Vote:** do 32 micro-batches (a) fit, (b) not fit?
 
 # %%
@@ -207,7 +211,7 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Before its first backward, GPipe keeps all 32: 80 MiB of activations.
+# (b): a rank runs out of memory. Before its first backward, GPipe keeps 32 · 5 · 0.5 = 80 MiB.
 #
 # </details>
 #
@@ -219,7 +223,7 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # Eight minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown] tags=["subslide"]
-# Does 1F1B fit, and is it faster? On four ranks, GPipe takes (8 + 3) · 3 = 33 slots for 8 micro-batches. **Predict:** how many does
+# Does 1F1B fit, and is it faster? On four ranks with 8 micro-batches, GPipe takes 24 + 9 = 33 slots. **Predict:** how many does
 # 1F1B take?
 
 # %%
@@ -231,30 +235,31 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It fits, but takes 33 slots, too: 1F1B saves memory, not time. On rank 0, after four forwards, each backward frees a
-# micro-batch's activations before the next forward. So with p stages, a rank keeps at most p micro-batches.
+# It fits, but takes 33 slots, too: with free messages, 1F1B saves memory, not time. On rank 0, after four forwards, each backward
+# frees activations for the next forward. So a rank keeps at most p micro-batches.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - The batch limits m: eight pipelines of 8 GPUs that share 128 micro-batches get 16 each and idle for 7/23 of a step.
-# - In 1F1B, rank 0 keeps p micro-batches of 1/p of the layers. More stages do not shrink that.
+# - The batch limits m: eight pipelines of 8 GPUs (one rank each) that share 128 micro-batches get 16 each. GPipe and 1F1B then
+#   idle for at least 7/23 of a step.
+# - With 1F1B, rank 0 keeps p micro-batches for 1/p of the layers. More stages do not lower this product.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With equal stages and free messages, each rank is idle for (p−1)/(m+p−1) of a step.
+# - With one equal stage per rank and free messages, GPipe and 1F1B leave each rank idle for (p−1)/(m+p−1) of a step.
 # - GPipe keeps the activations of m micro-batches, 1F1B of at most p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 8 stages, GPipe fills your memory with 8 micro-batches. Which gives most images per second: (a) 1F1B, (b) GPipe with 32,
-# (c) 1F1B with 32?
+# On 8 stages, GPipe fills your memory with 8 micro-batches of 16 images. What gives most images per second: (a) 1F1B with 8,
+# (b) GPipe with 32 of 4 images, (c) 1F1B with 32 of 16? And if the batch must not grow?
 #
-# <details><summary>What to listen for</summary>(c), if training tolerates the larger batch: idle for 7/39 of a step, not 7/15. (b) would keep 32, (c) at most 8.</details>
+# <details><summary>What to listen for</summary>(c): it keeps at most 8 and idles for 7/39 of a step, not 7/15. For the same batch, (b): it fits and idles as little, but small micro-batches often take a GPU longer per image.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -264,8 +269,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # ### What can memory buy?
 #
-# A pipeline has two budgets, time and memory, and a schedule can often pay for one with the other. How far can you take this trade? We begin with a rank that has
-# nothing left to pay with.
+# A schedule can often save memory at the price of time, or time at the price of memory. How much? We begin with a rank whose memory is full.
 
 # %% tags=["exercise: 08.q4"]
 
@@ -313,8 +317,9 @@ for name in cluster[0]["kept"]:
 # On rank 0, GPipe that recomputes keeps least, and on rank 3, 1F1B does.
 #
 # A recomputing rank keeps eight inputs, and all activations of the one micro-batch that is going backward. On rank 0, that makes 8 · 0.25 + 0.75 = 2.75 MiB.
+# (Rank 3 keeps a little more, because the loss has activations, too, and only the stage is recomputed.)
 #
-# With 1F1B, it depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
+# What 1F1B keeps depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
 #
 # What does recomputing cost? Each micro-batch needs a second forward, so it takes 4 slots instead of 3. In return, it saves far more in deep stages than in ours: we have two linear layers per stage, while a deep stage
 # has many activations for one input. You can also combine the two: with 1F1B that recomputes, a rank keeps at most p inputs, and the activations of one micro-batch.
@@ -346,8 +351,8 @@ for chunks, schedule in schedules.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 5.5. Rank 0 sends four micro-batches through its first chunk until the first one is back for the second chunk. That makes five forwards. The first micro-batch's gradient then has to come back through three later ranks, and rank 0 runs two
-# more forwards for each of them: 11 in all. A chunk is half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. (With four chunks there are 19 forwards, each through a quarter.)
+# 5.5. Rank 0 runs four forwards through its first chunk. Then micro-batch 0 is back, and rank 0 runs its forward through the second chunk, the fifth. Micro-batch 0 now visits three later ranks, and its gradient comes back through them. For each
+# of these ranks, rank 0 runs two more forwards: 11 in all. A chunk is half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. (With four chunks there are 19 forwards, each through a quarter.)
 #
 # The memory has bought time: with two chunks, the bubble lasts 4.5 slots instead of 9. In general, with v equal chunks per rank it lasts 1/v as long, if m is a multiple of p and messages take no time.
 #
