@@ -110,7 +110,7 @@ HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
     task="Data ranks' messages can hide behind `cover` seconds of computing. The rest is **exposed**: the "
-    "GPU waits for it. A friend's `step` takes 6.7 s with ZeRO-3. Even if nothing hid, it would take 4.6. "
+    "GPU waits for it. A friend's `step` returns 6.7 s for ZeRO-3. Even if nothing hid, it would be 4.6 s. "
     "Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
@@ -154,8 +154,8 @@ TWO_NODES = Question(
             "ZeRO-3 inside nodes, data between them",
             reply="This is hybrid sharding (HSDP). Inside nodes, weights travel over the fast link and hide, "
             "and states take 14 GB per GPU. Between nodes, each GPU all-reduces only its eighth of the "
-            "gradients, 1.7 GB, once per step. That takes 0.6 s. With four micro-batches, the last one's "
-            "backward takes 1.1 s, so even this message can hide.",
+            "gradients, 1.7 GB, once per step (FSDP2: `set_requires_all_reduce`). That takes 0.6 s. With "
+            "four micro-batches, the last one's backward takes 1.1 s, so even this message can hide.",
             right=True,
         ),
         Option(
@@ -196,8 +196,8 @@ INSIDE_A_NODE = Question(
             right=True,
         ),
         Option(
-            "it holds: their link is broken, or tensor ranks would win",
-            reply="Tensor ranks can lose on a healthy link. For our Transformer at 235 GB/s, the sums take "
+            "it holds, so their link must be slow: otherwise tensor ranks win",
+            reply="Tensor ranks can also lose on a fast link. For our Transformer at 235 GB/s, the sums take "
             "about a quarter of the step, and our page hides none of them.",
             belief="messages-hide-or-not",
         ),

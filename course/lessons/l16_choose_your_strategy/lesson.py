@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You want to train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how they divide the work, and we compare four. Which ones fit? Which is fastest? Trying costs GPU hours. So we compute first, on one page.
+# You want to train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how the GPUs divide the work. Which of four plans fit, and which is fastest? Trying costs GPU hours, so we compute first, on one page.
 
 # %%
 # %%px --save 16_plan.py
@@ -42,7 +42,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# What must a GPU hold? First the model states, 16 bytes per parameter. Then the activations, until backward needs them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of them. Each keeps four whole.
+# A GPU holds model states, 16 bytes per parameter, and activations until backward needs them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these. Each keeps the other four in full (without sequence parallelism).
 
 
 # %%
@@ -62,7 +62,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# The states take 110 GB, so *data* cannot fit. The other plans divide them by eight. And activations? One sequence keeps 8.6 GB in all blocks. A ZeRO-3 rank computes 8 sequences at once, pipeline and tensor ranks all 64.
+# The states take 110 GB, so *data* cannot fit. The other plans keep an eighth, 14 GB. Activations take 8.6 GB per sequence, all blocks together. A ZeRO-3 rank computes 8 sequences at once, pipeline and tensor ranks all 64.
 #
 # **Vote:** how many plans fit into 72 GB? (a) One, (b) three, (c) none.
 
@@ -81,7 +81,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The activations are too large. Eight sequences keep 69 GB, and so do 64 in an eighth of the blocks. Tensor ranks keep more, because four vectors stay whole.
+# (c). Eight sequences take 69 GB, and so do 64 in an eighth of the blocks. Tensor ranks hold more: four vectors in full.
 #
 # </details>
 #
@@ -95,14 +95,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The pipeline. ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage starts all eight before the first gradient returns, so it keeps eight. Of 64 smaller ones it also keeps eight, and fits. Which plan is fastest?
+# The pipeline. ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts all eight before the first gradient returns, so it keeps eight. With 64 smaller micro-batches, it also keeps eight. Then the plan fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# Does a message always cost time? Only if a GPU waits for it. Data ranks need not: while the gradients of one layer travel, they compute those of the next. The message **hides** behind computing. ZeRO-3's hide, too, if ranks gather weights early. Tensor ranks must wait: their next product needs the sum.
+# A message costs time only if a GPU waits for it. While the gradients of one layer travel, a data rank computes those of the layer before: the message **hides** behind computing. ZeRO-3's messages hide, too, if ranks gather weights early. Plain tensor ranks must wait: their next product needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
@@ -110,7 +110,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# All three compute for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order.
+# Each plan that fits computes for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order.
 
 # %%
 # %%px --save 16_plan.py
@@ -124,9 +124,9 @@ if __name__ == "__main__" and rank == 0:
 #
 # ZeRO-3 sends longest and wins, because all its messages hide. Was that luck?
 #
-# Per micro-batch, it sends 2 bytes per parameter three times: 6 · `params` / `link` seconds. It computes 6 flop per parameter and token: 6 · `params` · tokens / `rate`. The model's size cancels. So in a dense model, messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.
+# Per micro-batch, a rank sends 2 bytes per parameter three times, in 6 · `params` / `link` seconds. It computes 6 flop per parameter and token, in 6 · `params` · tokens / `rate` seconds. The factor 6 · `params` cancels. So in a dense model, messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.
 #
-# On NVLink that is 928, and ours has 2,048. What if the link is slower?
+# On NVLink that is 928. Our micro-batch has 2,048.
 #
 # </details>
 
@@ -153,7 +153,7 @@ def hours(name, data=1, zero=0, pipeline=1, tensor=1, microbatches=1):
 
 
 # %% [markdown]
-# A famous rule says: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Each customer has one node, so all first `bets` are tensor. `chat` pays 9.3 hours for computing and 2.8 for messages. How many will `cards` pay?
+# A famous rule says: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Each customer has one node, so our first `bets` are tensor. `chat` pays 9.3 hours for computing and 2.8 for messages. And `cards`?
 
 # %%
 predict("Hours that cards pays with tensor parallelism?", None)
@@ -179,7 +179,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # <details><summary>Open after your last try</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO-3, whose messages hide. For `cards` they cannot: `rate` / `link` is 11,500 tokens, and memory allows 2,048. A pipeline of 64 micro-batches wins. `genome` keeps tensor: one sequence feeds one data rank, and a pipeline would idle.
+# The best bill is 31.0 hours. `chat` takes ZeRO-3, whose messages hide. On `cards` they cannot: `rate` / `link` is 11,500 tokens, but memory allows 2,048. A pipeline of 64 micro-batches wins. `genome` keeps tensor: one sequence feeds one data rank, and a pipeline would idle.
 #
 # </details>
 
@@ -188,24 +188,24 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | The slowest link that data ranks cross counts. At 25 GB/s per GPU, `rate` / `link` is 8,720 tokens. |
-# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
-# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 in groups whose link passes the test, and all-reduce gradients between them. |
+# | 64 GPUs | If rings use eight 25 GB/s network cards per node, `rate` / `link` is 8,720 tokens for a tensor group of eight, or 1,090 for each of eight data ranks, which share the cards. |
+# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch, if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
+# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 inside groups whose link passes the test, and all-reduce gradients between groups (HSDP). |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations beside states, above all on a pipeline's first stage.
+# - Count activations, above all on a pipeline's first stage.
 # - Gradients and ZeRO-3's messages, in 16 bits, can hide if a data rank's micro-batch has more tokens than rate / link.
-# - No plan wins everywhere. Compute all, then measure the best two.
+# - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism? What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c), if its gradients hide. The others save memory that you have. Try tensor 2 if the batch cannot feed 16 data ranks.</details>
+# <details><summary>What to listen for</summary>(c), if its gradients hide. (a) and (b) save memory that you have. Try tensor 2 if the batch cannot feed 16 data ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -215,13 +215,13 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # ### Who wins one long sequence on cheap GPUs?
 #
-# `cards` needed a pipeline, and `genome` needed tensor parallelism. What if one customer is both? It trains `genome`'s long sequence on `cards`' GPUs and link. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
+# `cards` needed a pipeline, and `genome` needed tensor parallelism. What if one customer has `genome`'s long sequence, but `cards`' GPUs and link? **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell makes a table of plans. Each row is one way to divide the eight GPUs, and your own `16_plan.py` computes its memory and its seconds. For each way, the cell tries ZeRO stages 0, 1 and 3 and up to 64 micro-batches. The row shows the fastest form that fits, and the fastest row comes first.
+# The next cell makes a table of plans. Each row is one way to divide the eight GPUs. For each way, the cell tries ZeRO stages 0, 1 and 3 and up to 64 micro-batches. Your own `16_plan.py` computes memory and seconds, and the row shows the fastest plan that fits.
 #
 # The table assumes what `step` assumes: every link is equally fast, everything runs at full rate, and the messages of data ranks hide where they can.
 #
-# Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Then click on a total. It opens the lines of your program that computed it.
+# Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. A click on a total opens the lines of your program that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -233,31 +233,31 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # (c), says our page. The two pure plans fail for different reasons:
 #
-# - Eight tensor ranks do not fit, because each keeps a quarter of the activations whole.
+# - Eight tensor ranks do not fit, because each keeps four of the 16 vectors in full.
 # - A pipeline of eight fits. But with one micro-batch, each stage idles seven eighths of the time.
 #
-# Pipeline 4 × tensor 2 avoids both. It fits, and only four stages wait for each other.
+# Pipeline 4 × tensor 2 lies between them. It fits, and a stage idles three quarters of the time.
 #
-# Now find the row of pipeline 2 × tensor 4. It would be faster, but it needs 0.03 GB too much. Do you reject it? The page is not that exact: it leaves out embeddings and logits, for example. Measure that plan before you reject it.
+# Find the row of pipeline 2 × tensor 4. It would be faster, but it needs 28.83 GB of 28.8. Neither number is that exact: the page leaves out the logits, and 28.8 GB only estimates what is usable. So measure this plan before you reject it.
 #
-# Could eight tensor ranks fit after all? Yes, if each keeps less. With *recomputing* (lesson 08), a GPU keeps fewer activations, but runs forward twice. With *sequence parallelism* (lesson 09), tensor ranks divide all 16 vectors. Then eight of them fit, and win. *Context parallelism* cuts the sequence itself. Our page does not know it.
+# Could eight tensor ranks fit after all? Yes, if each keeps less. With *sequence parallelism* (lesson 09), tensor ranks divide all 16 vectors. Then eight tensor ranks fit, and win. With *recomputing* (lesson 08), a GPU keeps fewer activations, but runs forward twice. *Context parallelism* divides a sequence's tokens in all layers. Our page knows none of the three.
 #
 # </details>
 #
-# The table has one link for all GPUs. A cluster has a fast link inside nodes and a slow one between them. So ask of each plan: which bytes cross which link, and how often per step?
+# The table has one link for all GPUs. A cluster has fast links inside nodes and slow ones between nodes. So ask of each plan: which bytes cross which link, and how often per step?
 
 # %% tags=["exercise: 16.q6"]
 
 # %% [markdown]
 # ### Should you believe one page of arithmetic?
 #
-# You have just chosen plans without running one. Who could check you? First the machine in front of you, then people who ran such plans on real GPUs.
+# You have just chosen plans without running one. Two tests follow: a run on your own machine, and runs that others published.
 #
 # #### Would this laptop choose the same plan?
 #
-# Take the worst pipeline: four stages and a single micro-batch. While one stage computes, three wait. With one device per stage, our page says, its step takes four times as long as with data parallelism on the same four devices.
+# Take the worst pipeline: four stages and a single micro-batch. While one stage computes, the other three wait. On four devices, our page says, a step of this pipeline takes four times as long as a step of data parallelism.
 #
-# The next cell trains a small Transformer both ways on our four ranks. They may have to share cores.
+# The next cell trains a small Transformer both ways on our four ranks. If you have fewer than four cores, the ranks share them.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -289,17 +289,17 @@ show(rows, x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. With data parallelism, all four compute at once, so each has half a core. In the pipeline, only one stage computes at a time, and it has a whole core. That alone halves the factor, from four to two.
+# In the run shown, four ranks share two cores. With data parallelism, all four compute at once, so each has half a core. In the pipeline, only one rank computes at a time, and it has a core to itself. That alone halves the factor, from four to two.
 #
-# Two smaller costs lower the factor further, because only data ranks pay them. They wait for their all-reduce. And each computes on fewer samples, so its matrix products are smaller and less efficient. With one core per rank, you measure more, up to four.
+# Two smaller costs make data parallelism slower, and lower the factor further. Data ranks wait for their all-reduce. And each computes on fewer samples, so its matrix products are smaller and less efficient. With one core per rank, the factor is closer to four.
 #
-# So step times on a laptop say little about plans on a cluster, because here ranks are not devices. What you can trust are the bytes sent, which are the same there, and the losses, up to rounding.
+# So step times on a laptop say little about plans on a cluster, because here ranks are not devices. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
 # </details>
 #
 # #### Do published runs agree?
 #
-# DLRover, a training system, published this table. It trained Llama 2 with 7 billion parameters on eight A100s, by four plans:
+# DLRover is a training system. Its authors trained Llama 2 with 7 billion parameters on eight A100s, and published four runs:
 #
 # | plan | sequences per step | Tflop/s per GPU |
 # |---|---|---|
@@ -308,9 +308,9 @@ show(rows, x="way", y="time of a step")
 # | ZeRO-1 on 4 × tensor 2 | 2,048 | 159 |
 # | ZeRO-1 on 2 × pipeline 2 × tensor 2 | 1,024 | 156 |
 #
-# All four recompute activations, which our page does not know. So a longer program predicts them: a **planner** (in `course/lessons/l16_choose_your_strategy/planner`), which does the same arithmetic layer by layer. It has the rates of section 1. DLRover does not say how long the sequences are, so we assume 2,048 tokens.
+# All four recompute activations, which our page leaves out. So we need a longer program, a **planner** (in `course/lessons/l16_choose_your_strategy/planner`). It does the same arithmetic layer by layer, with the rates of section 1. DLRover does not say how long the sequences are. We assume 2,048 tokens.
 #
-# The planner orders the four plans twice. First it hides every message that can hide: full **overlap** with computing. Then it hides none. **Predict:** when does it find DLRover's order? (a) Only with overlap, (b) only without, (c) both times.
+# The planner orders the four plans twice. First, it hides every message that can hide: full **overlap** with computing. Then it hides none. **Predict:** when does it find DLRover's order? (a) Only with overlap, (b) only without, (c) both times.
 
 # %%
 from course.lessons.l16_choose_your_strategy.published import COMPARISONS, rows, same_order
@@ -323,38 +323,42 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each value is a multiple of the first plan's, ZeRO-3. Diamonds are DLRover's runs, and bars are the planner's two predictions.
+# (a). Bars are the planner's two predictions, and diamonds are DLRover's runs. All are multiples of ZeRO-3's throughput.
 #
-# Without overlap, ZeRO-3 waits for all its messages, and the planner puts it behind two other plans. So overlap decided the order here.
+# Without overlap, ZeRO-3 waits for all its messages, and the planner puts it behind two other plans. So overlap decides the order here.
 #
-# Is the size right, too? No. For the plan with tensor 2 and no pipeline, DLRover measured 22 % less than for ZeRO-3. The planner says 4 % less. One likely cause: tensor ranks have smaller matrix products, which run at a lower rate. The planner gives all products the same rate, 218 Tflop/s. Even ZeRO-3's 205 stay below that, because a whole run is more than large products.
+# Are the differences as large as predicted? No. With tensor 2 and no pipeline, DLRover measured 22 % less than with ZeRO-3. The planner says 4 % less. One likely cause: tensor ranks have smaller matrix products, which run at a lower rate. The planner gives all products 218 Tflop/s.
 #
 # </details>
 #
-# One source may agree by chance. So we named three, all on eight A100s, before the planner could hide messages. Here are all three, flattering or not.
+# One source may agree by chance. So before we taught the planner to hide messages, we chose two more, also on eight A100s. Megatron-LM's users found one plan more than 30 % faster than another. FlagPerf ran four plans, two of them only 2 % apart. **Vote:** with overlap, whose order does the planner find? (a) Both, (b) only Megatron-LM's, (c) only FlagPerf's.
 
 # %%
 for one in COMPARISONS:
     print(f"{one['name']}: same order with overlap? {same_order(one, 1)}. Without? {same_order(one, 0)}")
 
 # %% [markdown]
-# Megatron-LM's two plans have no data ranks, so nothing can hide, and the order is right both times. FlagPerf's order is wrong both times: two of its plans are 2 % apart, and the planner swaps them.
+# <details><summary>Open after the run</summary>
 #
-# **And memory?** For FlagPerf, which says its settings, the planner is 2 to 13 % too low. For DLRover it is up to 73 % off. There we guessed the length, and DLRover recomputes block by block, but our planner a whole stage at once. When all settings are known, such a prediction can be good. We ran 144 plans of small Transformers on our own two cores, and the largest error in memory was 15.2 %.
+# (b). The planner swaps FlagPerf's close pair, with and without overlap. DLRover's last two plans are as close, and the planner got them right. Megatron-LM's plans have no data ranks, so nothing can hide, and overlap changes nothing.
 #
-# So when should you believe the page? Believe it when two plans are far apart, and measure when they are close. Section 3 had two close pairs:
+# </details>
 #
-# - For `chat`, ZeRO-1 is as fast as ZeRO-3. With eight micro-batches it needs 46.5 GB, but sends only a twelfth. On a worse link, try it first.
+# **And memory?** FlagPerf publishes its settings, and the planner is 2 to 13 % too low. For DLRover it is up to 73 % off: we guessed the length, and DLRover recomputes block by block, but our planner a whole stage at once. For our own 144 plans of small Transformers, run on two cores, we knew all settings. The largest error was 15.2 %.
+#
+# So believe the page when two plans are far apart, and measure when they are close. Section 3 had two close pairs:
+#
+# - For `chat`, ZeRO-1 is as fast as ZeRO-3. With eight micro-batches, ZeRO-1 needs 46.5 GB instead of 22.4, but sends only a twelfth of the bytes. On a slower link, try ZeRO-1 first.
 # - For `cards`, ZeRO-1 on 2 × pipeline 4 is only 2 % behind the pipeline of 8.
 #
-# Always measure memory as well. One step is enough. The page leaves out:
+# Measure memory as well, in the second step: Adam's state exists only after the first. The page leaves out:
 #
-# - embeddings, logits, and the blocks that ZeRO-3 has just gathered
+# - logits, the embeddings' place on the first and last stage, and the blocks that ZeRO-3 has just gathered
 # - gradients in 32 bits: with them, as Megatron-LM offers, the states take 18 bytes per parameter
 # - what a pipeline sends: per sequence of 2,048 tokens and boundary, 17 MB each way
-# - the part of a GPU that NCCL uses, so computing slows a little while messages hide behind it
+# - the part of a GPU that NCCL uses: computing slows a little while messages hide behind it
 #
-# One of the three sources seems to contradict the famous rule of section 3. Does it?
+# Megatron-LM's users seem to contradict the famous rule of section 3.
 
 # %% tags=["exercise: 16.q4"]
 
