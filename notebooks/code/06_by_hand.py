@@ -20,11 +20,10 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # rounding stays far below the digits we print
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
-labels = torch.from_numpy(digits["train_labels"]).long()
-new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
-new_labels = torch.from_numpy(digits["test_labels"]).long()
+arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = {name: torch.from_numpy(array) for name, array in arrays.items()}
+images, new_images = digits["train_images"].flatten(1) / 16, digits["test_images"].flatten(1) / 16
+labels, new_labels = digits["train_labels"].long(), digits["test_labels"].long()
 draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 

@@ -75,9 +75,9 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Rewrite `share_of_loss`, which line 3 calls: the shares of all ranks add up to the *mean over the "
-    "whole batch* of `batch_size` images. Shards may differ in size, and one may be empty. "
-    "(`cross_entropy` takes `reduction=`.)",
+    task="Rewrite `share_of_loss` so that the shares of all ranks add up to the *mean over the whole batch* "
+    "of `batch_size` images. Shards may differ in size, and one may be empty. (`cross_entropy` takes "
+    "`reduction=`.)",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):

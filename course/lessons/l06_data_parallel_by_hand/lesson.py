@@ -26,8 +26,8 @@
 #
 # A training step uses 128 images, the **global batch**. Four ranks could take 32 each. Would they learn what one rank learns from all 128?
 #
-# In **data parallelism**, each rank has a copy of the network, its **replica**, and computes the gradient of its part of the batch, its
-# **shard**. Then all replicas take the same step, with the sum of the gradients:
+# In **data parallelism**, each rank has a copy of the network, its **replica**, and computes the gradient of a part of the batch, its **shard**. Then
+# all replicas take the same step, with the sum of the gradients:
 #
 # ```
 #              ┌ rank 0: 32 images → replica → gradient ┐
@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits. `--save` also writes a cell to `code/06_by_hand.py`, and `__file__` is that path.
+# The images are digits. `--save` also writes a cell to `code/06_by_hand.py`, which is `__file__`.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -54,11 +54,10 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # rounding stays far below the digits we print
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")
-images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
-labels = torch.from_numpy(digits["train_labels"]).long()
-new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
-new_labels = torch.from_numpy(digits["test_labels"]).long()
+arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
+digits = {name: torch.from_numpy(array) for name, array in arrays.items()}
+images, new_images = digits["train_images"].flatten(1) / 16, digits["test_images"].flatten(1) / 16
+labels, new_labels = digits["train_labels"].long(), digits["test_labels"].long()
 draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
@@ -90,7 +89,7 @@ def train(team, rate):
 
 # %% [markdown] tags=["subslide"]
 # Lines 1 and 4 call the functions below. `numbers(tensor)` returns the tensor's memory as a flat NumPy array, so MPI writes straight into the tensor.
-# With `MPI.IN_PLACE`, the sum replaces the numbers that went into it.
+# With `MPI.IN_PLACE`, the sum overwrites this rank's gradient.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -102,10 +101,10 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# In line 3, which loss should a rank compute? We start with the default of `cross_entropy`, the mean over a rank's own images.
-# First, each rank trains alone on whole batches, and rank 0 prints. Then the four share each batch.
+# In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. First, every rank trains alone on whole batches (all alike,
+# so only rank 0 prints). Then the four share each batch.
 #
-# **Vote:** of 297 new images, do the four get (a) fewer right, (b) as many, (c) more?
+# **Vote:** compared with rank 0 alone, do the four get (a) fewer of 297 new images right, (b) as many, (c) more?
 
 
 # %%
@@ -120,8 +119,8 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. Theirs is four
-# times as large, because line 5 adds four means. Line 4 adds the gradients of four means, so every step is four times too large.
+# (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They report four
+# times as much, because line 5 adds four means. Line 4 adds their gradients, so every step is four times too large.
 #
 # </details>
 #
@@ -148,16 +147,17 @@ train(MPI.COMM_SELF, rate=0.4)
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size  # the team of the loop below
+    return F.cross_entropy(outputs, targets) / team.size  # `team`: set by the loop below
 
 
-for team in comm.Split(comm.rank == 3), comm:  # 0 to 2, and 3 alone; then all
+for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
     train(team, rate=0.4)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). In the team of three, an image weighs 1/(3 · 43) = 1/129 in a shard of 43, and 1/126 in one of 42. It should be 1/128. Nothing warns you.
+# (b). In the team of three, an image weighs 1/(3 · 43) = 1/129 in a shard of 43, and 1/126 in one of 42. It should be 1/128. The more
+# unequal the shards, the larger the error, and nothing warns you.
 #
 # </details>
 
@@ -180,14 +180,14 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # One, three and four ranks train the same network. Two common layers break this equality. **Batch norm** uses the mean and variance of a rank's own
-# shard; lesson 07's `SyncBatchNorm` uses those of all shards. **Dropout** draws other masks on four ranks than on one, which does no harm if each rank
-# has its own seed.
+# shard; lesson 07's `SyncBatchNorm` uses those of all shards. **Dropout** draws different masks on four ranks than on one, which does no harm if each
+# rank has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow, and you suspect that one rank holds up the others. Which one? To practise, we keep only an all-reduce, like the one in line 4. Before it,
-# the ranks sleep 0, 100, 200 and 400 ms; a secret draw decides who sleeps how long. We measure only the time that each spends in `allreduce`.
+# A job is slow, and you suspect that one rank holds up the others. Which one? To practise, we keep one all-reduce, as in line 5. Before it, the ranks
+# sleep 0, 100, 200 and 400 ms; a secret draw decides who sleeps how long. We measure only the time in `allreduce`.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -218,7 +218,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # 400 ms late   ···················· sum
 # ```
 #
-# It was the rank with the *shortest* time. It came last, and had nobody to wait for. The others waited for it. Such a rank is called a
+# It was the rank with the *shortest* time. It came last, so everybody was already there. A rank that is late in step after step is called a
 # **straggler**.
 #
 # </details>
@@ -226,26 +226,29 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - PyTorch's DDP (lesson 07) and FSDP (lesson 11) divide the summed gradients by the number of ranks. So multiply `share_of_loss` by this number; with
-#   equal shards, this is the mean over a shard.
-# - A straggler shows in a profiler: in step after step, its first all-reduce takes less time than any other rank's.
+# | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
+# |---|---|
+# | line 3 | They divide gradients by the number of replicas: multiply `share_of_loss` by it. If shards are equal, that is the shard's mean |
+# | line 4 | They send gradients in buckets, while backward goes on |
+# | line 5 | Not in every step: `item()` makes the CPU wait for the GPU |
+# | straggler | In a profiler, compare NCCL's kernels: in most steps, the straggler's first collective is the shortest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Give all replicas equal weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
-#   ranks trains as one does with the same global batch, up to rounding (without batch norm and dropout).
+# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
+#   ranks trains as one does, up to rounding (without batch norm and dropout).
 # - A wrong divisor raises no error. With plain SGD, four times the loss means four times the rate.
-# - In an all-reduce, the rank that comes last waits least.
+# - In an all-reduce, the last rank waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Of 297 images, your colleague's network gets nine fewer right on eight ranks than on one. What do you ask first? (a) By what do you divide the loss?
-# (b) Which batch and rate? (c) How far apart are two seeds on one rank?
+# On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you ask first? (a) The loss's divisor? (b) Batch and
+# rate? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause: did the global batch grow
-# eightfold? (a) is quick: from equal weights, compare the first losses and gradient norms.</details>
+# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause: did the global batch grow? (a) is
+# quick: from equal weights, compare the first losses and gradient norms.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -253,7 +256,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["more"]
 # ## More
 #
-# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (almost, because messages take as long as before). Can you find it in a profile?
+# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (almost: time in messages that nothing hides does not grow). Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
@@ -265,7 +268,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown]
 # ### Can messages travel while a rank computes?
 #
-# Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 starts only after backward has reached the first layer, although the first
+# Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 starts only when backward is over, although the last layer's
 # gradients were complete long before. Could they leave earlier?
 #
 # We try it with a toy. Three layers sleep for 100 ms each, instead of computing. An all-reduce takes 100 ms, too, because we delay messages *on purpose*, and they travel
@@ -416,13 +419,13 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: they keep the link busy for 12/10 + 1 = 2.2 alone. Four keep it busy for 1.4, and the first can travel while backward computes.
+# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: they keep the link busy for 12/10 + 1 = 2.2 alone. Four keep it busy for 1.4, and the first can start when forward and a part of backward are over, after about 0.5: 1.9 in all.
 #
 # Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 #
-# #### A restart
+# #### Are the replicas still equal after a restart?
 #
 # A job crashes and restarts. Only rank 0 loads the checkpoint, and sends the weights to rank 1. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
 
@@ -521,7 +524,7 @@ print("the same if worker 3 sleeps 400 ms:                   ", cluster[0]["slow
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). While worker 3 works on one gradient, the server updates many times with the gradients of the other two. When that gradient arrives, the weights that it belongs to are long gone. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
+# (c). While worker 3 works on one gradient, the server updates many times with the gradients of the other two. When that gradient arrives, the server has long replaced the weights that it was computed from. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
 # has about k · (n − 1), as long as the server keeps up. (Here k is below 10, because workers also compute and send.)
 #
 # Two runs need not give the same numbers, because the order of arrival decides. That is one reason why large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
