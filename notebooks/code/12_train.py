@@ -2,7 +2,7 @@
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
-sbatch -n 8 --wrap "mpiexec python code/12_train.py"
+sbatch -n 8 --gpus 8 --wrap "mpiexec python code/12_train.py"
 """
 
 # %%

@@ -119,8 +119,8 @@ predict("Largest array that still gets around the ring, in bytes?", None)
 # Each hang costs a restart. So instead of calling `Send`, we ask MPI whether it *would* wait:
 #
 # 1. `Isend` starts the same send, but returns at once.
-# 2. We wait 50 ms, in which nobody calls `Recv`. If `Test` then says that the send is done, `Send` would have returned.
-# 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait.
+# 2. For 50 ms we ask `Test` again and again, and nobody calls `Recv`. If the send is done then, `Send` would have returned.
+# 3. `allreduce` combines the answers. The ring hangs if *every* rank would wait: a single rank that goes on would receive, and so free its neighbour.
 # 4. All ranks receive, and `Wait` completes the send.
 
 
@@ -171,9 +171,9 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 #            time ──▶
 # ```
 #
-# Why 4,016? Open MPI keeps room for messages of 4,096 bytes, and 80 of them are for its own header. A message that fits is copied into this
-# **buffer**, where it stays until `Recv` comes, and `Send` returns: the **eager protocol**. For a larger message, `Send` waits for `Recv`: the
-# **rendezvous protocol**. Most MPI libraries do both.
+# Why 4,016? Between ranks on one machine, Open MPI has a **buffer** for messages of 4,096 bytes, 80 of them for its own header. If a message fits, MPI
+# copies it there, and `Send` returns at once. The copy waits for `Recv`: the **eager protocol**. For a larger message, `Send` itself waits for
+# `Recv`: the **rendezvous protocol**. Most MPI libraries do both.
 #
 # What do you know, then, when `Send` returns? You may change the array. You do not know whether anybody has received it.
 #
@@ -185,7 +185,7 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 # The MPI standard promises no buffer. A program that needs one is **unsafe**: our ring is, even with 80 bytes.
 #
 # Our first repair breaks the circle: odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings, ranks
-# 0 to 2 and rank 3 alone. Each numbers its ranks from 0, so rank 3 becomes rank 0. **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
+# 0 to 2 and rank 3 alone. Each ring numbers its ranks from 0, so rank 3 is rank 0 of its own. **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -203,7 +203,7 @@ def shift(comm, value):
 
 
 for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share a ring
-    theirs = shift(team, np.full(125_000, rank))
+    theirs = shift(team, np.full(125_000, rank))  # 8 bytes per number: 1 MB
     print(f"ring of {team.size}: from rank {theirs[0]}")
 
 # %% [markdown]
@@ -254,7 +254,7 @@ if __name__ == "__main__":
 #
 # | | what changes |
 # |---|---|
-# | limit | Depends on the network: Open MPI's over TCP is usually 65,456 bytes |
+# | limit | Depends on the network and its settings: Open MPI's over TCP is usually 65,456 bytes |
 # | GPUs | With NVIDIA's NCCL, a send of any size may wait for its receive, so start both together (PyTorch: `batch_isend_irecv`) |
 
 # %% [markdown] tags=["slide"]
@@ -267,11 +267,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In forty places of your program, two ranks exchange 3 kB, and both call `Send` first. It worked for a year. Tomorrow it is 60 kB, on several
-# machines connected by TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
+# In forty places of your program, two ranks exchange 3 kB. In some, both call `Send` first, but you do not know in which. It worked for a year. Tomorrow
+# it is 60 kB, on several machines connected by TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) may work between machines (60 kB is below TCP's limit), but two ranks on
-# one machine share memory, and hang above 4,016 bytes. (b) finds only what the tests run. (c) risks forty new mistakes. How good are your tests?</details>
+# <details><summary>What to listen for</summary>(a) may work between machines, where TCP's limit is higher. But two ranks on
+# the same machine still have the limit of 4,016 bytes. (b) finds only what the tests run. (c) risks forty new mistakes. How good are your tests?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -316,8 +316,8 @@ if rank == 0:
 #
 # </details>
 #
-# Must a rank wait while its message travels? So far, yes. `Send`, `Recv` and `Sendrecv` are **blocking**: they return
-# only when you may use their arrays again.
+# Must a rank wait while its message travels? With `Recv`, yes, and with a `Send` above the limit. `Send`, `Recv` and `Sendrecv` are **blocking**: they
+# return only when you may use their arrays again.
 #
 # `Isend`, from section 3, is **non-blocking**. It only starts the send and returns a **request** at once. `Irecv` starts a receive in the
 # same way. Now the rank is free to compute. When it needs the array again, it calls the request's `Wait`, which returns when the array may
@@ -400,9 +400,9 @@ for nbytes in (80, 1_000_000):
 #
 # Rank 0 often collects results from all the others. If it receives from rank 1 first, it may wait although rank 3 was done long ago. With
 # `ANY_SOURCE`, `Recv` takes a message from any rank. But whose is it? After the `Recv`, a `Status` says who sent the message and how long it was.
-# (The array to fill may be longer.)
+# (The array to fill may be longer than the message.)
 #
-# And what is it about? A sender may put a number on its message, a **tag**. The `Status` reports it, too, and `ANY_TAG` accepts every tag.
+# And what is the message about? A sender may put a number on its message, a **tag**. The `Status` reports it, too, and `ANY_TAG` accepts every tag.
 #
 # Ranks 1, 2 and 3 work for a random time, then send one message each. `--twice` runs the cell twice. **Predict:** in which order do
 # the messages come?

@@ -42,8 +42,8 @@ _ = Path("code/ds_config.json").write_text("""\
 # gradient_clipping     scales gradients down if their norm is above 1
 #
 # torch_adam            PyTorch's AdamW. DeepSpeed's own must be compiled, on GPUs with nvcc.
-# reduce_bucket_size    stages 1 to 3: up to 2 million gradients (8 MB) travel together, in a bucket.
-#                       A larger matrix is sent alone; most of ours are. The default takes 2 GB.
+# reduce_bucket_size    stages 1 to 3: up to 2 million gradients (8 MB) travel together, in a bucket. A
+#                       larger matrix travels alone, as most of ours. By default, it is 500 million: 2 GB.
 #
 # On GPUs, delete the last key, and torch_adam if nvcc is installed.
 # ```
@@ -56,7 +56,7 @@ _ = Path("code/ds_config.json").write_text("""\
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
-sbatch -n 8 --wrap "mpiexec python code/12_train.py"
+sbatch -n 8 --gpus 8 --wrap "mpiexec python code/12_train.py"
 """
 
 import json
@@ -183,7 +183,7 @@ from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):  # with `mib` MiB per rank; `zero` replaces keys of the file
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # unlimited: one-time allocations
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # first: what libraries allocate once
     job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
@@ -224,7 +224,7 @@ print("2 ranks, stage 1:", trains(600))
 #
 # ```
 #
-# Buffers live for a moment. In stages 1 to 3 they hold a bucket, and what AdamW computes: we allow 4 bytes.
+# Buffers exist only during a step. In stages 1 to 3 they are the bucket, and AdamW's temporary tensors. We did not count them; we allow 4 bytes.
 
 # %%
 from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
@@ -250,10 +250,10 @@ for n, mib, stage, needs in (2, 600, 2, 16), (2, 600, 3, 14), (4, 420, 2, 12):
 # <details><summary>Open after the run</summary>
 #
 # (b). The sum leaves out gathered weights. From step 2 on, DeepSpeed gathers up to 50 million ahead (**prefetch**). While layer 1 computes, the other 28
-# million arrive in one buffer. Then they are copied out of it, so for a moment they exist twice:
+# million arrive in one buffer. DeepSpeed copies each weight out of it. Until then, these 28 million exist twice:
 #
 # ```
-# shards 2 + 2 + 6  +  gathered weights 4  +  the buffer 3.4  =  17.4      plus other buffers: measured 20
+# shards 2 + 2 + 6  +  gathered weights 4  +  the buffer 3.4  +  others, about 2.6  =  20
 # ```
 #
 # Without prefetch, there is no such buffer, but each layer waits for its weights:
@@ -279,7 +279,7 @@ print("2 ranks, stage 3 without prefetch:", trains(600, stage=3, stage3_prefetch
 
 # %%
 continue_with("12.1")
-predict("How many numbers per parameter does DeepSpeed's stage 2 send?", None)
+predict("How many numbers per parameter and update does stage 2 send?", None)
 
 # %%
 # %%px --timeout 300
@@ -300,13 +300,13 @@ def third_step(stage, room=3, **keys):  # the numbers per parameter that a rank 
 totals = [third_step(stage) for stage in range(4)]
 
 # %%
-outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster["totals"][0][2])
+outcome("How many numbers per parameter and update does stage 2 send?", cluster["totals"][0][2])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, and sends
-# the rest after each micro-batch:
+# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so
+# the ranks must sum those of every micro-batch:
 #
 # ```
 #            gradients   weights
@@ -318,14 +318,17 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 #
 # Why not 4 · 1 + 1 = 5 in stage 2? By default, DeepSpeed packs gradients of several owners into one bucket, and all-reduces it, although each owner needs only its part.
 #
-# And stage 3? Lesson 11 gathered weights for forward, and again for backward. DeepSpeed frees them only beyond a billion, so it gathers ours once.
+# And why does stage 3 send less than stage 2? DeepSpeed keeps weights that are used again within a billion numbers. Ours are, so they stay for backward: one gather per micro-batch,
+# where lesson 11 had two.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Which digit do 7 billion parameters need on 64 GPUs of 80 GB?
+# **Vote:** which stage do 7 billion parameters need on 64 GPUs of 80 GB, 0, 1, 2 or 3?
+#
+# <details><summary>Open after your vote</summary>
 #
 # ```
 #            GB per GPU, activations not counted              numbers sent per parameter, with
@@ -343,19 +346,21 @@ outcome("How many numbers per parameter does DeepSpeed's stage 2 send?", cluster
 # sent: on a ring, with one rank per GPU; by default ("overlap_comm"), only stage 3 sends while it computes
 # ```
 #
-# Take stage 1, if the activations fit into the other 50 GB. In stage 3, let each rank build only its part of the model:
+# Stage 1, if the activations fit into the other 50 GB. In stage 3, let each rank build only its part of the model:
 #
 # ```
 # with deepspeed.zero.Init(config_dict_or_path=config | batch_keys(48, size, room=24)):
 #     model = network(width)
 # ```
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits: with several micro-batches per update, stages 2 and 3 send more.
+# - Take the lowest stage that fits: with as many micro-batches per update, stages 2 and 3 send more.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
