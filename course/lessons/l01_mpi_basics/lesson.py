@@ -70,8 +70,7 @@ elif rank == 1:
 # └────────────────────────────────────────────┘
 # ```
 #
-# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3` gives a cell
-# three seconds.)
+# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3`: three seconds.)
 
 
 # %%
@@ -119,8 +118,8 @@ predict("Largest array that still gets around the ring, in bytes?", None)
 # Each hang costs a restart. So instead of calling `Send`, we ask MPI whether it *would* wait:
 #
 # 1. `Isend` starts the same send, but returns at once.
-# 2. For 50 ms we ask `Test` again and again, and nobody calls `Recv`. If the send is done then, `Send` would have returned.
-# 3. `allreduce` combines the answers. The ring hangs if *every* rank would wait: a single rank that goes on would receive, and so free its neighbour.
+# 2. For 50 ms we ask `Test`, and nobody calls `Recv`. If the send is done then, `Send` would have returned.
+# 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait. (A single one that goes on frees its neighbour.)
 # 4. All ranks receive, and `Wait` completes the send.
 
 
@@ -172,8 +171,8 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 # ```
 #
 # Why 4,016? Between ranks on one machine, Open MPI has a **buffer** for messages of 4,096 bytes, 80 of them for its own header. If a message fits, MPI
-# copies it there, and `Send` returns at once. The copy waits for `Recv`: the **eager protocol**. For a larger message, `Send` itself waits for
-# `Recv`: the **rendezvous protocol**. Most MPI libraries do both.
+# copies it there, and `Send` returns at once: the **eager protocol**. For a larger message, `Send` itself waits for `Recv`: the **rendezvous
+# protocol**. Most MPI libraries do both.
 #
 # What do you know, then, when `Send` returns? You may change the array. You do not know whether anybody has received it.
 #
@@ -267,8 +266,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In forty places of your program, two ranks exchange 3 kB. In some, both call `Send` first, but you do not know in which. It worked for a year. Tomorrow
-# it is 60 kB, on several machines connected by TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
+# In forty places of your program, two ranks exchange 3 kB. In some, both call `Send` first; you do not know in which. It worked for a year. Tomorrow
+# it is 60 kB, on several machines over TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
 # <details><summary>What to listen for</summary>(a) may work between machines, where TCP's limit is higher. But two ranks on
 # the same machine still have the limit of 4,016 bytes. (b) finds only what the tests run. (c) risks forty new mistakes. How good are your tests?</details>

@@ -183,7 +183,7 @@ from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):  # with `mib` MiB per rank; `zero` replaces keys of the file
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # first: what libraries allocate once
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # what libraries allocate once
     job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 

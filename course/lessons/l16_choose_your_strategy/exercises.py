@@ -180,13 +180,13 @@ TWO_NODES = Question(
 
 INSIDE_A_NODE = Question(
     id="16.q4",
-    question="Megatron-LM's users trained inside one node, with many micro-batches. A pipeline of 8 was "
+    question="A user of Megatron-LM trained inside one node, with many micro-batches. A pipeline of 8 was "
     "faster than 8 tensor ranks. What does that say about section 3's rule?",
     options=(
         Option(
             "it is wrong: pipelines are faster inside a node",
             reply="Then a pipeline would also win with few micro-batches or one long sequence. But there it "
-            "idles and loses, as for `genome`. The users measured one job, not all jobs.",
+            "idles and loses, as for `genome`. The user measured one job, not all jobs.",
             belief="one-plan-for-every-machine",
         ),
         Option(

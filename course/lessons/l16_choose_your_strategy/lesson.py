@@ -42,7 +42,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states, 16 bytes per parameter, and activations until backward needs them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these. Each keeps the other four in full (without sequence parallelism).
+# A GPU holds model states, 16 bytes per parameter. It also keeps activations until backward has used them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these. Each keeps the other four in full (without sequence parallelism).
 
 
 # %%
@@ -81,7 +81,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Eight sequences take 69 GB, and so do 64 in an eighth of the blocks. Tensor ranks hold more: four vectors in full.
+# (c). A ZeRO-3 rank keeps 8 sequences in all blocks, a pipeline rank 64 in an eighth of the blocks: 69 GB both times. Tensor ranks keep more: four vectors in full.
 #
 # </details>
 #
@@ -102,7 +102,7 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# A message costs time only if a GPU waits for it. While the gradients of one layer travel, a data rank computes those of the layer before: the message **hides** behind computing. ZeRO-3's messages hide, too, if ranks gather weights early. Plain tensor ranks must wait: their next product needs the sum.
+# A message costs time only if a GPU waits for it. While the gradients of layer 9 travel, a data rank already computes those of layer 8: the message **hides** behind computing. ZeRO-3's messages hide, too, if ranks prefetch the next layer's weights. Tensor ranks, as in lesson 09, must wait: their next product needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
@@ -124,7 +124,7 @@ if __name__ == "__main__" and rank == 0:
 #
 # ZeRO-3 sends longest and wins, because all its messages hide. Was that luck?
 #
-# Per micro-batch, a rank sends 2 bytes per parameter three times, in 6 · `params` / `link` seconds. It computes 6 flop per parameter and token, in 6 · `params` · tokens / `rate` seconds. The factor 6 · `params` cancels. So in a dense model, messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.
+# Per micro-batch, a rank sends 2 bytes per parameter three times, in 6 · `params` / `link` seconds. It computes 6 flop per parameter and token, in 6 · `params` · tokens / `rate` seconds. The factor 6 · `params` cancels. So in a dense model (no mixture of experts), messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.
 #
 # On NVLink that is 928. Our micro-batch has 2,048.
 #
@@ -179,7 +179,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # <details><summary>Open after your last try</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO-3, whose messages hide. On `cards` they cannot: `rate` / `link` is 11,500 tokens, but memory allows 2,048. A pipeline of 64 micro-batches wins. `genome` keeps tensor: one sequence feeds one data rank, and a pipeline would idle.
+# The best bill is 31.0 hours. `chat` takes ZeRO-3, whose messages hide, or ZeRO-1, which fits with 8 micro-batches and sends less. On `cards` they cannot: `rate` / `link` is 11,500 tokens, but memory allows 2,048. On our page, a pipeline of 64 micro-batches wins. (But a real last stage also computes the logits: measure ZeRO-1 on 2 × pipeline 4, too.) `genome` keeps tensor: its one sequence feeds one data rank, and with one micro-batch, a pipeline of eight idles seven eighths of the time.
 #
 # </details>
 
@@ -188,9 +188,9 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | If rings use eight 25 GB/s network cards per node, `rate` / `link` is 8,720 tokens for a tensor group of eight, or 1,090 for each of eight data ranks, which share the cards. |
+# | 64 GPUs | If a node has eight 25 GB/s network cards, its GPUs need 8,720 tokens together: 1,090 each as eight data ranks, whose rings use all cards, or 8,720 as one tensor group. |
 # | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch, if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
-# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 inside groups whose link passes the test, and all-reduce gradients between groups (HSDP). |
+# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 inside groups whose link passes the test, and all-reduce gradients between groups (hybrid sharding, HSDP). |
 
 
 # %% [markdown] tags=["slide"]
@@ -205,7 +205,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism? What would change your mind?
 #
-# <details><summary>What to listen for</summary>(c), if its gradients hide. (a) and (b) save memory that you have. Try tensor 2 if the batch cannot feed 16 data ranks.</details>
+# <details><summary>What to listen for</summary>(c), if its gradients hide. (a) and (b) save memory, and you have enough. Try tensor 2 if the batch cannot feed 16 data ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -331,7 +331,7 @@ show(rows(dlrover), x="plan", y="throughput", by="how")
 #
 # </details>
 #
-# One source may agree by chance. So before we taught the planner to hide messages, we chose two more, also on eight A100s. Megatron-LM's users found one plan more than 30 % faster than another. FlagPerf ran four plans, two of them only 2 % apart. **Vote:** with overlap, whose order does the planner find? (a) Both, (b) only Megatron-LM's, (c) only FlagPerf's.
+# One source may agree by chance. So before we taught the planner to hide messages, we chose two more, also on eight A100s. A user of Megatron-LM found one plan more than 30 % faster than another. FlagPerf ran four plans, two of them only 2 % apart. **Vote:** with overlap, whose order does the planner find? (a) Both, (b) only Megatron-LM's, (c) only FlagPerf's.
 
 # %%
 for one in COMPARISONS:
@@ -353,12 +353,12 @@ for one in COMPARISONS:
 #
 # Measure memory as well, in the second step: Adam's state exists only after the first. The page leaves out:
 #
-# - logits, the embeddings' place on the first and last stage, and the blocks that ZeRO-3 has just gathered
+# - logits and embeddings, which make the first and last stage slower, and the blocks that ZeRO-3 has just gathered
 # - gradients in 32 bits: with them, as Megatron-LM offers, the states take 18 bytes per parameter
 # - what a pipeline sends: per sequence of 2,048 tokens and boundary, 17 MB each way
 # - the part of a GPU that NCCL uses: computing slows a little while messages hide behind it
 #
-# Megatron-LM's users seem to contradict the famous rule of section 3.
+# That user of Megatron-LM seems to contradict the famous rule of section 3.
 
 # %% tags=["exercise: 16.q4"]
 

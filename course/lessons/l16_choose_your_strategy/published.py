@@ -60,7 +60,7 @@ def sequences_per_second(comparison: dict[str, Any], overlap: float = 1.0) -> li
 
 def rows(comparison: dict[str, Any]) -> list[Row]:
     """Each plan's throughput as a multiple of the first's: predicted with and without overlap, published."""
-    kinds = {"all that can hides": 1.0, "nothing hides": 0.0}
+    kinds = {"full overlap": 1.0, "no overlap": 0.0}
     names = [replace(plan_of(one), recompute=False).name for one in comparison["plans"]]
     found = []
     for words, overlap in kinds.items():
