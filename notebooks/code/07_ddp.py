@@ -4,7 +4,7 @@
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Put IMAGES=480 (per step, of all ranks) or LR=0.2 (learning rate) in front.
+Environment variables: IMAGES (per step, on all ranks together), LR (learning rate), EPOCHS.
 """
 
 # %%
@@ -42,7 +42,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 
 
 # %%
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: the saved program
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # beside this program
 images, new_images = (torch.from_numpy(digits[f"{part}_images"] / 16) for part in ("train", "test"))
 labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
 
@@ -68,11 +68,11 @@ def train(model, dataset, batch_size, epochs, lr=0.05):
 
 
 # %%
-def main(batch_size=120, lr=0.05):
+def main(batch_size, lr, epochs):
     assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
-    torch.manual_seed(rank)  # DDP broadcasts rank 0's
+    torch.manual_seed(rank)  # different weights, until DDP wraps the model
     model = network()
-    train(model, TensorDataset(images, labels), batch_size, epochs=5, lr=lr)
+    train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
         with torch.no_grad():
             outputs = model.eval()(new_images)  # not the replica: it may wait for the other ranks
@@ -83,4 +83,5 @@ def main(batch_size=120, lr=0.05):
 
 
 if __name__ == "__main__":
-    main(int(os.environ.get("IMAGES", 120)), float(os.environ.get("LR", 0.05)))
+    get = os.environ.get
+    main(int(get("IMAGES", 120)), float(get("LR", 0.05)), int(get("EPOCHS", 5)))

@@ -1,10 +1,4 @@
-"""A training that goes on when it is started again. Behind its name, give the FOLDER of the checkpoint.
-
-Start it with one of these:
-
-    mpiexec -n 4 python code/15_resume.py                     on this machine
-    mpiexec -n 8 --hostfile hosts python code/15_resume.py    on the hosts that a file lists, over ssh
-    sbatch -n 8 --wrap "mpiexec python code/15_resume.py"     under Slurm
+"""A training that goes on when it is started again: mpiexec -n 4 python 15_resume.py FOLDER
 """
 
 # %%
@@ -49,7 +43,7 @@ def train(path, steps=60, every=20):
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
-    if comm.bcast(path.exists()):  # a checkpoint: all take rank 0's word for it
+    if comm.bcast(path.exists()):  # rank 0 looks for a checkpoint, and reads it for all
         done, weights, state = comm.bcast(torch.load(path) if comm.rank == 0 else None)
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)

@@ -102,7 +102,7 @@ ring(1_000_000)
 # <details><summary>Open after the run</summary>
 #
 # (c). The **hang report** shows every rank in `Send`, waiting for its right neighbour to receive. That neighbour is in `Send`,
-# too, so nobody gets to `Recv`. Such a circle of waiting ranks is a **deadlock**. Then why did 80 bytes arrive?
+# too. Nobody gets to `Recv`. Such a circle of waiting ranks is a **deadlock**. Then why did 80 bytes arrive?
 #
 # </details>
 
@@ -115,7 +115,7 @@ ring(1_000_000)
 predict("Largest array that still gets around the ring, in bytes?", None)
 
 # %% [markdown]
-# Each hang costs a restart. So instead of calling `Send`, we ask MPI whether it *would* wait:
+# Each hang costs a restart. So we ask MPI whether `Send` *would* wait:
 #
 # 1. `Isend` starts the same send, but returns at once.
 # 2. For 50 ms we ask `Test`, and nobody calls `Recv`. If the send is done then, `Send` would have returned.

@@ -439,21 +439,22 @@ TEST_SHARDS = Question(
 
 OTHER_MACHINE = Question(
     id="07.q5",
-    question="Our machine has only two cores. So we timed single operations of the CNN on it, and calculated "
-    "from them how long an epoch takes on eight ranks with our own loop over MPI: 5 s. The published study "
-    "says 19 s, probably for its CNN. What follows?",
+    question="One process trains the CNN for one epoch in 22 s on our machine, and took 65 s in the study. "
+    "Ours has only two cores. So we timed single operations on it, and calculated from them how long an "
+    "epoch takes on eight ranks with our own loop over MPI: 5 s. The study measured 19 s, probably for its "
+    "CNN. What follows?",
     options=(
         Option(
             "our program is almost four times as fast",
-            reply="Even one process takes 22 s per epoch here, and took 65 s there. So most of the "
+            reply="One process is already 65 / 22 = 3 times as fast here as there. So most of the "
             "difference is there before any rank is added.",
             belief="seconds-travel",
         ),
         Option(
             "nothing about which program is faster",
-            reply="One process takes 22 s here and took 65 s there, so seconds compare two machines. Compare "
-            "speed-ups instead: we calculated 4.4, and theirs is 65 / 19 = 3.4, if the 19 s are the CNN's. "
-            "Our calculation leaves out, for example, that eight busy cores share one memory.",
+            reply="Seconds compare two machines here, as one process shows. Compare speed-ups instead: we "
+            "calculated 22 / 5 = 4.4, and theirs is 65 / 19 = 3.4, if the 19 s are the CNN's. Our "
+            "calculation leaves out, for example, that eight busy cores share one memory.",
             right=True,
         ),
         Option(

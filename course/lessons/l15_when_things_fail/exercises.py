@@ -76,6 +76,11 @@ class HalfWriter:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("fileno", "flush") and self._file.closed:
+            raise Wrong(
+                f"`file.{name}()` comes when the file is closed: a `with` closes its file where its "
+                "indentation ends. Which calls need the open file?"
+            )
         return getattr(self._file, name)
 
 
@@ -204,24 +209,26 @@ _REPLACE = "    os.replace(aside, path)\n"
 SAVE = Exercise(
     id="15.1",
     title="A saver",
-    task="Fill in both `...`, so that neither a kill nor a power cut can damage the checkpoint.",
+    task="Put `os.replace(aside, path)`, `file.flush()` and `os.fsync(file.fileno())` where they belong. "
+    "Neither a kill nor a power cut may damage the checkpoint.",
     objectives=(2,),
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
     stub=changed(
         _SAVE,
         (
-            "        file.flush()\n",
-            "        file.flush()  # now the operating system has the bytes, in its memory\n",
+            "Write beside the old file, wait for the disk, take the name, wait again.",
+            "Replace the file at `path`, so that a restart finds all old bytes or all new ones.",
         ),
-        (_FSYNC, "        ...  # wait until the bytes are on the disk\n"),
-        (_REPLACE, "    ...  # replace the old file\n"),
+        ("        file.flush()\n", ""),
+        (_FSYNC, ""),
+        (_REPLACE, "    ...  # three calls, not all with this indentation\n"),
     ),
     hints=(
-        "The text above names both calls. One needs the number of the open file, `file.fileno()`; the other "
-        "needs two names.",
+        "Where are the new bytes after each call? They must be on the disk before the file gets its name, "
+        "and a `with` closes its file where its indentation ends.",
         "write ──→ Python's buffer ── flush ──→ operating system ── fsync ──→ disk\n"
         "training.pt.new ── replace ──→ training.pt     at once, over the old file",
-        "os.fsync(file.…())   and   os.replace(…, path)",
+        "inside `with`:   file.…(), then os.…(file.fileno())      after it:   os.…(aside, path)",
     ),
     solution=_SAVE,
     check=_check_save,
@@ -248,6 +255,7 @@ SAVE = Exercise(
             "Your `fsync` comes later",
         ),
         WrongAnswer(changed(_SAVE, ("        file.flush()\n", "")), "Python buffers"),
+        WrongAnswer(changed(_SAVE, (_FSYNC, _FSYNC[4:])), "Which calls need the open file"),
         WrongAnswer(
             changed(
                 _SAVE,

@@ -30,7 +30,7 @@
 #
 # A job hung, then died, and its log names one rank. Is that rank to blame?
 #
-# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk, so its read never ends. A rank that has waited four seconds in the sum ends itself, and with
+# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A rank that has waited four seconds in the sum ends itself, and with
 # it the job. This limit is its **timeout**.
 
 # %%
@@ -66,13 +66,13 @@ print(*log[-4:], sep="\n")  # prterun is a part of mpiexec
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# `mpiexec` only knows which process ended first. Read the program again: can it be that rank's disk? Guess whose it is:
+# `mpiexec` only knows which process ended first. Read the program again: which rank can you rule out? Guess whose disk it is:
 
 # %%
 predict("Whose disk is broken?", None)
 
 # %% [markdown]
-# After two seconds, `faulthandler` wrote each rank's **stack** to the log: the functions that it was in, innermost first. Now look:
+# After two seconds, `faulthandler` wrote each rank's **stack** to the log: the functions that the rank was in, innermost first:
 
 # %% tags=["nbval-ignore-output"]
 print(*(line for line in log if "File" in line), sep="\n")  # in brackets: the rank
@@ -91,34 +91,34 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# The disk is replaced. What is left of the job? Its last **checkpoint**, a file from which a training can go on. The obvious way to write the next one:
+# What is left of the job? Its last **checkpoint**, a file from which a training can go on. The obvious way to write the next one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# What if this save is killed before it opens, writes or closes the file? **Vote:** how many of these three kills lose both old and new bytes?
+# Three times, this save writes 1,000 bytes over an old file, and is killed: before it opens, writes or closes the file. **Vote:** how many of these kills lose both old and new bytes?
 
 # %%
 from course_lib.training.saving import kill_before_each_line
 
-print(dict(zip(["open", "write", "close", "no kill"], kill_before_each_line(naive_save), strict=True)))
+print(kill_before_each_line(naive_save))  # killed before open, write, close; then not killed
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two. `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process.
+# Two. `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process. Of a large checkpoint, a part would be left.
 #
 # </details>
 #
 # So leave the old file alone, and write a second one beside it. When it is complete, `os.replace` gives it the old name in one instant. This is an **atomic save**.
 #
-# A power cut also wipes the operating system's memory, where new bytes stay for a while. `os.fsync` waits until they are on the disk. Call it *before* `os.replace`, or the name may get an empty file.
+# A power cut also wipes the operating system's memory. `file.flush` moves bytes from Python's buffer into this memory, and `os.fsync` waits until they are on the disk.
 #
-# Our program begins:
+# Our program begins here:
 
 # %%
 # %%px --save 15_resume.py
-"""A training that goes on when it is started again. Behind its name, give the FOLDER of the checkpoint."""
+"""A training that goes on when it is started again: mpiexec -n 4 python 15_resume.py FOLDER"""
 
 import io
 import os
@@ -143,7 +143,7 @@ comm = MPI.COMM_WORLD
 #
 # Now a kill costs only the steps since the last save. Can we keep those, too? Yes, if we are warned: before a time limit, a batch system can send a signal, here **SIGUSR1**.
 #
-# Should a rank save and leave at once? No: the others would hang in their next sum. So it only takes a note:
+# Should a rank save and leave at once? No: the others would hang in their next sum. So the rank only takes a note:
 
 # %%
 # %%px --save 15_resume.py
@@ -152,7 +152,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# After each step, the ranks add up their notes: find `stop =`. All get the same sum, so all stop, or none does. The rest is lesson 06's loop.
+# After each step, the ranks add up their notes (find `stop =`). All get the same sum, so all stop, or none does. The loop is lesson 06's.
 
 
 # %%
@@ -163,7 +163,7 @@ def train(path, steps=60, every=20):
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
-    if comm.bcast(path.exists()):  # a checkpoint: all take rank 0's word for it
+    if comm.bcast(path.exists()):  # rank 0 looks for a checkpoint, and reads it for all
         done, weights, state = comm.bcast(torch.load(path) if comm.rank == 0 else None)
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
@@ -192,8 +192,8 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# Now *two* ranks train. After step 50, rank 1 gets a signal: in one job SIGKILL, which ends the job at once, in another SIGUSR1. Each time, *four* ranks go on. **Vote** for each signal: which is their
-# first step?
+# Now *two* ranks train, and after step 50, rank 1 gets a signal: SIGKILL, which ends their job at once, or SIGUSR1. Then *four* ranks go on. **Vote** for each signal: with which
+# step do the four begin?
 
 # %%
 from subprocess import getoutput
@@ -216,7 +216,7 @@ for how in ("SIGKILL", "SIGUSR1"):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# SIGKILL: 41. The last save was after step 40. SIGUSR1: 51. Rank 0 got no signal, but the sum told it to save. All printed losses agree, since each step has the same 128 samples.
+# SIGKILL: 41. The last save was after step 40. SIGUSR1: 51. Rank 0 got no signal, but the sum told it to save. All printed losses agree: Adam's state was saved, too, and each step has the same 128 samples.
 #
 # </details>
 
@@ -225,24 +225,24 @@ for how in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | stacks | Python runs ahead of the GPU, and may be past the sum. Compare the last collectives, too (More). |
-# | saving | Use a folder that all nodes share. With ZeRO, each rank saves its shard. |
-# | resuming | On a new number of ranks, digits in 16 or 32 bits may differ. With batch norm, keep the number. |
+# | stacks | Restart `faulthandler`'s timer in each step. Python runs ahead of the GPU: a stack may show a line after the sum that hangs. |
+# | saving | Use a folder that all nodes share. With ZeRO, use a new folder per save, valid only with the shards of all ranks. |
+# | resuming | On a different number of ranks, sums are rounded differently. With batch norm or dropout, keep the number. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - The rank that times out is usually a victim. Compare all stacks.
-# - Write a second file, `fsync` it, rename it.
-# - Only note a signal, and agree between two steps.
+# - Write a second file, `fsync` it, then rename it, or the name may get an empty file.
+# - On a signal, only take a note. Between two steps, all ranks agree to stop.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Every second night, a different rank of 64 times out. What do you do first? (a) Double the timeout. (b) Record all
-# stacks. (c) Replace that rank's node.
+# A job on 64 GPUs hangs every second night, and each time a different rank times out. All stacks are alike: each rank waits for
+# its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). (c) usually replaces a victim's node, and (a) helps only against late ranks.</details>
+# <details><summary>What to listen for</summary>(b). The rank that has begun fewest is the first suspect. (c) usually replaces a victim's node, and (a) helps only against late ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

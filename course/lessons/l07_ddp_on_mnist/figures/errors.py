@@ -7,7 +7,7 @@ from course_lib.rows import Kind, Row
 from mpi_classroom.figures import Picture
 from mpi_classroom.show import show
 
-TITLE = "In our runs, errors rise only when the global batch grows"
+TITLE = "Errors rise with 128 images per rank; with 128 in total, they stay level up to four ranks"
 
 
 def draw_errors(
