@@ -1,4 +1,6 @@
-"""A training that goes on when it is started again: mpiexec -n 4 python 15_resume.py FOLDER
+"""A training that goes on when it is started again.
+
+mpiexec -n 4 python 15_resume.py FOLDER
 """
 
 # %%

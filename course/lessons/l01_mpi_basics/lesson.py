@@ -70,7 +70,7 @@ elif rank == 1:
 # └────────────────────────────────────────────┘
 # ```
 #
-# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3`: three seconds.)
+# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3` ends it after three seconds.)
 
 
 # %%
@@ -88,7 +88,7 @@ def ring(nbytes):  # below, `% size` closes the ring: right of rank 3 is rank 0
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# It works: each rank has its left neighbour's array. Now only the size changes, to 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# It works: each has its left neighbour's array. Now only the size changes, to 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3

@@ -32,6 +32,7 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
         lookalikes = {
             "b": {
                 f"a rank has N / {ranks} strips, so your b is the time of 1/{ranks} strip.": b / ranks,
+                "the slope of the line is b / p; you divided it by p once more.": b / ranks**2,
                 "b has a part of a in it: what do the two times have in common?": seconds[large]
                 / large
                 * ranks,
@@ -87,6 +88,7 @@ FIT = Exercise(
     save="03_quadrature.py",
     wrong=(
         WrongAnswer(changed(_FIT, (" * ranks", "")), "your b is the time of 1/2 strip"),
+        WrongAnswer(changed(_FIT, (" * ranks", " / ranks")), "you divided it by p once more"),
         WrongAnswer(changed(_FIT, (_B, "seconds[large] / large * ranks")), "b has a part of a in it"),
         WrongAnswer(changed(_FIT, ("/ (large - small)", "/ large")), "differ by large - small strips"),
         WrongAnswer(changed(_FIT, (_A, "seconds[small]")), "has its strips in it, too"),
@@ -327,8 +329,14 @@ PREDICTIONS = (
         targets=("weak-is-strong",),
     ),
     Prediction(
+        id="03.p9",
+        question="100 strips on two ranks: how many times as long as 50 on one?",
+        objectives=(2,),
+        targets=("weak-is-strong",),
+    ),
+    Prediction(
         id="03.p8",
-        question="How many times as fast as one rank are 1,024?",
+        question="How many times as fast as one rank are 1,024 ranks?",
         objectives=(2,),
         targets=("n-ranks-n-times",),
     ),

@@ -23,10 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Would a second rank help?
 #
-# Your job takes too long. Would a second rank help? Let us try it on a very short job.
-#
-# Our job is **quadrature**: computing an area. The area under the curve 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
-# The **midpoint rule** cuts the area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
+# Your job takes too long. We try a second rank on **quadrature**: computing an area. The area under the curve 4/(1 + x²) from 0 to 1 is
+# 4 arctan(1) = π. The **midpoint rule** cuts the area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -61,8 +59,8 @@ def pi(team, strips):
 print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# They do. But are two ranks faster than one? Ranks 0 and 1 will do each job alone, then as a `pair`. A job is done when its slowest
-# rank is done, so `MPI.MAX` makes `allreduce` return the largest time instead of a sum:
+# They do, to seven digits. But are two ranks faster? Ranks 0 and 1 do each job alone, then as a `pair`. A job takes as
+# long as its slowest rank. With `MPI.MAX`, `allreduce` returns the largest time:
 
 # %%
 # %%px --save 03_quadrature.py
@@ -78,7 +76,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs only slow runs down, so we run all jobs a thousand times, and keep each job's fastest run.
+# Other programs can only slow a run down. So we run each job a thousand times and keep its fastest run.
 # (To leave the cores to the pair, ranks 2 and 3 run each job once.)
 
 
@@ -91,7 +89,7 @@ def fastest(team, jobs, runs=1_000):
 
 
 # %% [markdown] tags=["subslide"]
-# Our smallest job has ten strips: five for each rank of the pair. **Predict:**
+# Our smallest job has ten strips. **Predict:**
 
 # %%
 predict("10 strips: how many times as fast are two ranks?", None)
@@ -111,22 +109,22 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Below 1: the second rank makes this job *slower*. It saves the time of five strips, but adding up the two parts takes
-# longer. With 10,000 strips, two ranks are nearly twice as fast.
+# Below 1: the second rank makes this job *slower*. Adding up the two parts takes longer than five strips. With 10,000
+# strips, two ranks are nearly twice as fast, if each has a core.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# At how many strips do one and two ranks take equally long? Let us compute this **break-even point**.
+# At how many strips do one and two ranks take equally long? This is the **break-even point**.
 #
-# Each of p ranks computes N/p strips. We call the time per strip *b*. Everything else, such as `allreduce`, is **overhead**. It takes
-# the same time *a* for every N. If each rank has a core, the job takes
+# Each of p ranks computes N/p strips. We call the time per strip *b*. Everything else, such as `allreduce`, is **overhead**. Its
+# time *a* depends on p, but not on N. If each rank has a core, the job takes
 #
 # ***t* = *a* + *b*·N/p**
 #
-# For a fixed p, this is a straight line. (The logarithmic axes above bend it.) Two jobs are enough to find it.
+# For a fixed p, this is a straight line. (The logarithmic axes above bend it.)
 
 # %% tags=["exercise: 03.4"]
 
@@ -134,7 +132,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# Each number of ranks has its own *a*, so we fit two lines:
+# We fit a line for each p:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -152,7 +150,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure sixteen jobs around that N, and look for the last one that one rank wins:
+# We measure sixteen jobs, an eighth of that N apart. Which is the largest that one rank wins?
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -174,13 +172,13 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines do. And `fit` saw only
-# 10 strips and 10,000.
+# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines cross. (Steps of an eighth show no more.)
+# Yet `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The notebook records every MPI call for its hang reports. Your saved program records nothing. Which is smaller there: *a*, *b* or both?
+# The notebook records every MPI call for its hang reports. Your saved program records nothing. Does its break-even point rise or fall?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -188,8 +186,8 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# *a*, because recording takes time. The loop over strips never calls MPI, so *b* changes only by chance. In our run, the break-even point
-# fell by more than half.
+# It falls: without recording, *a* is smaller, above all on two ranks. The loop over strips never calls MPI, so *b* changes
+# only by chance.
 #
 # </details>
 
@@ -197,36 +195,39 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # ## 3 · What are more ranks for?
 #
 # So far, we wanted the same job sooner: p grows, N stays. This is **strong scaling**. In **weak scaling**, N grows with p: more
-# ranks do a larger job. **Predict:**
+# ranks do a larger job. **Predict** from your *a* and *b*:
 
 # %%
 predict("40,000 strips on two ranks: how many times as long as 20,000 on one?", None)
+predict("100 strips on two ranks: how many times as long as 50 on one?", None)
 
 # %%
 # %%px
-ratio = fastest(pair, [40_000], 500)[40_000] / fastest(MPI.COMM_SELF, [20_000], 500)[20_000]
+long = fastest(pair, [40_000], 500)[40_000] / fastest(MPI.COMM_SELF, [20_000], 500)[20_000]
+short = fastest(pair, [100])[100] / fastest(MPI.COMM_SELF, [50])[50]
 
 # %% tags=["nbval-ignore-output"]
-outcome("40,000 strips on two ranks: how many times as long as 20,000 on one?", cluster["ratio"][0])
+outcome("40,000 strips on two ranks: how many times as long as 20,000 on one?", cluster["long"][0])
+outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster["short"][0])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# About 1: each rank still computes 20,000 strips. Only the overhead grew, and perhaps *b* a little.
+# Each rank computes as many strips as before. But the overhead grew, and it is a large part of the short job's time.
 #
 # </details>
 #
-# Now strong scaling. Suppose a job's strips take 1,000 s on one rank. The overhead is always 1 s, on one rank as on 1,024. **Predict:**
+# Now strong scaling. Suppose a job's strips take 1,000 s on one rank, and the overhead takes 1 s for any p. **Predict:**
 
 # %%
-predict("How many times as fast as one rank are 1,024?", None)
+predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
 # We compute the times, and the **efficiency**: the speed-up over one rank, divided by p.
 
 # %%
 times = {p: 1 + 1_000 / p for p in (1, 4, 16, 64, 256, 1_024)}
-outcome("How many times as fast as one rank are 1,024?", times[1] / times[1_024], word="calculated")
+outcome("How many times as fast as one rank are 1,024 ranks?", times[1] / times[1_024], word="calculated")
 print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t in times.items()), sep="\n")
 
 # %% [markdown]
@@ -236,31 +237,32 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # </details>
 #
-# In weak scaling, efficiency is the time on one rank, divided by that on p.
+# In weak scaling, efficiency is the time on one rank divided by the time on p ranks.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | what changes |
 # |---|---|
-# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up one number in 10 steps. So *a* grows with log p |
-# | training | N is the global batch. Adding up gradients is overhead, unless it overlaps with computing (lesson 06). The same batch *per GPU* on more GPUs is weak scaling |
+# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up one number in 10 steps. So this part of *a* grows with log p |
+# | training | With one rank per GPU, N counts the images per step. More GPUs with the same batch *per GPU* are weak scaling |
+# | overhead | It includes adding up gradients, except what overlaps with computing (lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks pay when *b*·N/p falls by more than *a* grows.
+# - More ranks pay when *b*·N/p falls more than *a* grows.
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
 # - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs, and you need it in a minute. What do you ask first? (a) Which
-# network? (b) Did the job grow? (c) Which precision?
+# A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
+# first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If it grew, each GPU had plenty to do. Yours stays the same: it needs
-# 480 GPUs even without overhead. Each has a sixtieth of its work left, so *a* may dominate.</details>
+# <details><summary>What to listen for</summary>(b). If it did, each GPU had plenty to do. Your job stays the same. Each of 480 GPUs has
+# a sixtieth of what each of 8 has now, so *a* may dominate, and 480 are too few.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -276,8 +278,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
 # the number of messages grows with p. And between nodes, both cost more.
 #
-# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to ten times as many strips. So faster
-# GPUs need larger jobs before another one pays.
+# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large. So the
+# faster the GPUs, the larger the job must be before another one pays.
 
 # %% [markdown]
 # ### Who can be a rank?

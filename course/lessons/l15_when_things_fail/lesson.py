@@ -118,7 +118,10 @@ print(kill_before_each_line(naive_save))  # killed before open, write, close; th
 
 # %%
 # %%px --save 15_resume.py
-"""A training that goes on when it is started again: mpiexec -n 4 python 15_resume.py FOLDER"""
+"""A training that goes on when it is started again.
+
+mpiexec -n 4 python 15_resume.py FOLDER
+"""
 
 import io
 import os
