@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
+torch.set_default_dtype(torch.float64)  # rounding stays far below the digits we print
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")

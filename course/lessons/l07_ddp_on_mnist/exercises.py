@@ -363,8 +363,8 @@ FASTER_NETWORK = Question(
         Option(
             "29 ms, because 2 ms become 1",
             reply="Rank 1 arrives last, so its 2 ms are pure transfer, and they become 1 ms. Rank 0 still "
-            "waits 10 ms for rank 1 to finish computing. The money is better spent on whatever makes rank 1 "
-            "late.",
+            "waits 10 ms for rank 1 to finish computing. The money is better spent on finding why rank 1 "
+            "is late.",
             right=True,
         ),
         Option(

@@ -40,7 +40,7 @@
 # PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you. Which are still yours?
 #
 # DDP needs a **process group**, PyTorch's communicator. To join it, a process must know its rank, the number of ranks, and rank 0's address. The launcher `torchrun` sets
-# these as environment variables. Under `mpiexec`, the second cell asks MPI. (You need not read it.)
+# these as environment variables. Under `mpiexec`, the second cell below gets them from MPI. (You need not read it.)
 
 # %%
 # %%px --save 07_ddp.py
@@ -118,7 +118,7 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown]
 # DDP all-reduces the gradients inside `backward`, and **averages** them.
 #
-# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all ranks have equally many, the average is the
+# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all ranks have equally many images, the average is the
 # gradient of the whole batch.
 
 # %% [markdown] tags=["slide"]
@@ -161,7 +161,7 @@ for epoch in (0, 1):
 #    by hand, in lesson 06                          with DDP
 # 1  broadcast_weights(team, model)                 DDP, when it wraps the model
 # 2  np.array_split(batch, team.size)[team.rank]    you, with a DistributedSampler
-# 3  share_of_loss(outputs, targets, batch_size)    you, with the mean over the shard
+# 3  share_of_loss(outputs, targets, batch_size)    you: the mean over this rank's part of the batch
 # 4  sum_gradients(team, model)                     DDP, inside backward (it averages)
 # 5  team.allreduce(loss.item())                    you, if you print losses (our loop doesn't)
 # ```
@@ -222,10 +222,10 @@ if __name__ == "__main__":
 # !torchrun --standalone --nproc-per-node 2 code/07_ddp.py
 
 # %% [markdown]
-# Equal, up to rounding: in every step, all ranks together average over the same 120 images. Three things would break this: batch norm, dropout, and a
-# number of ranks that does not divide 1,500, such as eight.
+# Equal, up to rounding: in every step, all ranks together average over the same images. Batch norm and dropout would break this. So would eight ranks, which do not divide our 1,500 training
+# images: the sampler would repeat some.
 #
-# Then why did theirs get worse? Perhaps each rank took a full batch, so the *global* batch grew. We try that, for five epochs: each of four ranks takes 120 images, 480 per step.
+# Perhaps each of their ranks took a full batch, so the *global* batch grew. Would that matter? We try it, for five epochs: each of four ranks takes 120 images, 480 per step.
 #
 # **Vote:** is the loss (a) still about 0.47, (b) up to twice as high, (c) more than twice?
 
@@ -246,7 +246,7 @@ if __name__ == "__main__":
 #
 # At 480 images per step, 16 epochs have 64 steps, and 3.2 times the images of five.
 #
-# **Vote:** is the loss then (a) about 0.47, like 65 steps of 120 images, (b) far lower, thanks to the extra images, (c) still twice as high?
+# **Vote:** is the loss then (a) about 0.47, like 65 steps of 120 images, (b) far lower, thanks to the extra images, (c) still far higher?
 
 # %%
 # !IMAGES=480 EPOCHS=16 mpiexec -n 4 python code/07_ddp.py
@@ -254,9 +254,9 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): 64 steps gave almost the loss of 65, for **3.2 times the computing**. Here, averaging over more than 120 images hardly improved a step.
+# (a): 64 steps gave practically the loss of 65, for **3.2 times the computing**. A step with 480 images was hardly better than a step with 120.
 #
-# Then a larger batch pays only if its steps can be larger. For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss, then run with
+# So a larger batch saves time only if we can take fewer, larger steps. For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss, then run with
 # `LR=0.2` in place of `EPOCHS=16`.
 #
 # </details>
@@ -272,8 +272,8 @@ if __name__ == "__main__":
 #
 # ```
 # # on each of 8 machines with 8 GPUs; HOST is one of them
-# # 64 does not divide 120, so we take 960 images per step, and tune LR (nor 1,500: an epoch repeats 36 images)
-# IMAGES=960 LR=... torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
+# # 64 must divide IMAGES: 128 is close to 120. (It does not divide 1,500: an epoch repeats 36 images.)
+# IMAGES=128 torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
 #
 # # in FILE
 # torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # first of all: this process's GPU
@@ -292,7 +292,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - DDP broadcasts the weights when it wraps a model, and averages the gradients inside `backward`.
-# - The rest is yours: shards, `set_epoch`, learning rate, batch norm, testing, saving.
+# - The rest is yours: shards, `set_epoch`, learning rate, batch norm (`SyncBatchNorm`, in More), testing, saving.
 # - Compare numbers of ranks at the same global batch. If it grows, count steps and tune the rate.
 
 # %% [markdown] tags=["slide"]
@@ -300,7 +300,8 @@ if __name__ == "__main__":
 #
 # You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast. (b) Each takes a batch of that size: seven times as fast. Which do you choose?
 #
-# <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs. In section 5, we needed 3.2 times.</details>
+# <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs. In section 5, *four* times the batch needed 3.2
+# times as many at the same rate, and here the batch grows *eightfold*. A larger rate lowers the number. So measure.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -513,14 +514,14 @@ if rank < 2:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06. The second does not wait for the first to end,
+# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06's More. The second does not wait for the first to end,
 # because Gloo works on two at a time here. So both wait for rank 1, during the same 200 ms. The third begins when one of them ends, and by then rank 1 is there. Never add up the durations of
 # all-reduces that overlap: here they would count one delay twice.
 #
 # On GPUs, NCCL runs the all-reduces of one process group one after the other. There only the first shows a single delay. But a rank that *computes* slowly can be late for every bucket.
 #
 # Suppose that you see only rank 0's lines. Is the network slow? A colleague wants to order faster links. But on rank 0 alone, waiting and sending look alike, so compare ranks. Rank 1
-# arrived last and waited for nobody. Its first two all-reduces took far less time: faster links could shorten only these few milliseconds, a punctual rank 1 would save the 200.
+# arrived last and waited for nobody. Its first two all-reduces took far less time: faster links could shorten only these few milliseconds. If rank 1 were on time, we would save the 200.
 #
 # The straggler is the rank on which the same all-reduce is *shortest*, in most steps. Compare durations, not moments, because each rank's clock starts at its own forward. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
 

@@ -77,8 +77,8 @@ def cut(team):
 # ```
 #
 # Why send back the gradient of the *input*? The input is the previous stage's output, and that stage has no loss: its backward
-# starts from this gradient. (`requires_grad_()` asks autograd for it.) `held` keeps `x` and `y`, and through `y` what backward
-# needs, the **activations**.
+# starts from this gradient. (`requires_grad_()` asks autograd for it.) In the code, `held`
+# keeps a stage's input `x` and output `y` until backward, and through `y` what backward needs, the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -130,7 +130,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · Is it faster?
 #
-# We time rank 0 with all layers, and ranks 0 and 1 with half each, for 1 to 16 micro-batches of 512 images.
+# We time rank 0 with all layers, and ranks 0 and 1 with half each, for 1 to 16 micro-batches of 512 images. (So the batch grows
+# with m, for both.)
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -174,7 +175,7 @@ draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
 # A rank is idle in its white slots, the **bubble**. Rank 3 has 3 before its first forward, and 6 at the end. Each rank has 9.
-# **Vote:** with 16 micro-batches, does each have (a) fewer, (b) 9, (c) more?
+# **Vote:** with 16 micro-batches, how many does each rank have: (a) fewer than 9, (b) 9, (c) more?
 
 # %%
 draw_schedules(16, cluster[0]["gpipe"])
@@ -192,15 +193,15 @@ draw_schedules(16, cluster[0]["gpipe"])
 # 2 ranks,  m micro-batches   3              m · 3          1 / (m + 1)               2 · m / (m + 1), the dashed curve
 # ```
 #
-# Messages take time, so with many micro-batches you measure less.
+# With many micro-batches you measure less: messages take time, and two ranks share one machine's memory.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So why not take very many micro-batches? With two stages, rank 1 keeps five matrices per micro-batch: its input and the results
-# of four ReLUs, 512 × 128 numbers of 8 bytes each. A rank may allocate 64 MiB.
+# So why not take very many micro-batches? With two stages, rank 1 keeps five matrices per micro-batch: its input and the outputs
+# of its four ReLUs. Each has 512 × 128 numbers of 8 bytes: 0.5 MiB. Suppose a rank has only 64 MiB for them.
 # **Vote:** do 32 micro-batches (a) fit, (b) not fit?
 
 # %%
@@ -215,7 +216,7 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 #
 # </details>
 #
-# Must the first backward wait so long?
+# GPipe keeps everything because its first backward comes last. Can a rank start backward earlier?
 
 # %% tags=["exercise: 08.4"]
 
@@ -235,17 +236,19 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It fits, but takes 33 slots, too: with free messages, 1F1B saves memory, not time. On rank 0, after four forwards, each backward
-# frees activations for the next forward. So a rank keeps at most p micro-batches.
+# It fits, but takes 33 slots, too: rank 3 waits 3 slots for its first input, works 24, and its last gradient needs 6 to reach
+# rank 0, in both schedules. With free messages, 1F1B saves memory, not time. On rank 0, after four forwards, each backward frees
+# activations for the next forward. So a rank keeps at most p micro-batches.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - The batch limits m: eight pipelines of 8 GPUs (one rank each) that share 128 micro-batches get 16 each. GPipe and 1F1B then
-#   idle for at least 7/23 of a step.
-# - With 1F1B, rank 0 keeps p micro-batches for 1/p of the layers. More stages do not lower this product.
+# - The batch limits m: eight copies of the model, each a pipeline of 8 GPUs, that share 128 micro-batches get 16 each. GPipe and
+#   1F1B then idle for at least 7/23 of a step.
+# - With 1F1B, rank 0 keeps p micro-batches for 1/p of the layers: as much as one micro-batch needs in the whole network, however
+#   many stages there are.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -259,7 +262,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # On 8 stages, GPipe fills your memory with 8 micro-batches of 16 images. What gives most images per second: (a) 1F1B with 8,
 # (b) GPipe with 32 of 4 images, (c) 1F1B with 32 of 16? And if the batch must not grow?
 #
-# <details><summary>What to listen for</summary>(c): it keeps at most 8 and idles for 7/39 of a step, not 7/15. For the same batch, (b): it fits and idles as little, but small micro-batches often take a GPU longer per image.</details>
+# <details><summary>What to listen for</summary>(c): it keeps at most 8, and like (b) it idles for 7/39 of a step instead of 7/15. But its micro-batches are four times as large, which suits a GPU better. For the same batch, (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -367,7 +370,7 @@ one, two = (simulate(schedules[chunks], 1 / chunks, 2 / chunks) for chunks in (1
 schedule_grids({"1F1B": one, "interleaved": two})
 
 # %% [markdown]
-# So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries between ranks, and with four it crosses 15. Now let each message take half a slot. Ranks compute
+# So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries between ranks on its way forward, and with four it crosses 15, and as many on its way back. Now let each message take half a slot. Ranks compute
 # meanwhile, if they have something to compute. **Predict:** which is fastest, 1, 2 or 4 chunks per rank?
 
 # %%

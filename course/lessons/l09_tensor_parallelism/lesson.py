@@ -17,8 +17,8 @@
 #       150 MB: 2(n−1)/n times 100 MB. The reduce-scatter sends half of it, the all-gather the other half.
 #   - ask: In data parallelism, what does every rank hold completely, and what is divided among the ranks?
 #     answer: Every rank holds the complete network. The batch is divided.
-#   - ask: Let `y = x @ down`, and let `d_y` be the gradient of `y`. What is the gradient of `x`?
-#     answer: <code>d_y @ down.T</code>. (The gradient of <code>down</code> is <code>x.T @ d_y</code>.)
+#   - ask: Let `y = hidden @ down`, and let `d_y` be the gradient of `y`. What is the gradient of `hidden`?
+#     answer: <code>d_y @ down.T</code>. (The gradient of <code>down</code> is <code>hidden.T @ d_y</code>.)
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -41,7 +41,7 @@ images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits
 new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %% [markdown] tags=["subslide"]
-# Most of this network is a pair of layers (an MLP):
+# Most of this network is a pair of layers (an MLP). Its input `x` has 54 numbers per image, which a small matrix makes of the 64 pixels:
 #
 # ```
 # hidden = relu(x @ up)          up:    54 × 202
@@ -98,7 +98,7 @@ def train(comm, batch=100, steps=400):
 
 
 # %% [markdown]
-# To save the network, we collect the pieces of `up` and `down`. Every rank has `first`, so one copy is enough.
+# To use the network on one rank, we collect the pieces of `up` and `down`. Every rank has `first`, so one copy is enough.
 
 
 # %%
@@ -117,7 +117,7 @@ def correct(comm, first, up, down):
 # %% [markdown] tags=["subslide"]
 # A team of one rank trains, then a team of four. Each team reads 297 new images. Then *one* process reads them with the collected matrices.
 #
-# **Vote:** does the team of four read clearly fewer images correctly than the team of one? (a) no, (b) yes, in the team and when collected, (c) only when collected.
+# **Vote:** is the network of four ranks clearly worse (by 20 images or more) than that of one rank? (a) no, (b) yes, in the team and when collected, (c) only when collected.
 
 # %%
 # %%px
@@ -146,7 +146,7 @@ print(f"{weights[0][20, 0]:.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They have drifted apart. Each rank's columns learned to fit that rank's copy. In the saved network, all columns get rank 0's copy:
+# They have drifted apart. Each rank's columns learned to fit that rank's copy. In the collected network, all columns get rank 0's copy:
 #
 # ```
 # in the team:      rank 0's first → rank 0's columns     rank 1's first → rank 1's columns     …
@@ -185,7 +185,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# This network fits on every rank, so data parallelism, which divides the batch, would work, too. Which sends less per step? For the same batch, the same ranks all-reduce:
+# This network fits on every rank, so data parallelism, which divides the batch, would work, too. Which sends less per step? With the same ranks and the same batch, this is what a step all-reduces:
 #
 # ```
 # data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
@@ -239,7 +239,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# In a language model, `x` has one row per *token*, thousands to millions per step. Beyond the crossing, tensor parallelism sends more bytes (same all-reduce, one rank per GPU). Its GPUs also wait for `y` in every pair, while data parallelism can send during backward. In return, tensor parallelism trains layers that are too large for one GPU.
+# In a language model, `x` has one row per *token*, thousands to millions per step. For a pair whose `x` and `y` are equally wide, the crossing is at as many tokens as `hidden` has numbers. Beyond it, tensor parallelism sends more bytes (if both use the same all-reduce and precision, with one rank per GPU). Its GPUs also wait for `y` in every pair, while data parallelism can send during backward. In return, tensor parallelism trains layers that are too large for one GPU.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -252,7 +252,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Cut eight ways, a model just fits on a machine's eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which step is faster:
+# A model just fits on one machine, if its layers are cut among the machine's eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which step is faster:
 # (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), each pair's sums cross the slow network, and GPUs wait for
@@ -307,7 +307,7 @@ for width in 8, 512:
 # Two ranks halve the work at both widths, so why do they gain at only one? The work of the matrix products grows with the *square* of the width. The sums `y` and `d_x` grow only with the width itself. At 8, there is so little work that the two sums
 # cost about as much as the cut saves, or more. At 512, they are small beside the work.
 #
-# The same comparison says where to stop. With more ranks, each has less work, but `y` and `d_x` stay as large. At some point the next rank saves less than it costs. That is why a pair is rarely cut 64 ways.
+# The same comparison says where to stop. With more ranks, each has less work, but `y` and `d_x` stay as large. At some point the next rank saves less than it costs. That is one reason why a pair is rarely cut 64 ways; the other is that 64 GPUs usually span several machines.
 #
 # Could the sums overlap with the work? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` while the sum is on its way. In forward this is harder, because the next layer needs all of `y`.
 #
@@ -456,7 +456,7 @@ if comm.rank == 0:
 # (a). From the plan, DTensor has derived the same two sums that we wrote by hand. But look at the layouts: `S(0)`, short for `Shard(0)`, is a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of
 # our `up`, and `S(1)` cuts the rows of our `down`.
 #
-# DTensor cannot guess one thing: it cuts equal numbers of rows, and knows nothing of heads. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Each head needs some of all three, but an equal cut among four ranks gives one rank
+# DTensor cannot guess one thing: it cuts rows into equal pieces as far as it can, and knows nothing of heads. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Each head needs some of all three, but an equal cut among four ranks gives one rank
 # only queries and another only values. So plans for DTensor cut three matrices, one each for queries, keys and values. The number of ranks must also divide the number of heads: our six would need two, three or six ranks.
 #
 # </details>

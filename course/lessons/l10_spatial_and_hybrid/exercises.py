@@ -79,7 +79,7 @@ RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
     task="The first and last `width` rows of `gradient` belong to ghosts. Send them to their owners with "
-    "`swap`, and add what arrives.",
+    "`swap`, and add what arrives to this rank's own rows.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
@@ -293,8 +293,8 @@ LOST_GRADIENTS = Question(
         ),
         Option(
             "the outputs near the cuts, in the forward pass",
-            reply="Outputs need only pixels, and all pixels arrived. The error is in the gradients, so "
-            "the outputs cannot show it.",
+            reply="With equal weights, outputs need only pixels, and all pixels arrived. The error is in the "
+            "gradients, so the outputs cannot show it.",
             belief="wrong-gradients-show",
         ),
         Option(

@@ -63,8 +63,8 @@ def new_page(lines, number=0):  # lines of digits: (1, 1, rows, columns), from 0
 
 
 # %% [markdown]
-# Our blur is a convolution: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edges of an image, *padding* supplies zeros, drawn black.
-# Each rank blurs its 20 rows alone. How many differ from a blur of the uncut page?
+# We start with one convolution, a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edges of an image, *padding* supplies zeros, drawn
+# black. Each rank blurs its 20 rows alone. How many of the page's 80 rows differ from a blur of the uncut page?
 
 # %%
 # %%px
@@ -111,9 +111,9 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 #                    ↓  ↓    ↑  ↑
 # rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends copies of its rows 18 and 19
 #
-# Beyond the page's edge there is no neighbour. MPI's name for that is MPI.PROC_NULL: a message to or from it
-# returns at once and changes nothing. So the ghosts beyond the edge stay zero, as padding would be.
 # ```
+#
+# Beyond the page's edge, the partner is `MPI.PROC_NULL`. A receive from it returns at once, and leaves the buffer as it was: zero, like padding.
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -171,7 +171,7 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 #                      kept: the two greys       dropped
 # ```
 #
-# mpi4py refuses a tensor that autograd tracks (`BufferError`). The usual cure, `.detach()` in `swap`, hides the message from autograd, and nothing reports it.
+# mpi4py refuses a tensor that autograd tracks (`BufferError`). So `swap` calls `.detach()`, the usual cure. Autograd then takes the ghosts for constants, and raises no error.
 #
 # </details>
 #
@@ -229,7 +229,7 @@ draw({"gradients of the pixels": cluster["gradients"]})
 # gradients      added over all 4 ranks               added over all 4 ranks
 # ```
 #
-# The second is **hybrid parallelism**.
+# The second divides the batch and each image: **hybrid parallelism**.
 
 
 # %%
@@ -290,8 +290,9 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 # 64 strips:     an inner strip sends 2 borders, each as wide as the image      ────────  ────────
 # 8 × 8 tiles:   an inner tile sends 4 borders, each an eighth as wide          ─ ─ ─ ─
 #
-#                together a quarter of the pixels (square image, without corners), in 4 to 8 messages instead of 2
 # ```
+#
+# So an inner tile of a square image sends a quarter of the pixels, in 4 messages instead of 2 (in 8 with corners).
 #
 # | | with 64 GPUs, one rank per GPU |
 # |---|---|
@@ -310,7 +311,7 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 #
 # A network has twenty 3 × 3 convolutions. A tile has 64 × 64 pixels. Exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), neighbours both compute pixels near the cut. It pays if this work and one wide exchange cost less than twenty thin ones.</details>
+# <details><summary>What to listen for</summary>In (b), neighbours both compute pixels near the cut. The first layer computes 102 × 102 pixels instead of 64 × 64. (b) pays if this work takes less time than the exchanges that it saves.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -318,7 +319,7 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Would you notice the first try?
+# ### Would you notice the missing gradients?
 #
 # In section 3 you saw that gradients were missing, because you knew the right ones. In a real training nobody knows them. Suppose that you had drawn nothing, and had trained
 # with the first try.
@@ -367,7 +368,7 @@ draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["carele
 # %% [markdown]
 # #### What do tiles buy?
 #
-# So a spatial program can be wrong, and nothing shows it. Why run that risk? Because of memory. Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank
+# So a spatial program can be wrong, and neither the loss nor the picture shows it. Why run that risk? Because of memory. Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank
 # allocate at most 128 MiB. Our first convolution turns the page into eight maps of the same size, and backward needs what forward computed.
 #
 # **Vote:** who can train on this page? (a) One rank can, since 128 MiB hold 32 pages. (b) Two ranks can, one cannot. (c) Neither can, since every rank holds all weights. (The
@@ -391,7 +392,7 @@ for ranks in (1, 2):
 # With two tiles, each rank keeps half of every map and a few ghosts, and that fits.
 #
 # Would two replicas have helped? No. A replica of one rank computes its page in full, so data parallelism can go no further than one image per rank. Recomputing activations (lesson 08)
-# frees some memory. If one image is still too large, something must be cut: the image, as here, or the model.
+# frees some memory. If one image is still too large, something must be cut (the image, as here, or the model) or moved out of the GPU's memory.
 #
 # </details>
 
@@ -406,7 +407,7 @@ for ranks in (1, 2):
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# Your function needs one exchange where there were two. What does this save? We count what rank 0 sends when four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions.
+# With two layers fused, one exchange is left of two. What does this save? We count what rank 0 sends when four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions.
 #
 # In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` only once. (`Tiles` holds the communicators of a rank's column and row of tiles, and `counted` returns
 # a communicator that counts what it sends.)
@@ -506,7 +507,7 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 #
 # Only when both marks lie in one tile can that tile tell. This happens more often in a large tile, so rank 1 may do better than guessing.
 #
-# Halos serve a different purpose: with them, tiles compute exactly the network that one process would compute, whatever the task.
+# Halos serve a different purpose: with them, tiles compute what one process would compute, up to rounding, whatever the task.
 #
 # </details>
 #

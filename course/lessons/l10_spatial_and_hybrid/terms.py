@@ -10,7 +10,7 @@ TERMS = (
     Term("tile", "The part of an image that one rank owns.", forms=r"tiles?"),
     Term(
         "halo",
-        "The pixels of neighbouring tiles that a convolution needs beside its own tile.",
+        "The pixels of neighbouring tiles that a rank's convolution reads.",
         forms=r"halos?",
     ),
     Term(

@@ -176,7 +176,7 @@ WHO_COMPUTES = Question(
 WHICH_NORM = Question(
     id="11.q5",
     question="In stage 2, a colleague clips with `clip_grad_norm_(mine, 1.0)` before the update, on every "
-    "rank. The norms are often above 1. What does the colleague get?",
+    "rank. The slices' norms are often above 1. What does the colleague get?",
     options=(
         Option(
             "the training of one process, since the gradients are summed already",

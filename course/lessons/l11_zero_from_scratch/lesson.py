@@ -35,7 +35,7 @@
 # Four ranks keep four copies. One copy in all would do. So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one slice, and receives
 # the others when it needs them. Only the **owner** of a slice, the rank that keeps it, updates it.
 #
-# ZeRO has four stages. Stage 0 is data parallelism:
+# ZeRO has three stages. Plain data parallelism is called stage 0:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -43,7 +43,7 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4)
 
 # %% [markdown] tags=["subslide"]
-# Read down the columns: each stage shards one more kind of model state. We write stage 1, which saves most: 4 numbers per parameter become 2.5. The file begins with each rank's share of 128 digits:
+# Read down the columns: each stage shards one more kind of model state. We write stage 1, the largest single step: 4 numbers per parameter become 2.5. The file begins with each rank's share of 128 digits:
 
 # %%
 # %%px --save 11_zero.py
@@ -59,7 +59,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
+torch.set_default_dtype(torch.float64)  # rounding stays far below the digits we print
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -79,13 +79,13 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# The **all-gather** leads back, from slices to a full tensor:
+# An **all-gather** does the reverse: it builds the full tensor of all ranks' slices:
 
 # %% tags=["source: course_lib.parallel.plain_zero:gather"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# (Section 3 needs both `if` lines.)
+# (Skip both `if` lines for now: they matter in section 3 only.)
 #
 # In stage 1, Adam gets only `mine`, this rank's slices, so it keeps averages only for them. Each slice is a view: when Adam changes a slice, that part of the rank's full tensor changes, too:
 
@@ -139,7 +139,7 @@ train(comm, network())
 #
 # (c): the loss is 1.05, and no rank reports an error. The test passed because on one rank, a slice is the full tensor.
 #
-# On four, which weights does a rank's optimizer change? Which does its next forward use?
+# On four, which weights does a rank's optimizer change? Which weights does its next forward use?
 #
 # </details>
 
@@ -168,7 +168,7 @@ if __name__ == "__main__":
 
 # %% [markdown] tags=["subslide"]
 # Weights are harder: a layer cannot run with a slice of them. In **stage 3**, hooks gather a layer's full weights just before it runs, and free them right after, in forward and again in
-# backward. So stage 3 gathers all weights twice per step, stages 1 and 2 once.
+# backward. (A rank's slices are copied first, so they stay.) So stage 3 gathers all weights twice per step, stages 1 and 2 once.
 #
 # **Predict:** in stage 3, your `update` still calls `sum_slice` and `gather`, although hooks do both jobs. Is the last loss 0.001087 again?
 
@@ -195,18 +195,18 @@ train(comm, network(), sum_in_backward, gather_in_time)
 #
 # ```
 # 8.4 million parameters, 8 bytes each:    weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
-# in every stage, up to 12 MiB more:       activations, and full tensors of the layer that runs
+# in every stage, at most 12 MiB more:     activations, and full tensors of the layer that runs
 # ```
 #
 # No stage shards activations: they belong to a rank's own images.
 #
-# Each rank may allocate 224 MiB, then 184, then 154 (Linux only). Which is the lowest stage that trains?
+# We limit each rank to 224 MiB, then to 184, then to 154 (Linux only). For each limit, which is the lowest stage that trains?
 
 # %%
 predict("The lowest stage that fits into 184 MiB?", None)
 
 # %%
-from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
+from course_lib.effects import runs_within  # runs a job of two ranks with at most so many MiB each
 
 first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # no limit yet
 lowest = {}
@@ -232,7 +232,7 @@ outcome("The lowest stage that fits into 184 MiB?", lowest[184] or "none", word=
 # stage 3      32    +    32     +       64         =  128
 # ```
 #
-# Stage 1 keeps 192 MiB, so 184 are too few. Stage 2 needs at most 160 + 12, and fits.
+# Stage 1 keeps 192 MiB, so it does not fit into 184. Stage 2 needs at most 160 + 12, and fits.
 #
 # </details>
 
@@ -251,15 +251,15 @@ outcome("The lowest stage that fits into 184 MiB?", lowest[184] or "none", word=
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2        PyTorch calls it FSDP
 #
-# on top: activations; in stages 2 and 3, full tensors of the layer that runs; with overlap, also of the next layer
+# on top: activations; in stage 2 a bucket of full gradients; in stage 3 also full weights of the layer that runs (and the next)
 # ```
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
-# - If the optimizer treats each parameter independently, as Adam does, ZeRO gives the training of data parallelism, up to rounding.
-# - Choose the lowest stage that fits: stage 3 gathers weights twice per step.
+# - If the optimizer works element by element, as Adam does, ZeRO gives the training of data parallelism, up to rounding. (Norms need all slices.)
+# - Choose the lowest stage that fits: stage 3 gathers weights twice in every forward and backward, and overlap can hide only part of it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -310,7 +310,7 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # %% [markdown]
 # ### How does a layer run without its weights?
 #
-# In stage 3, a rank keeps only a slice of each weight, and yet every layer runs with full weights. In the core, `gather_in_time` saw to that out of sight. Now we read it.
+# In stage 3, a rank keeps only a slice of each weight, and yet every layer runs with full weights. In the core, `gather_in_time` did this, but we did not read it. Now we do.
 #
 # Follow one layer through a step. Three things happen to it, and each needs a hook:
 #
@@ -452,7 +452,7 @@ for name in ("sharded", "hybrid"):
 # 3 and 1 of them. Our code cuts between any two numbers.
 #
 # With HSDP, rank 0 keeps half of the weights, because only two ranks share them. In return, weights are gathered inside a machine, and only slices of gradients cross the
-# network between machines. On thousands of ranks, there is a second reason for HSDP: the latency of an all-gather grows with the number of ranks in it.
+# network between machines. On thousands of ranks, there is a second reason for HSDP: the latency of an all-gather in a ring grows with the number of ranks in it.
 #
 # </details>
 #
@@ -543,7 +543,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}")
 # <details><summary>Open after the run</summary>
 #
 # 2 · 8 · 9,610 = 153,760 bytes: two averages per parameter, each kept by its owner only. Without ZeRO, it would be four times as much. Both losses are 0.537938: Adam reads and writes
-# the same numbers, but from a file. So offloading changes no result; it costs time in every step.
+# the same numbers, but from a file. So here, offloading changes no result; it costs time in every step.
 #
 # </details>
 

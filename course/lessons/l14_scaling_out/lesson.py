@@ -50,7 +50,7 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 #
 # - **Halving:** Two partners split the work. One sums the first halves of their arrays, the other the second halves. Each splits its half with the next partner, and so on. On the way back, partners exchange complete sums.
 # - **Tree:** One rank of each pair sends its whole array, and the other adds it. Those who added pair up again, until rank 0 has the sum. The sum goes down the same way.
-# - **Hierarchy:** You rent 256 machines with eight ranks each, on the same link. Messages inside cost almost nothing. One rank per machine sums its eight arrays and joins a ring.
+# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. The link between machines is as slow as before. Messages inside cost almost nothing. One rank per machine sums its eight arrays and joins a ring.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -103,12 +103,12 @@ show(rows, x="ranks", y="seconds per step", by="way")
 #
 # (c): only halving. Its 22 messages together hold two arrays, but *each* of the tree's 22 holds one. The hierarchy's ring of 256 machines still needs 510.
 #
-# A race on 16 ranks would end: hierarchy, halving, ring, tree. On 2,048, its winner is third, and the tree second.
+# A race on 16 ranks would end: hierarchy, halving, ring, tree. On 2,048, the hierarchy is third, since its 256 machines form a ring. (Halving between them would be best of all: More.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 3 · Is it true?
+# ## 3 · Did we count right?
 #
 # Let us run the two that you corrected. After each exchange, halving calls itself for the half that it keeps:
 
@@ -182,7 +182,7 @@ if __name__ == "__main__":
         print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# On four ranks, both formulas hold. (The ring's forecast for 2,048 changed: each error of α counts 4,094 times.)
+# On four ranks, both formulas hold. (The ring's forecast for 2,048 changed: it multiplies an error of α by 4,094.)
 #
 # For 16 ranks, the formulas say 0.75 s (tree) and 0.24 s (halving). But all 16 share your cores. **Predict:** how many times as long will they take?
 
@@ -207,14 +207,14 @@ for nbytes in 1e9, 25e6:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.5 times, but 19 times for a bucket: its chunks hold 12 kB, so latency dominates. One after another, forty buckets (1 GB) take the ring 0.86 s.
+# For 1 GB, 1.5 times. For a bucket, 19 times: its chunks hold 12 kB, so the ring waits for latency, not for bytes. On many nodes, use larger buckets. One after another, forty buckets (1 GB) take the ring 0.86 s.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Its trees send *pieces*, so all levels work at once. That comes close to halving.
+# - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Its trees send *pieces*, so all levels work at once. That comes close to halving.
 # - The formulas leave out busy links, late ranks and overlap with backward. (More: eight GPUs per node.)
 
 # %% [markdown] tags=["slide"]
@@ -391,7 +391,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
 
 # %% [markdown]
 # A ratio above 1 says that one process left cores idle, and that a second one could use them. Below 1, splitting the batch and summing the gradients cost more than the idle cores gave. A few per cent around 1
-# say nothing. With two cores, as in the run shown, idle cores explain a ratio of at most 2. If your ratio exceeds your number of cores, look for another cause. Was another program running?
+# say nothing. With two cores, as in the run shown, idle cores explain a ratio of at most 2. If a ratio exceeds the number of cores, something else must be at work: do not use that row.
 #
 # How much could a single process leave idle at most? The **model FLOP utilization (MFU)** gives a bound. It is the number of operations per second that the *model* needs, divided by the most that the device
 # could do in the same number format. Take ResNet-50. For one image, it needs 4.1 billion multiply-adds forward and twice as many backward, and a multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in
