@@ -66,7 +66,7 @@ print(*log[-4:], sep="\n")  # prterun is a part of mpiexec
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# `mpiexec` only knows which process ended first. Read the program again: which rank can you rule out? Guess whose disk it is:
+# `mpiexec` names the rank whose alarm came first. Read the program: can that rank's disk be the broken one? Then guess whose is:
 
 # %%
 predict("Whose disk is broken?", None)
@@ -96,7 +96,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# Three times, this save writes 1,000 bytes over an old file, and is killed: before it opens, writes or closes the file. **Vote:** how many of these kills lose both old and new bytes?
+# We run this save three times over an old file, and kill it: once before it opens the file, once before it writes 1,000 bytes, once before it closes the file. **Vote:** after how many of these kills are old *and* new bytes gone?
 
 # %%
 from course_lib.training.saving import kill_before_each_line
@@ -106,7 +106,7 @@ print(kill_before_each_line(naive_save))  # killed before open, write, close; th
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two. `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process. Of a large checkpoint, a part would be left.
+# Two. `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process. (A large checkpoint goes past this buffer: a kill *during* `write` leaves a part of it.)
 #
 # </details>
 #
@@ -146,7 +146,7 @@ comm = MPI.COMM_WORLD
 #
 # Now a kill costs only the steps since the last save. Can we keep those, too? Yes, if we are warned: before a time limit, a batch system can send a signal, here **SIGUSR1**.
 #
-# Should a rank save and leave at once? No: the others would hang in their next sum. So the rank only takes a note:
+# Should a rank save and leave at once? No: the others would hang in their next sum. So the rank only sets a flag, and goes on:
 
 # %%
 # %%px --save 15_resume.py
@@ -155,7 +155,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# After each step, the ranks add up their notes (find `stop =`). All get the same sum, so all stop, or none does. The loop is lesson 06's.
+# After each step, the ranks add up their flags (find `stop =`). All get the same sum, so all stop, or none does. `yield` pauses before that: the caller sees each step, and can disturb it. The loop is lesson 06's.
 
 
 # %%
@@ -195,8 +195,8 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# Now *two* ranks train, and after step 50, rank 1 gets a signal: SIGKILL, which ends their job at once, or SIGUSR1. Then *four* ranks go on. **Vote** for each signal: with which
-# step do the four begin?
+# *Two* ranks train. After step 50, rank 1 gets a signal: in the first run SIGKILL, which ends the job at once, in the second SIGUSR1. Each time, *four* ranks go on. **Vote** for each signal:
+# with which step do the four begin?
 
 # %%
 from subprocess import getoutput
@@ -228,24 +228,25 @@ for how in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
+# | agreeing | `stop` and `item()` make the CPU wait for the GPU: agree every tenth step |
 # | stacks | Restart `faulthandler`'s timer in each step. Python runs ahead of the GPU: a stack may show a line after the sum that hangs. |
-# | saving | Use a folder that all nodes share. With ZeRO, use a new folder per save, valid only with the shards of all ranks. |
+# | saving | Use a folder that all nodes share. With ZeRO, each rank writes its shard into a folder that is new for each save. Use a save only if all shards are there. |
 # | resuming | On a different number of ranks, sums are rounded differently. With batch norm or dropout, keep the number. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - The rank that times out is usually a victim. Compare all stacks.
-# - Write a second file, `fsync` it, then rename it, or the name may get an empty file.
+# - Write a second file, `fsync` it, then rename it. Without `fsync`, a power cut may leave an empty file under the name.
 # - On a signal, only take a note. Between two steps, all ranks agree to stop.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A job on 64 GPUs hangs every second night, and each time a different rank times out. All stacks are alike: each rank waits for
+# A job on 64 GPUs hangs now and then, and each time a different rank times out. All stacks are alike: each rank waits for
 # its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). The rank that has begun fewest is the first suspect. (c) usually replaces a victim's node, and (a) helps only against late ranks.</details>
+# <details><summary>What to listen for</summary>(b). Compare the last collective that each GPU has started: one rank is behind, or in a different one. (c) usually replaces a victim's node, and (a) helps only against late ranks.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -319,7 +320,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. Large messages also stop their senders, and then the counts say less.
 #
 # On GPUs, stacks look alike even more often, because Python runs ahead: it starts a sum and goes on, until it needs a result. So compare the collectives. If PyTorch's **flight recorder** is on,
-# it lists which ones each rank has begun, and the rank with the shortest list is the first suspect.
+# it numbers the collectives of each rank and keeps the last ones. The rank whose last number is lowest is the first suspect.
 #
 # </details>
 #
@@ -644,7 +645,7 @@ elif comm.rank == 0:
 # %% tags=["exercise: 15.q6"]
 
 # %% [markdown]
-# So a caller that hears nothing cannot know what happened. The way out is a function that does no harm when it runs twice.
+# So a caller that hears nothing cannot know what happened. The way out is an **idempotent** function: it does no harm when it runs twice.
 #
 # For real use, PyTorch has `torch.distributed.rpc`, which its documentation calls stable and in maintenance mode.
 #
