@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits. `--save` also writes a cell to `code/06_by_hand.py`, which is `__file__`.
+# The images are digits. `--save` writes a cell to `code/06_by_hand.py`, too: that is `__file__`.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -186,8 +186,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow, and you suspect that one rank holds up the others. Which one? To practise, we keep one all-reduce, as in line 5. Before it, the ranks
-# sleep 0, 100, 200 and 400 ms; a secret draw decides who sleeps how long. We measure only the time in `allreduce`.
+# A job is slow. Which rank holds up the others? To practise, we keep one all-reduce, as in line 5. Before it, the ranks sleep 0, 100, 200 and 400 ms;
+# a secret draw decides who sleeps how long. We measure only the time in `allreduce`.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -228,7 +228,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | They divide gradients by the number of replicas: multiply `share_of_loss` by it. If shards are equal, that is the shard's mean |
+# | line 3 | They divide gradients by the number of replicas: multiply `share_of_loss` by it. (With equal shards: the shard's mean) |
 # | line 4 | They send gradients in buckets, while backward goes on |
 # | line 5 | Not in every step: `item()` makes the CPU wait for the GPU |
 # | straggler | In a profiler, compare NCCL's kernels: in most steps, the straggler's first collective is the shortest |
@@ -247,8 +247,8 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you ask first? (a) The loss's divisor? (b) Batch and
 # rate? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause: did the global batch grow? (a) is
-# quick: from equal weights, compare the first losses and gradient norms.</details>
+# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause. (a) is quick: from equal weights,
+# compare the first losses and gradient norms.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
