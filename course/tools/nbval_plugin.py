@@ -96,6 +96,7 @@ class LessonFile(IPyNbFile):
     def setup(self) -> None:
         """Start the kernel, as when lessons are built; what it gives goes into a copy of the notebook."""
         self.setup_sanitize_files()
+        self.sanitize_patterns["^Overwriting "] = "Writing "  # %%writefile, where the file is there already
         option = self.config.option
         deadlines = Deadlines(option.nbval_cell_timeout, math.inf, option.nbval_kernel_startup_timeout)
         name = option.nbval_kernel_name or ""

@@ -78,6 +78,8 @@ RANKS_SAY = "[stdout:0] \nrank 0\n[stdout:1] \nrank 1\n"
 CELLS: dict[str, NotebookNode] = {
     "good": code("print('yes')", "yes\n"),
     "good_image": code(SHOW_IMAGE, image("aGk=")),
+    "good_new_file": code("%%writefile kept.txt\nhello", "Writing kept.txt\n"),
+    "good_old_file": code("%%writefile kept.txt\nhello", "Writing kept.txt\n"),
     "changed_output": code("print('yes')", "no\n"),
     "lost_output": code("pass", "yes\n"),
     "new_output": code("print('yes')"),
