@@ -150,7 +150,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure sixteen jobs, an eighth of that N apart. Which is the largest that one rank wins?
+# We measure sixteen jobs around this number, in steps of an eighth of it. Which is the largest that one rank still wins?
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -172,8 +172,8 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines cross. (Steps of an eighth show no more.)
-# Yet `fit` used only 10 and 10,000 strips.
+# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines cross: between the last job that one rank wins and the next, an eighth later.
+# Yet `fit` saw only jobs of 10 and 10,000 strips.
 #
 # </details>
 
@@ -213,7 +213,8 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips as before. But the overhead grew, and it is a large part of the short job's time.
+# Each rank computes as many strips as before. But the overhead grew, and it is a large part of the short job's time. (Of the long job, it is less than 1 %. The rest is *b*: a
+# strip may take a little longer if two ranks compute at once.)
 #
 # </details>
 #
@@ -251,7 +252,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks pay when *b*·N/p falls more than *a* grows.
+# - More ranks pay when they save more computing (*b*·N/p) than they add overhead (*a*).
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
 # - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
@@ -261,8 +262,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If it did, each GPU had plenty to do. Your job stays the same. Each of 480 GPUs has
-# a sixtieth of what each of 8 has now, so *a* may dominate, and 480 are too few.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew with the GPUs, each kept plenty to do. Your job stays the same. Each of 480 GPUs has
+# a sixtieth of what each of 8 has now, so *a* may dominate, and 480 be too few.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

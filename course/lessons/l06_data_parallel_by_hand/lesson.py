@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits. `--save` writes a cell to `code/06_by_hand.py`, too: that is `__file__`.
+# The images are digits. `--save` also writes a cell to `code/06_by_hand.py`; in both places, `__file__` is the path of that file.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -101,8 +101,8 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. First, every rank trains alone on whole batches (all alike,
-# so only rank 0 prints). Then the four share each batch.
+# In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. First, every rank trains alone on whole batches. All
+# four runs are identical, so only rank 0 prints. Then the four share each batch.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of 297 new images right, (b) as many, (c) more?
 
@@ -147,7 +147,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size  # `team`: set by the loop below
+    return F.cross_entropy(outputs, targets) / team.size  # the global `team`, set by the loop
 
 
 for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
@@ -167,13 +167,17 @@ for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
 # Eight minutes up to here, six for the exercise. The usual slip is to divide the mean by `team.size`, which is right only while shards are equal:
 # ask what the mean runs over, ranks or images.
 
+# %% [markdown]
+# Run your function in a team of three. Then run the program on four ranks, and on three:
+
+# %%
+# %%px
+train(comm.Split(comm.rank == 3), rate=0.4)
+
 # %%
 # %%px --save 06_by_hand.py
 if __name__ == "__main__":
     train(comm, rate=0.4)
-
-# %% [markdown]
-# Now on three:
 
 # %%
 # !mpiexec -n 3 python code/06_by_hand.py
@@ -186,7 +190,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow. Which rank holds up the others? To practise, we keep one all-reduce, as in line 5. Before it, the ranks sleep 0, 100, 200 and 400 ms;
+# A job is slow. Which rank holds up the others? To practise, we time a single all-reduce, like the one in line 5. Before it, the ranks sleep 0, 100, 200 and 400 ms;
 # a secret draw decides who sleeps how long. We measure only the time in `allreduce`.
 
 # %% tags=["nbval-ignore-output"]
@@ -228,8 +232,8 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | They divide gradients by the number of replicas: multiply `share_of_loss` by it. (With equal shards: the shard's mean) |
-# | line 4 | They send gradients in buckets, while backward goes on |
+# | line 3 | They average the gradients. So multiply `share_of_loss` by the number of replicas. With equal shards, that is simply the shard's mean |
+# | line 4 | They send gradients while backward goes on: DDP in buckets, FSDP layer by layer |
 # | line 5 | Not in every step: `item()` makes the CPU wait for the GPU |
 # | straggler | In a profiler, compare NCCL's kernels: in most steps, the straggler's first collective is the shortest |
 
@@ -244,11 +248,11 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you ask first? (a) The loss's divisor? (b) Batch and
-# rate? (c) How far apart are two seeds on one rank?
+# On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you ask first? (a) By what is the loss divided?
+# (b) Did the global batch grow? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>(c) says whether there is anything to explain. (b) is the usual cause. (a) is quick: from equal weights,
-# compare the first losses and gradient norms.</details>
+# <details><summary>What to listen for</summary>Ask (c) first: if two seeds differ by nine images, too, there is nothing to explain. (b) is often the cause.
+# (a) is quick: from equal weights, compare the first losses and gradient norms.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -256,7 +260,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["more"]
 # ## More
 #
-# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (almost: time in messages that nothing hides does not grow). Can you find it in a profile?
+# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (not quite, because the time of messages does not grow). Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
