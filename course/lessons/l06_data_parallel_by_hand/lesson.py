@@ -233,7 +233,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | They average the gradients. So multiply `share_of_loss` by the number of replicas. With equal shards, that is simply the shard's mean |
-# | line 4 | They send gradients while backward goes on: DDP in buckets, FSDP layer by layer |
+# | line 4 | They send gradients while backward goes on |
 # | line 5 | Not in every step: `item()` makes the CPU wait for the GPU |
 # | straggler | In a profiler, compare NCCL's kernels: in most steps, the straggler's first collective is the shortest |
 
