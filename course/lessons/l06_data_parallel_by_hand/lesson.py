@@ -232,10 +232,10 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | They average the gradients. So multiply `share_of_loss` by the number of replicas. With equal shards, that is simply the shard's mean |
+# | line 3 | They average over all ranks that share the batch. So multiply `share_of_loss` by the number of these ranks. With equal shards, that is simply the shard's mean |
 # | line 4 | They send gradients while backward goes on |
 # | line 5 | Not in every step: `item()` makes the CPU wait for the GPU |
-# | straggler | In a profiler, compare NCCL's kernels: in most steps, the straggler's first collective is the shortest |
+# | straggler | In a profiler, add up how long each GPU spends in collectives: over many steps, the straggler usually has the smallest sum |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -251,8 +251,8 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you ask first? (a) By what is the loss divided?
 # (b) Did the global batch grow? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>Ask (c) first: if two seeds differ by nine images, too, there is nothing to explain. (b) is often the cause.
-# (a) is quick: from equal weights, compare the first losses and gradient norms.</details>
+# <details><summary>What to listen for</summary>If two seeds differ by nine images (c), nine may be noise, and accuracy cannot decide. (a) can, in one step:
+# from equal weights and images, compare the first losses and gradient norms. (b) is often the cause.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
