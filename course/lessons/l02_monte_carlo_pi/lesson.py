@@ -190,7 +190,7 @@ if __name__ == "__main__":
 # <details><summary>Open after the run</summary>
 #
 # The time follows your cores. On two cores, two ranks take roughly half as long as one. Four gain little more, or nothing, because two of them
-# share each core. (Run it again: how much do the times vary?) The three π differ because each number of ranks uses other streams.
+# share each core. (Run it again: how much do the times vary?) The three π differ: one rank takes all darts from one stream, four from four.
 #
 # The **speed-up** of n ranks is one rank's time divided by that of n ranks. What is yours?
 #
@@ -220,7 +220,7 @@ if __name__ == "__main__":
 #
 # Your colleague's 16 ranks estimate π = 3.14159 in every run. For more digits, she wants 256 ranks. What do you ask to see first?
 #
-# <details><summary>What to listen for</summary>Equal runs only show a fixed seed. Ask for each rank's hits: if they are equal, all
+# <details><summary>What to listen for</summary>Equal runs may only show a fixed seed. Ask for each rank's hits: if they are equal, all
 # ranks throw the same darts. Five correct decimals take about 10¹¹ darts, or luck. And 16 times the darts only make the error four times
 # smaller, not even one more digit.</details>
 
