@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 
-from matplotlib.patches import Patch
-
-from course.lessons.shared.figures.schedules import PASSES, boxes, schedule_grids
+from course.lessons.shared.figures.schedules import schedule_grids
 from course_lib.theory.schedules import Action, TimedAction
-from mpi_classroom.figures import FONT_SIZE, INK, Picture
+from mpi_classroom.figures import Picture
 
 
 def draw_directions(arrows: Mapping[str, str]) -> Picture:
@@ -14,18 +12,7 @@ def draw_directions(arrows: Mapping[str, str]) -> Picture:
 
     Images of replica 1 (←) have its colours, and a prime in the picture's words.
     """
-    passes = {name: replay(way) for name, way in arrows.items()}
-    picture = schedule_grids(passes)
-    for panel, replayed in zip(picture.figure.axes, passes.values(), strict=True):
-        for bar, box in zip(panel.collections, boxes(replayed), strict=True):
-            bar.set(**PASSES["'" in box.label][box.kind])
-    keys = [
-        Patch(label=f"{kind}, replica {replica} ({way})", edgecolor=INK, **look)
-        for replica, way in enumerate("→←")
-        for kind, look in PASSES[replica].items()
-    ]
-    picture.figure.legends[0].remove()
-    picture.figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    picture = schedule_grids({name: replay(way) for name, way in arrows.items()})
     return Picture(picture.figure, f"{picture.alt} A prime marks replica 1, which starts on rank 3.")
 
 

@@ -1,7 +1,8 @@
 """Pipelines: who does what when, as predicted and as measured.
 
 A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. If a
-rank has several stages (chunks), each has its colour. White is time without work: the bubble.
+rank has several stages (chunks), or stages of two replicas, each has its colour. White is time without work:
+the bubble.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ from mpi_classroom.figures import (
     new_panels,
 )
 
-# The looks of the passes through a rank's first stage; through its second stage, where it has one; and so on.
+# The looks of the passes through a rank's first stage, or replica 0's; through its second, or replica 1's; …
 PASSES: Sequence[Mapping[str, Look]] = (
     {"forward": {"facecolor": "#BFE3F7", "hatch": ""}, "backward": {"facecolor": "#0072B2", "hatch": ""}},
     {"forward": {"facecolor": "#FBE0B0", "hatch": ""}, "backward": {"facecolor": "#A85400", "hatch": ""}},
@@ -40,7 +41,7 @@ Spans = Sequence[TimedAction] | Sequence[Span]
 class Box:
     """A forward or backward of a micro-batch on a rank; time counts from the first box.
 
-    `chunk` numbers the stages of this rank from the first: always 0 where each rank has one stage.
+    `chunk` numbers the stages of this rank from the first: always 0 if a replica has one stage per rank.
     """
 
     rank: int
@@ -48,7 +49,13 @@ class Box:
     label: str
     start: float
     end: float
+    replica: int = 0
     chunk: int = 0
+
+    @property
+    def colour(self) -> int:
+        """Which of the PASSES it looks like."""
+        return (self.replica or self.chunk) % len(PASSES)
 
 
 def boxes(spans: Spans) -> list[Box]:
@@ -57,7 +64,7 @@ def boxes(spans: Spans) -> list[Box]:
     passes = [(one.rank, repr(one.action), one.start, one.end) for one in simulated]
     passes += computed([span for span in spans if isinstance(span, Span)])
     found = [
-        Box(rank, "forward" if name[0] == "F" else "backward", name[1:], start, end)
+        Box(rank, "forward" if name[0] == "F" else "backward", name[1:], start, end, name.count("'"))
         for rank, name, start, end in passes
     ]
     if not found:
@@ -156,8 +163,9 @@ def _panels(
     conclusion: str,
 ) -> Picture:
     ranks = 1 + max(box.rank for found in drawn.values() for box in found)
-    chunks = 1 + max(box.chunk for found in drawn.values() for box in found)
-    height = 1.35 + 0.25 * (chunks > 1) + len(drawn) * (0.55 + 0.34 * ranks)
+    colours = sorted({box.colour for found in drawn.values() for box in found})
+    owner = "replica" if any(box.replica for found in drawn.values() for box in found) else "chunk"
+    height = 1.35 + 0.25 * (len(colours) > 1) + len(drawn) * (0.55 + 0.34 * ranks)
     figure, panels = new_panels("", rows=len(drawn), height=height, sharex=True)
     longest = factor * max(length(found) for found in drawn.values())
     for panel, (name, found) in zip(panels, drawn.items(), strict=True):
@@ -166,9 +174,9 @@ def _panels(
     panels[-1].xaxis.set_major_locator(MaxNLocator(8, integer=True))
     panels[-1].set_xlabel(unit)
     keys = [
-        Patch(label=f"{kind}, chunk {chunk}" if chunks > 1 else kind, edgecolor=INK, **look)
-        for chunk in range(chunks)
-        for kind, look in PASSES[chunk % len(PASSES)].items()
+        Patch(label=f"{kind}, {owner} {colour}" if len(colours) > 1 else kind, edgecolor=INK, **look)
+        for colour in colours
+        for kind, look in PASSES[colour].items()
     ]
     figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     rows = "; ".join(f"{name}, {row}" for name, found in drawn.items() for row in in_words(found))
@@ -179,7 +187,7 @@ def _panels(
 def _grid(axes: Axes, found: Sequence[Box], factor: float, longest: float, ranks: int) -> None:
     for box in found:
         start, width = factor * box.start, factor * (box.end - box.start)
-        look = PASSES[box.chunk % len(PASSES)][box.kind]
+        look = PASSES[box.colour][box.kind]
         axes.broken_barh([(start, width)], (box.rank - 0.4, 0.8), edgecolor=INK, linewidth=0.6, **look)
         if width > WIDE_ENOUGH * longest:
             middle: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": LETTERS[box.kind]}
