@@ -3,7 +3,7 @@
     forward    gather 0 │ run 0 │ free 0   gather 1 │ run 1 │ free 1   …
     backward   …   gather 1 │ backward 1 │ sum its gradients, free 1   gather 0 │ …
 
-`Zero3.watch` finds these moments with four of PyTorch's hooks. Two run before and after a layer's forward.
+`LayerHooks` finds these moments with four of PyTorch's hooks. Two run before and after a layer's forward.
 Two wait for gradients, because a layer's backward begins when its outputs have their gradients, and has ended
 when its trained weights have theirs. The hooks gather, sum and free the layer's `LayerBucket`s.
 
@@ -151,7 +151,7 @@ class Zero3(ShardedOptimizer):
         broadcast(comm, model.buffers())
         super().__init__(comm, model, buckets, make_optimizer, max_norm, scaler)
         for index, (module, in_layer) in enumerate(self.layers):
-            self.watch(index, module, in_layer)
+            LayerHooks(module, in_layer, partial(self.gather, index))
 
     @property
     def trained(self) -> Sequence[LayerBucket]:
@@ -162,55 +162,6 @@ class Zero3(ShardedOptimizer):
         """Gather the weights of layer `index`, which runs now; `fast/zero.py` adds the next one."""
         for bucket in self.layers[index][1]:
             bucket.gather()
-
-    def watch(self, index: int, module: nn.Module, buckets: Sequence[LayerBucket]) -> None:
-        """Gather the layer just before it runs, forward and backward, and free it just after.
-
-        Each node of autograd's graph that uses a trained weight also sends it a gradient, so when all trained
-        weights have theirs, no node needs them any more. A frozen weight gets no gradient: backward may need
-        it until the layer's inputs have theirs.
-        """
-        trained = [parameter for bucket in buckets if bucket.trains for parameter in bucket.parameters]
-        frozen = any(not bucket.trains for bucket in buckets)
-        marks: set[object] = set()  # of the inputs of the call that runs now, if a weight is frozen
-        missing: set[object] = set()  # what has no gradient yet in this backward pass: weights and marks
-        last_pass = -1  # the last backward pass that reached the layer
-
-        def before(_module: nn.Module, *arguments: Any) -> None:
-            nonlocal marks
-            self.gather(index)
-            marks = {mark(each, reached) for each in needing_gradients(arguments)} if frozen else set()
-
-        def after(_module: nn.Module, _arguments: Any, outputs: Any) -> None:
-            for tensor in needing_gradients(outputs):
-                tensor.register_hook(partial(before_backward, marks))
-            # Activation checkpointing runs this forward inside backward, which needs the weights right after.
-            if not in_backward():
-                for bucket in buckets:
-                    bucket.free()
-
-        def before_backward(marks: set[object], _gradient: torch.Tensor) -> None:
-            nonlocal last_pass
-            if last_pass != backward_pass():
-                last_pass = backward_pass()
-                missing.clear()  # what the pass before did not reach
-                missing.update(trained)
-            elif not missing and not marks:
-                return  # all weights have their gradients: this output is an input, returned as it was
-            missing.update(marks)
-            self.gather(index)
-            for bucket in buckets:
-                bucket.expect_gradients()
-
-        def reached(what: object) -> None:
-            missing.discard(what)
-            if not missing:
-                finish(buckets)
-
-        module.register_forward_pre_hook(before, with_kwargs=True)
-        module.register_forward_hook(after)
-        for parameter in trained:
-            parameter.register_post_accumulate_grad_hook(reached)
 
     def step(self) -> float | None:
         """Update this rank's shards; returns the gradients' norm if `max_norm` is set, else None.
@@ -247,6 +198,61 @@ class Zero3(ShardedOptimizer):
                 bucket.keep_written()
                 bucket.pinned = False
                 bucket.free()
+
+
+class LayerHooks:
+    """Gathers a layer just before it runs, forward and backward, and frees it just after.
+
+    Each node of autograd's graph that uses a trained weight also sends it a gradient, so when all trained
+    weights have theirs, no node needs them any more. A frozen weight gets no gradient: backward may need it
+    until the layer's inputs have theirs.
+    """
+
+    def __init__(self, module: nn.Module, buckets: Sequence[LayerBucket], gather: Callable[[], None]) -> None:
+        self.buckets, self.gather = buckets, gather
+        self.trained = [parameter for bucket in buckets if bucket.trains for parameter in bucket.parameters]
+        self.frozen = any(not bucket.trains for bucket in buckets)
+        self.marks: set[object] = set()  # of the inputs of the call that runs now, if a weight is frozen
+        self.missing: set[object] = set()  # what has no gradient yet in this backward pass: weights and marks
+        self.last_pass = -1  # the last backward pass that reached the layer
+        module.register_forward_pre_hook(lambda _, *inputs: self.before_forward(inputs), with_kwargs=True)
+        module.register_forward_hook(lambda _module, _inputs, outputs: self.after_forward(outputs))
+        for parameter in self.trained:
+            parameter.register_post_accumulate_grad_hook(self.reached)
+
+    def before_forward(self, inputs: Any) -> None:
+        """Gather the weights; mark the inputs, if backward has to tell when it reaches them."""
+        self.gather()
+        self.marks = (
+            {mark(each, self.reached) for each in needing_gradients(inputs)} if self.frozen else set()
+        )
+
+    def after_forward(self, outputs: Any) -> None:
+        """Free the weights; the first of `outputs` that backward reaches gathers them again."""
+        for tensor in needing_gradients(outputs):
+            tensor.register_hook(partial(self.before_backward, self.marks))
+        # Activation checkpointing runs this forward inside backward, which needs the weights right after.
+        if not in_backward():
+            for bucket in self.buckets:
+                bucket.free()
+
+    def before_backward(self, marks: set[object], _gradient: torch.Tensor) -> None:
+        """Gather the weights, and expect the gradients of the trained ones and of the inputs with `marks`."""
+        if self.last_pass != backward_pass():
+            self.last_pass = backward_pass()
+            self.missing = set(self.trained)  # without what the pass before did not reach
+        elif not self.missing and not marks:
+            return  # all weights have their gradients: this output is an input, returned as it was
+        self.missing |= marks
+        self.gather()
+        for bucket in self.buckets:
+            bucket.expect_gradients()
+
+    def reached(self, what: object) -> None:
+        """A weight, or an input with this mark, has its gradient: after the last one, sum and free."""
+        self.missing.discard(what)
+        if not self.missing:
+            finish(self.buckets)
 
 
 def finish(buckets: Iterable[LayerBucket]) -> None:
