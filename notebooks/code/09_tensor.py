@@ -29,21 +29,27 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 
 # %%
+def gradients(comm, first, up, down, chosen, batch):
+    """What the chosen images add to a batch's gradients."""
+    x = np.maximum(images[chosen] @ first, 0)
+    hidden, y = mlp_forward(comm, x, up, down)
+    d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
+    d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, d_y)
+    d_first = images[chosen].T @ (d_x * (x > 0))  # back through the ReLU of x
+    return d_first, d_up, d_down
+
+
+# %%
 def train(comm, batch=100, steps=400):
     """Train this rank's weights."""
     draw = np.random.default_rng(0)
     first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
     mine = np.array_split(np.arange(202), comm.size)[comm.rank]
-    up, down = up[:, mine], down[mine]
+    weights = first, up[:, mine], down[mine]
     for chosen in np.random.default_rng(1).integers(len(images), size=(steps, batch)):
-        x = np.maximum(images[chosen] @ first, 0)
-        hidden, y = mlp_forward(comm, x, up, down)
-        d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
-        d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, d_y)
-        d_first = images[chosen].T @ (d_x * (x > 0))  # back through the ReLU of x
-        for weight, gradient in (first, d_first), (up, d_up), (down, d_down):
+        for weight, gradient in zip(weights, gradients(comm, *weights, chosen, batch), strict=True):
             weight -= 0.1 * gradient
-    return first, up, down
+    return weights
 
 
 # %%
@@ -53,7 +59,7 @@ def collected(comm, first, up, down):
 
 
 def correct(comm, first, up, down):
-    """How many new images are read correctly."""
+    """Count the new images read correctly."""
     y = mlp_forward(comm, np.maximum(new_images @ first, 0), up, down)[1]
     return np.count_nonzero(y.argmax(1) == new_labels)
 

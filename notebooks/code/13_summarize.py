@@ -1,4 +1,4 @@
-"""A language model learns to summarize data/news.json.
+"""Train a model to summarize data/news.json.
 
 mpiexec -n 4 python code/13_summarize.py
 deepspeed --num_gpus 4 code/13_summarize.py
@@ -37,7 +37,7 @@ os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK",
 deepspeed.init_distributed(verbose=False)
 
 
-def allreduce(value):
+def allreduce(value):  # like mpi4py's, but it also works with the `deepspeed` launcher
     dist.all_gather_object(values := [None] * dist.get_world_size(), value)
     return sum(values)
 
@@ -76,9 +76,8 @@ def factors(comm, counts):
 
 # %%
 def encode(article):
-    read, summary = prompt(article), tokenizer(article["summary"] + tokenizer.eos_token).input_ids
-    labels = [-100] * len(read) + summary
-    return {"input_ids": torch.tensor([read + summary]), "labels": torch.tensor([labels])}
+    read, text = prompt(article), tokenizer(article["summary"] + tokenizer.eos_token).input_ids
+    return {"input_ids": torch.tensor([read + text]), "labels": torch.tensor([[-100] * len(read) + text])}
 
 
 # %%

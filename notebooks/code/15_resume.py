@@ -50,8 +50,7 @@ def train(path, steps=60, every=20):
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
     while done < steps and not stop:
-        torch.manual_seed(done)  # every run draws the same batch in this step
-        x = torch.randn(128, 8).double()[comm.rank :: comm.size]  # this rank's shard
+        x = torch.randn(128, 8, generator=torch.manual_seed(done))[comm.rank :: comm.size].double()
         loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128  # it learns to multiply
         optimizer.zero_grad()
         loss.backward()

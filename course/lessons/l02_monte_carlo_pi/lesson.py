@@ -190,7 +190,7 @@ if __name__ == "__main__":
 # <details><summary>Open after the run</summary>
 #
 # The time follows your cores. On two cores, two ranks take roughly half as long as one. Four gain little more, or nothing, because two of them
-# share each core. (Run it again: how much do the times vary?) The three π differ: one rank takes all darts from one stream, four from four.
+# share each core. The three π differ: one rank takes all darts from one stream, four from four.
 #
 # The **speed-up** of n ranks is one rank's time divided by that of n ranks. What is yours?
 #

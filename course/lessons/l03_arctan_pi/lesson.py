@@ -172,7 +172,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines cross: between the last job that one rank wins and the next, an eighth later.
+# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines cross.
 # Yet `fit` saw only jobs of 10 and 10,000 strips.
 #
 # </details>

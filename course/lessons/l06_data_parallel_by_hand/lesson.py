@@ -9,7 +9,7 @@
 #   - overlap all-reduces with backward
 #   - compare a parameter server with an all-reduce
 # before: >-
-#   {01}, {04}; a training loop in PyTorch. Helpful: {05}
+#   {01}, {04}; a training loop in PyTorch (as in {05})
 # minutes: {core: 20, more: 26}
 # ranks: 4
 # warm-up:
@@ -168,7 +168,7 @@ for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Run your function in a team of three. Then run the program on four ranks, and on three:
+# Run your function on three ranks, and the program on four and on three:
 
 # %%
 # %%px
@@ -190,8 +190,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow. Which rank holds up the others? To practise, we time a single all-reduce, like the one in line 5. Before it, the ranks sleep 0, 100, 200 and 400 ms;
-# a secret draw decides who sleeps how long. We measure only the time in `allreduce`.
+# A job is slow, and one rank holds up the others. Which? To practise, the ranks sleep 0, 100, 200 and 400 ms, in a secret order. Then all call `allreduce`, and
+# each measures only the time that it spends in there.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -242,7 +242,6 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
 #   ranks trains as one does, up to rounding (without batch norm and dropout).
-# - A wrong divisor raises no error. With plain SGD, four times the loss means four times the rate.
 # - In an all-reduce, the last rank waits least.
 
 # %% [markdown] tags=["slide"]

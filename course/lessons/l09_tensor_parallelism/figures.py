@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 
-from course_lib.rows import count, predicted
+from course_lib.rows import count
 from mpi_classroom.figures import Picture
 from mpi_classroom.show import show
 
 
-def draw_bytes(tensor: Mapping[int, int], data: int) -> Picture:
-    """Draw the counted bytes of tensor parallelism by batch, beside the `data` bytes at any batch."""
+def draw_bytes(counted: Mapping[int, tuple[int, int]]) -> Picture:
+    """Draw the counted bytes by batch: of tensor parallelism, and of data parallelism."""
     rows = [
-        count(nbytes, unit="bytes", batch=batch, parallelism="tensor") for batch, nbytes in tensor.items()
+        count(nbytes, unit="bytes", batch=batch, parallelism=parallelism)
+        for batch, both in counted.items()
+        for parallelism, nbytes in zip(("tensor", "data"), both, strict=True)
     ]
-    rows += [predicted(data, unit="bytes", batch=batch, parallelism="data") for batch in tensor]
     return show(rows, x="batch", y="all-reduced per step", by="parallelism")

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# What if even one layer is too large for a GPU? **Tensor parallelism** cuts the layer's matrices, and each rank keeps a piece. We try this on a network that reads digits:
+# What if even one layer is too large for a GPU? **Tensor parallelism** cuts the layer's matrices, and each rank keeps a piece. We try this on digits:
 
 # %%
 # %%px --save 09_tensor.py
@@ -41,14 +41,15 @@ images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits
 new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %% [markdown] tags=["subslide"]
-# Most of this network is a pair of layers (an MLP). Its input `x` has 54 numbers per image, which a small matrix makes of the 64 pixels:
+# Our network has three matrices. We cut the pair `up` and `down`:
 #
 # ```
-# hidden = relu(x @ up)          up:    54 × 202
-# y      = hidden @ down         down: 202 × 10
+# x      = relu(image @ first)     first:  64 × 54
+# hidden = relu(x @ up)            up:     54 × 202
+# y      = hidden @ down           down:  202 × 10
 # ```
 #
-# Where should we cut? Each hidden number comes from one *column* of `up`. So a rank with complete columns can apply ReLU without asking anyone. Each *row* of `down` multiplies one hidden number, so the rank with that number keeps that row:
+# Where do we cut? One *column* of `up` gives one complete hidden number, so the rank that keeps it can apply ReLU alone. One *row* of `down` multiplies this hidden number, so the same rank keeps that row:
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]    → a part of y
@@ -56,13 +57,13 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 #             …
 # ```
 #
-# Each number of `y` is a sum over *all* hidden numbers, so `mlp_forward` adds up the ranks' parts:
+# `y` is a sum over *all* hidden numbers, so `mlp_forward` adds up the ranks' parts:
 
 # %% tags=["source: course_lib.parallel.tensor_parallel:mlp_forward"]
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`. Every rank has all of `d_y`. Our first try is what one process would run:
+# Backward starts with `d_y`, the gradient of `y`, which every rank has. Our first try is what one process would run:
 
 
 # %%
@@ -75,7 +76,23 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# Does this learn? In front of the pair, a small matrix `first` makes `x` from 64 pixels. Every rank keeps all of `first`. All ranks draw the same matrices and batches:
+# Does this learn? One function computes all gradients:
+
+
+# %%
+# %%px --save 09_tensor.py
+def gradients(comm, first, up, down, chosen, batch):
+    """What the chosen images add to a batch's gradients."""
+    x = np.maximum(images[chosen] @ first, 0)
+    hidden, y = mlp_forward(comm, x, up, down)
+    d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
+    d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, d_y)
+    d_first = images[chosen].T @ (d_x * (x > 0))  # back through the ReLU of x
+    return d_first, d_up, d_down
+
+
+# %% [markdown] tags=["subslide"]
+# All ranks draw the same matrices and batches. Each keeps all of `first`, but only its pieces of `up` and `down`:
 
 
 # %%
@@ -85,20 +102,15 @@ def train(comm, batch=100, steps=400):
     draw = np.random.default_rng(0)
     first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
     mine = np.array_split(np.arange(202), comm.size)[comm.rank]
-    up, down = up[:, mine], down[mine]
+    weights = first, up[:, mine], down[mine]
     for chosen in np.random.default_rng(1).integers(len(images), size=(steps, batch)):
-        x = np.maximum(images[chosen] @ first, 0)
-        hidden, y = mlp_forward(comm, x, up, down)
-        d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
-        d_x, d_up, d_down = mlp_backward(comm, x, hidden, up, down, d_y)
-        d_first = images[chosen].T @ (d_x * (x > 0))  # back through the ReLU of x
-        for weight, gradient in (first, d_first), (up, d_up), (down, d_down):
+        for weight, gradient in zip(weights, gradients(comm, *weights, chosen, batch), strict=True):
             weight -= 0.1 * gradient
-    return first, up, down
+    return weights
 
 
 # %% [markdown]
-# To use the network on one rank, we collect the pieces of `up` and `down`. Every rank has `first`, so one copy is enough.
+# To use the network on one rank, we collect the pieces and one copy of `first`:
 
 
 # %%
@@ -109,7 +121,7 @@ def collected(comm, first, up, down):
 
 
 def correct(comm, first, up, down):
-    """How many new images are read correctly."""
+    """Count the new images read correctly."""
     y = mlp_forward(comm, np.maximum(new_images @ first, 0), up, down)[1]
     return np.count_nonzero(y.argmax(1) == new_labels)
 
@@ -117,7 +129,7 @@ def correct(comm, first, up, down):
 # %% [markdown] tags=["subslide"]
 # A team of one rank trains, then a team of four. Each team reads 297 new images. Then *one* process reads them with the collected matrices.
 #
-# **Vote:** is the network of four ranks clearly worse (by 20 images or more) than that of one rank? (a) no, (b) yes, in the team and when collected, (c) only when collected.
+# **Vote:** is the network of four ranks worse by 20 images or more? (a) no, (b) yes, in the team and when collected, (c) only when collected.
 
 # %%
 # %%px
@@ -130,14 +142,14 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Nothing raised an error, and in the team all looks well. But the network that you would save is much worse.
+# (c). Nothing raised an error. But the network that you would save is much worse.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Look at every rank
 #
-# We collected all of `up` and `down`, but only one copy of `first`. Are all copies still equal? Each rank prints one number of its copy:
+# Are the copies of `first` still equal? Each rank prints one number of its copy:
 
 # %%
 # %%px
@@ -146,14 +158,14 @@ print(f"{weights[0][20, 0]:.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They have drifted apart. Each rank's columns learned to fit that rank's copy. In the collected network, all columns get rank 0's copy:
+# They have drifted apart. Each rank's columns of `up` learned to fit that rank's copy. In the collected network, all columns get rank 0's copy:
 #
 # ```
-# in the team:      rank 0's first → rank 0's columns     rank 1's first → rank 1's columns     …
-# when collected:   rank 0's first → rank 0's columns     rank 0's first → rank 1's columns     …
+# in the team:      first of rank 0 → columns of rank 0     first of rank 1 → columns of rank 1     …
+# when collected:   first of rank 0 → columns of rank 0     first of rank 0 → columns of rank 1     …
 # ```
 #
-# Only gradients change a weight. All ranks drew the same batches, so why did their gradients differ?
+# Only gradients change the copies. All ranks drew the same batches, so why did the gradients differ?
 #
 # </details>
 
@@ -178,14 +190,16 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They do, to all nine decimals. Each rank's columns give only a part of `d_x`, so the parts must be added up. `d_up` and `d_down` are complete: they belong to the rank's own piece. A pair needs *two all-reduces*: `y` forward, `d_x` backward. (In a GPU's 16 bits, fewer digits agree.)
+# They do, to all nine decimals (in 64 bits, without dropout).
+#
+# A rank's columns of `up` give only a part of `d_x`. Its pieces of `d_up` and `d_down` are complete, because it has all images. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# This network fits on every rank, so data parallelism, which divides the batch, would work, too. Which sends less per step? With the same ranks and the same batch, this is what a step all-reduces:
+# This network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks and batch, a step all-reduces:
 #
 # ```
 # data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
@@ -197,7 +211,7 @@ if __name__ == "__main__":
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# A communicator counts what tensor parallelism all-reduces in one step:
+# We count one step of each:
 
 
 # %%
@@ -210,53 +224,65 @@ class Counting(MPI.Intracomm):
         super().Allreduce(sendbuf, recvbuf)
 
 
-tensor = {}
+counted = {}
 for batch in 32, 64, 128, 256, 512, 1024:
-    counting = Counting(comm)
-    train(counting, batch, steps=1)
-    tensor[batch] = counting.nbytes
+    tensor, data = Counting(comm), Counting(comm)
+    train(tensor, batch, steps=1)  # pieces of the matrices, all images
+    for gradient in gradients(MPI.COMM_SELF, *full, np.arange(comm.rank, batch, comm.size), batch):
+        data.Allreduce(MPI.IN_PLACE, gradient)  # full matrices, every fourth image
+    counted[batch] = tensor.nbytes, data.nbytes
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l09_tensor_parallelism.figures import draw_bytes
 
-tensor, data = cluster[0]["tensor"], 16_384 * 8  # 8 bytes per number
-draw_bytes(tensor, data)
+draw_bytes(cluster[0]["counted"])
 
 # %%
-outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 32), word="they meet at")
+tensor, data = cluster[0]["counted"][32]
+outcome("At which batch do both send equally many bytes?", data / (tensor / 32), word="they meet at")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # ```
-# y  10   +   d_x  54   =   64 numbers per image          16,384 / 64 = 256 images
+# per image    y 10  +  d_x 54 (your line)  +  hidden 0 (each stays on its rank)  =  64 numbers
+#
+# crossing     16,384 / 64  =  256 images
 # ```
 #
-# Below this crossing, tensor parallelism sends less. An image's 202 hidden numbers are never sent: the rank that has them also has their rows of `down`.
+# Below this crossing, tensor parallelism sends less.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# In a language model, `x` has one row per *token*, thousands to millions per step. For a pair whose `x` and `y` are equally wide, the crossing is at as many tokens as `hidden` has numbers. Beyond it, tensor parallelism sends more bytes (if both use the same all-reduce and precision, with one rank per GPU). Its GPUs also wait for `y` in every pair, while data parallelism can send during backward. In return, tensor parallelism trains layers that are too large for one GPU.
+# In a language model, `x` has one row per *token*, and `y` is as wide as `x`. For each pair, a step all-reduces:
+#
+# ```
+# data parallelism       d_up and d_down     2 · width of x · numbers in hidden     while backward runs
+#
+# tensor parallelism     y and d_x           2 · width of x · tokens                GPUs wait for y
+#
+#                        (same ranks, one per GPU; same all-reduce, same precision)
+# ```
+#
+# Usually a step has more tokens than `hidden` has numbers. Then tensor parallelism sends more.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - With `up` cut by columns and `down` by rows, a pair needs one all-reduce forward and one backward.
 # - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights.
-# - Each of n ranks keeps and computes 1/n of a pair, for the full batch.
-# - Copies with different gradients drift apart, without an error.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model just fits on one machine, if its layers are cut among the machine's eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which step is faster:
-# (a) cut sixteen ways, or (b) cut eight ways on each machine, with half the batch each?
+# A model just fits on one machine, its layers cut among eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which is faster: layers cut
+# (a) sixteen ways, or (b) eight ways on each machine, with half the batch each?
 #
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), each pair's sums cross the slow network, and GPUs wait for
-# them. In (b), only gradients cross it, once per step and during backward. So layers are usually cut inside a machine.</details>
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), the sums of every pair cross the slow network, while GPUs
+# wait. In (b), only gradients cross it, once per step and during backward. So layers are usually cut inside a machine.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -266,8 +292,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 
 #
 # ### Which cuts work, and which pay?
 #
-# Our cut works. Would a different one? And does it pay, in bytes and in seconds? First decide three cases for yourself: a model of realistic size, a cut by rows, and a sentence from a published guide.
-# Then we measure the time.
+# Our cut works. Does every cut? And when does a cut pay? First you decide three cases. Then we measure seconds.
 
 # %% tags=["exercise: 09.q4"]
 
@@ -276,7 +301,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor[32] / 
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# The last question is for the clock. Are two ranks faster than one? First one rank runs a pair, forward and backward, on 256 rows of `x`. Then two ranks run the same pair, each with half of the hidden numbers.
+# Are two ranks faster than one? First one rank runs a pair, forward and backward, on 256 rows of `x`. Then two ranks run the same pair, each with half of the hidden numbers.
 # We try two widths: a row of `x` has 8 numbers, or 512. `hidden` is always four times as wide.
 #
 # **Vote:** two ranks are at least 1.5 times as fast (a) at both widths, (b) only at 512, (c) at neither width.
@@ -289,8 +314,10 @@ pair = comm.Create_group(comm.group.Incl([0, 1]))
 
 
 def once(team, width):
-    x, up = np.ones((256, width)), np.ones((width, 4 * width // team.size))
-    mlp_backward(team, x, mlp_forward(team, x, up, up.T)[0], up, up.T, x)
+    ours = 4 * width // team.size  # hidden numbers of this rank
+    x, up, down = np.ones((256, width)), np.ones((width, ours)), np.ones((ours, width))
+    hidden, y = mlp_forward(team, x, up, down)
+    mlp_backward(team, x, hidden, up, down, y)  # for the clock, any array serves as d_y
 
 
 for width in 8, 512:
@@ -304,20 +331,21 @@ for width in 8, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks probably share a core.
 #
-# Two ranks halve the work at both widths, so why do they gain at only one? The work of the matrix products grows with the *square* of the width. The sums `y` and `d_x` grow only with the width itself. At 8, there is so little work that the two sums
-# cost about as much as the cut saves, or more. At 512, they are small beside the work.
+# At both widths, two ranks halve the work. Why do they gain at only one? The work that the cut saves grows with the *square* of the width. What the cut costs, the two sums `y` and `d_x`, grows only with the width itself.
+# At 8, the sums cost about as much as the cut saves, or more. At 512, they are small beside it.
 #
-# The same comparison says where to stop. With more ranks, each has less work, but `y` and `d_x` stay as large. At some point the next rank saves less than it costs. That is one reason why a pair is rarely cut 64 ways; the other is that 64 GPUs usually span several machines.
+# This comparison also shows why a pair is rarely cut 64 ways. With more ranks, each rank has less work, but `y` and `d_x` stay as large. (A second reason: 64 GPUs usually span several machines.)
 #
-# Could the sums overlap with the work? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` while the sum is on its way. In forward this is harder, because the next layer needs all of `y`.
+# Could the ranks work while a sum is on its way? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` meanwhile. In forward this is harder, because the next layer needs all of `y`. There, Megatron-LM's `--tp-comm-overlap` cuts
+# a matrix product into pieces: while the ranks add up one piece, they compute the next.
 #
 # </details>
 
 # %% [markdown]
 # ### Can we cut attention, too?
 #
-# Most language models are **Transformers**. A Transformer is a stack of blocks, and each block has two halves. The second half is often a pair like ours, with a smooth ReLU in the middle such as **GeLU**. The first half is *attention*, which mixes the
-# positions of a text. Can we cut this half as well?
+# Most language models are **Transformers**: stacks of blocks, each with two halves. One half is often a pair like ours, with **GeLU**, a smooth form of ReLU, in the middle. The other half is *attention*, which mixes the
+# positions of a text. Can we cut attention as well?
 #
 # Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads, as before it got complete hidden numbers. The matrix that leads
 # into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**. Both halves of a block then look alike:
@@ -327,11 +355,10 @@ for width in 8, 512:
 # pair        x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
 # ```
 #
-# What are f and g? They are the two sums that you know, one in backward and one in forward. This time PyTorch's autograd derives the backward pass, but it does not know MPI. So we write two functions that bring their own backward, named as in Megatron-LM,
-# where these cuts come from:
+# What are f and g? They are our two sums, under their names in Megatron-LM. This time PyTorch's autograd runs the backward pass, and autograd knows nothing of MPI. So each sum becomes a function with a backward of its own:
 #
 # - **f** (`_CopyTo`) is your line from exercise 09.4. In forward, it passes `x` on unchanged. In backward, it adds up the ranks' parts of the gradient of `x`.
-# - **g** (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient on unchanged, because every rank has all of it.
+# - **g** (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient of `y` on unchanged, because every rank has all of it.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -340,7 +367,7 @@ for width in 8, 512:
 # %%px
 
 # %% [markdown]
-# A column-parallel layer begins with f, and a row-parallel layer ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict:** how often does one block, attention and pair, call all-reduce, forward and backward together?
+# A column-parallel layer begins with f, and a row-parallel layer ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict:** one block contains attention and a pair. How often does it call all-reduce, forward and backward together?
 
 # %%
 predict("All-reduces in one block, forward and backward together?", None)
@@ -367,13 +394,15 @@ outcome("All-reduces in one block, forward and backward together?", cluster["cal
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four. Attention is cut like a pair, columns first and then rows, and each of the two has one all-reduce forward and one backward. Six heads cannot be divided equally among four ranks: two ranks have two heads, and the other two wait for them. Megatron-LM refuses such a number of ranks.
+# Four: attention and the pair each have one all-reduce forward and one backward.
 #
-# Our block has no *dropout*. With it, all ranks must draw the same mask for what all of them have, such as `y`. Otherwise their copies would differ from then on. For its own heads and hidden numbers, each rank draws a mask of its own.
+# Six heads cannot be divided equally among four ranks. Two ranks have two heads each, and the other two ranks wait for them. Megatron-LM refuses such a number of ranks.
+#
+# Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`. Otherwise the ranks' copies of these numbers would differ from then on. For its own heads and hidden numbers, each rank draws a mask of its own.
 #
 # </details>
 #
-# Each rank keeps about a quarter of a block's weights. But weights are not all that fills a GPU. Forward also keeps **activations**, the numbers between layers, because backward needs them. Does a rank keep only a quarter of those, too? Go through a block in your mind:
+# Each rank keeps about a quarter of a block's weights. But a GPU's memory also holds **activations**: the numbers between layers, which forward keeps because backward needs them. Does a rank keep only a quarter of those, too? Go through a block in your mind:
 # norm, attention, addition, norm, pair, addition. Which of these steps did we cut?
 #
 # **Vote:** the rank that keeps most keeps (a) a quarter of the activations of one process, (b) about half, (c) all.
@@ -405,17 +434,17 @@ for way, nbytes in most.items():
 # (b), in this model. Inside attention and inside the pair, each rank keeps only its part of the activations. But the norms and additions between them are not cut: there, every rank keeps the same numbers as all the others.
 #
 # Can we cut there as well? A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of the output: here the rank keeps 27 % instead of 49 %.
-# And what does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. These are the two halves of the all-reduce that was there before (lesson 04), so forward sends as many bytes as it did.
 #
-# Two things are new in backward. Each rank has kept only its positions of `x`, so it has to gather `x` once more. And the weights of a norm, like the bias of a row-parallel layer, now see only a rank's own positions. So their gradients have to be added up over the ranks. Forget this sum, and copies drift apart again, without
-# an error.
+# What does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. Together they are the all-reduce that was there before (lesson 04), so forward sends as many bytes as it did. Backward sends more: to save memory, each rank kept only its positions of `x`, and backward gathers `x` once more.
+#
+# There is also a new sum to forget. Every rank has a copy of a norm's weights, but now computes their gradient from its own positions only. These gradients have to be added up over the ranks, and so do those of a row-parallel layer's bias. Without the sums, copies drift apart again, without an error.
 #
 # </details>
 
 # %% [markdown]
 # #### Do I have to write this myself?
 #
-# You can now cut a Transformer by hand, and you have seen how quietly a forgotten sum does damage. Could a library find the sums? In PyTorch, a **DTensor** is a tensor that knows its layout on the ranks:
+# A forgotten sum does its damage quietly. Could a library find the sums? In PyTorch, a **DTensor** is a tensor that knows its layout on the ranks:
 #
 # ```
 # Shard(0)      cut along the first dimension, Shard(1) along the second
@@ -423,13 +452,15 @@ for way, nbytes in most.items():
 # Partial()     each rank has a part of a sum, like our y before the all-reduce
 # ```
 #
-# You write a plan that names the layers to cut. From the layouts, DTensor derives what the ranks have to send. **Vote:** for a pair, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two.
+# You write a plan that names the layers to cut. From the layouts, DTensor derives what the ranks have to send.
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
 
 # %% [markdown]
-# We count DTensor's collectives, and compare its gradient of `x` with the gradient in one process.
+# Follow the layouts through this pair. The input `x` is `Replicate()`. Which layout has the output of `up`, and which that of `down`? Where must DTensor send?
+#
+# **Vote:** for a pair, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two. We count them, and compare DTensor's gradient of `x` with the gradient in one process.
 
 # %%
 # %%px --timeout 120
@@ -453,11 +484,12 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). From the plan, DTensor has derived the same two sums that we wrote by hand. But look at the layouts: `S(0)`, short for `Shard(0)`, is a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of
-# our `up`, and `S(1)` cuts the rows of our `down`.
+# (a). The output of `up` is cut along its numbers, as `down` needs it, so nothing is sent between the two. The output of `down` is `Partial()`: this is our sum of `y`. In backward, the gradient of `x` is `Partial()`, too.
 #
-# DTensor cannot guess one thing: it cuts rows into equal pieces as far as it can, and knows nothing of heads. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Each head needs some of all three, but an equal cut among four ranks gives one rank
-# only queries and another only values. So plans for DTensor cut three matrices, one each for queries, keys and values. The number of ranks must also divide the number of heads: our six would need two, three or six ranks.
+# But look at the printed layouts. For `up`, `S(0)` means `Shard(0)`, a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
+#
+# What DTensor does not know are the heads. It cuts a matrix into pieces that are as equal as it can make them. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Cut among four ranks, one rank gets only queries and another only values, but each head needs some of all three. So
+# plans for DTensor cut three matrices, one each for queries, keys and values. The number of ranks must also divide the number of heads: our six would need two, three or six ranks.
 #
 # </details>
 

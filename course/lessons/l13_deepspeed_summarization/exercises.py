@@ -51,6 +51,10 @@ def _check_factors(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
         "add up to?": [1 / comm.size] * len(mine),
         "divides 1 by all tokens. The loss of a micro-batch is a mean already; how many tokens does it stand "
         "for?": [1 / everyone] * len(mine),
+        "gives each micro-batch the tokens of all of this rank's micro-batches. How many has each?": [
+            sum(mine) / everyone
+        ]
+        * len(mine),
     }
     expect_array(got, np.array([count / everyone for count in mine]), lookalikes)
 
@@ -71,8 +75,8 @@ _MEAN = "comm.allreduce(sum(counts))"
 
 FACTORS = Exercise(
     id="13.4",
-    title="Spot the bug: the factors",
-    task="Every *token* should weigh the same in the loss. Correct the function.",
+    title="Spot the bug",
+    task="Every *token* should weigh the same. The docstring is right, but the code is not: correct it.",
     objectives=(1,),
     targets=("token-counts-do-not-matter", "backward-adds-means"),
     stub=_STUB,
@@ -109,6 +113,7 @@ FACTORS = Exercise(
             changed(_FACTORS, ("[count / total for count in counts]", "[sum(counts) / total, 0, 0, 0]")),
             "Each needs one",
         ),
+        WrongAnswer(changed(_FACTORS, ("count / total", "sum(counts) / total")), "How many has each"),
     ),
     why="the ranks exchange their numbers of tokens, but no losses. Why does backward not need the losses of "
     "the other ranks?",

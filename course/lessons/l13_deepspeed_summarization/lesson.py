@@ -24,11 +24,11 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# Would you trust a summarizer because its loss fell? Let us train one on 48 news articles, and read what it writes about 12 others.
+# Would you trust a summarizer because its loss fell? We train one on 48 articles, and read what it writes about 12 others.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
-"""A language model learns to summarize data/news.json.
+"""Train a model to summarize data/news.json.
 
 mpiexec -n 4 python code/13_summarize.py
 deepspeed --num_gpus 4 code/13_summarize.py
@@ -53,7 +53,7 @@ articles = json.loads((data / "news.json").read_text())
 news, unseen = articles[:48], articles[48:]
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed starts as in lesson 12. Our `comm` also works with the `deepspeed` launcher:
+# DeepSpeed starts as in lesson 12:
 
 
 # %%
@@ -70,7 +70,7 @@ os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK",
 deepspeed.init_distributed(verbose=False)
 
 
-def allreduce(value):
+def allreduce(value):  # like mpi4py's, but it also works with the `deepspeed` launcher
     dist.all_gather_object(values := [None] * dist.get_world_size(), value)
     return sum(values)
 
@@ -78,7 +78,7 @@ def allreduce(value):
 comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allreduce=allreduce)
 
 # %% [markdown] tags=["subslide"]
-# A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable next token, up to 40 times.
+# A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable token, up to 40 times.
 #
 # ```
 # the tiny model    comes with the course; this page shows its outputs
@@ -107,17 +107,25 @@ def write(model, article):  # at ZeRO stage 3, by all ranks together
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes one of the 12 articles. Is its summary about the right event?
+# Each rank summarizes one of the 12. Is its summary about the right event?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), unseen[comm.rank]))
 
 # %% [markdown]
+# The tiny model has read only news made up by a program. SmolLM2 finds the event:
+#
 # ```
-# the tiny model    always writes about a harbour; it has read only news made up by a program
-# SmolLM2           finds the event, and adds things that never happened
+# the article           A pilot has landed a small plane on the golf course of Elmstead because a swarm
+#                       of flies had stopped up its pipes. … She chose the long ninth hole, touched down
+#                       at noon on Sunday and rolled through a bunker. Nobody was injured, and the cello
+#                       was still in tune.
+# SmolLM2 (recorded)    A pilot on a golf course crashes into a swarm of flies, and a cello rolls through
+#                       a bunker, causing no injuries.
 # ```
+#
+# <details><summary>How many of its statements are false?</summary>Two: nobody crashed, and the plane rolled, not the cello.</details>
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -130,27 +138,20 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 # ```
 # rank 0             10 tokens         mean loss 5
 # ranks 1, 2 and 3   100 tokens each   mean loss 2
+#
+# as for images, the mean of the ranks' means:  (5 + 2 + 2 + 2) / 4  =  2.75
 # ```
 #
-# As for images, we average the ranks' means:
-
-# %%
-# %%px
-count, mean = (10, 5.0) if comm.rank == 0 else (100, 2.0)
-print(f"{comm.allreduce(mean) / comm.size:.3f}")
-
-# %% [markdown]
 # **Vote:** is the mean over *all* tokens (a) higher, (b) lower, (c) the same?
-#
-# The function below weighs all articles alike, on every rank. Hugging Face's Trainer weighed micro-batches like this until October 2024, and ranks for longer:
 
 # %% tags=["exercise: 13.4"]
 
 # %% [markdown]
-# With your factors:
+# Your factors:
 
 # %%
 # %%px
+count, mean = (10, 5.0) if comm.rank == 0 else (100, 2.0)
 print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 
 # %% [markdown]
@@ -171,22 +172,21 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps
 #
-# The model reads article and reference, and guesses each next token. The **labels** are the tokens that it should guess. We want summaries, not articles, so the prompt's labels are −100, "do not score":
+# The model reads article and reference, and guesses each next token. The **labels** are the tokens that it should guess. The prompt's labels are −100, "do not score":
 #
 # ```
 # input       (the prompt)     The     ferry     Marigold     has
 # labels      −100 … −100      The     ferry     Marigold     has
 # ```
 #
-# After *The*, it should guess *ferry*. So `transformers` compares each guess with the label of the next place.
+# After *The*, it should guess *ferry*. So `transformers` compares each guess with the next label.
 
 
 # %%
 # %%px --save 13_summarize.py
 def encode(article):
-    read, summary = prompt(article), tokenizer(article["summary"] + tokenizer.eos_token).input_ids
-    labels = [-100] * len(read) + summary
-    return {"input_ids": torch.tensor([read + summary]), "labels": torch.tensor([labels])}
+    read, text = prompt(article), tokenizer(article["summary"] + tokenizer.eos_token).input_ids
+    return {"input_ids": torch.tensor([read + text]), "labels": torch.tensor([[-100] * len(read) + text])}
 
 
 # %% [markdown] tags=["subslide"]
@@ -198,7 +198,7 @@ def encode(article):
 # between the ranks       DeepSpeed divides the sum of the gradients by 4
 # ```
 #
-# Our factors have already divided by the tokens, so we undo both divisions:
+# Our factors already divide by the tokens, so we undo both:
 
 # %%
 # %%px --save 13_summarize.py
@@ -223,7 +223,7 @@ def train(model, encode=encode):
 
 
 # %% [markdown] tags=["subslide"]
-# The trained model summarizes the pilot's article:
+# Train, then summarize the pilot's article:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 900 --save 13_summarize.py
@@ -239,15 +239,16 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. (This check finds ranks that divide by their own tokens only. It would not notice the mean of means, which is the same on any number of ranks: More tests
-# that.) And the text?
+# Yes: four ranks train like one. (Neither model has dropout.)
+#
+# The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33, and it wrote:
 #
 # ```
-# the tiny model    still writes about a harbour
-# SmolLM2           now copies the article's first sentence
+# SmolLM2 (recorded)    A pilot has landed a small plane on the golf course of Elmstead because a swarm
+#                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# Is the tiny model's 8.1 a good loss? No: blind guessing among its 600 tokens has ln 600 = 6.4. It is worse than blind, because it is sure of its harbours.
+# It is true now, but copied. The loss showed neither.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -262,8 +263,10 @@ def moved(article):
 
 
 hers = list(train(model := load(), moved))
-if comm.rank == 0:
-    print("ours", *(f"{loss:.2f}" for loss in losses), "\nhers", *(f"{loss:.2f}" for loss in hers))
+
+# %%
+# %%px --targets 0
+print("ours", *(f"{loss:.2f}" for loss in losses), "\nhers", *(f"{loss:.2f}" for loss in hers))
 
 # %% [markdown]
 # Whose model would you take? Hers writes:
@@ -283,7 +286,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Her model need only repeat the token just read: after *n*, it writes *n* again. That is easier, so her loss falls more. From the same weights, even the first losses differ: the labels ask different questions. A loss does not show which question is right.
+# Repeating is easy to learn, so her loss falls more. And after *n*, her model writes *n* again.
 #
 # </details>
 
@@ -292,7 +295,7 @@ print(write(model, unseen[2]))  # golf
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies this article's reference, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? Replace our sentence, with at most 21 words (the full score, in More, punishes length):
+# A forger copies this article's reference, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? Replace our sentence, with at most 21 words:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -322,7 +325,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #                                         of Elmstead on Sunday because flies had stopped up its pipes.
 # ```
 #
-# ROUGE-1 does not know that two wrong words make a summary false.
+# Did you beat her? The reference itself would: it shares 21. Add *never* to your sentence, and run both cells again. It is false, and shares as many words.
 #
 # </details>
 
@@ -341,8 +344,8 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # ```
 # batch    a multiple of micro-batch × data-parallel ranks: every GPU computes equally many articles
-# comm     must add up and count data-parallel ranks only: ranks that split one copy of the model by
-#          tensor or pipeline parallelism process the same tokens, which must count once
+# comm     its sum and its size must cover the data-parallel ranks only. Ranks that split one copy of the
+#          model, by tensor or pipeline parallelism, process the same tokens: these must count once
 # load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3, first make
 #          HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
 # write    call it on every rank at stage 3, and print on rank 0: all ranks gather the weights together
@@ -358,9 +361,9 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A newsroom publishes 100 summaries per day, unread. One summary per week may be false. Each has four names or numbers, and 99 % of them are in its article. Is that enough?
+# A newsroom publishes 100 summaries per day, unread. One per week may be false. Each has four names or numbers, and 99 % of these are in its article. Is that enough?
 #
-# <details><summary>What to listen for</summary>No: about four are wrong per day. One among a week's 2,800 needs 99.96 %. And a right name can still stand in the wrong place.</details>
+# <details><summary>What to listen for</summary>No: about four of 400 are wrong per day. And SmolLM2's cello needed no wrong name.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -377,7 +380,15 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # In section 2, the same losses had two means: 2.75 if all articles count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
-# If it took the mean of the 12 articles' means, four ranks and one process would still agree. So we compare with our own losses. The Trainer accepts our DeepSpeed settings and logs its losses. We ask it for our order of articles, one per micro-batch, and our learning rate. **Vote:** are its four losses ours?
+# Comparing four ranks with one process would not tell us: they agree on the mean of means, too. So we compare the Trainer's losses with ours. Both trainings must do the same:
+#
+# ```
+# same     four steps, our learning rate, our order of articles, one article per micro-batch
+# zero     our DeepSpeed settings, which the Trainer accepts
+# quiet    log each step's loss, save nothing, draw no progress bar
+# ```
+#
+# **Vote:** are its four losses ours?
 
 # %%
 # %%px --timeout 900
@@ -386,13 +397,15 @@ import tempfile
 from accelerate.state import DistributedType, PartialState
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
+accumulate = {"gradient_accumulation_steps": batch // comm.size}  # 12 articles on 4 ranks: 3
+same = {"max_steps": 4, "learning_rate": rate, "lr_scheduler_type": "constant"}
+same |= {"train_sampling_strategy": "sequential", "per_device_train_batch_size": 1} | accumulate
+
 PartialState(cpu=True).distributed_type = DistributedType.DEEPSPEED  # Accelerate misses it on CPUs
-accumulate = {"gradient_accumulation_steps": batch // comm.size}
-batches = {"per_device_train_batch_size": 1, "train_sampling_strategy": "sequential"} | accumulate
-steps = {"max_steps": 4, "learning_rate": rate, "lr_scheduler_type": "constant"}
-by_deepspeed = {"deepspeed": setup | accumulate, "accelerator_config": {"use_configured_state": True}}
-output = {"logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
-arguments = TrainingArguments(tempfile.gettempdir(), **batches, **steps, **by_deepspeed, **output)
+zero = {"deepspeed": setup | accumulate, "accelerator_config": {"use_configured_state": True}}
+quiet = {"logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
+
+arguments = TrainingArguments(tempfile.gettempdir(), **same, **zero, **quiet)
 examples = [encode(each) for each in news]
 trainer = Trainer(load(), arguments, train_dataset=examples, data_collator=lambda examples: examples[0])
 trainer.remove_callback(PrinterCallback)
@@ -422,13 +435,13 @@ if comm.rank == 0:
 #
 # Today's Trainer has our losses, so it takes the mean over all tokens. With the tiny model, the mean of means differs by up to 0.04, and the test notices it. The difference is small because our references are of similar length.
 #
-# Before each step, the Trainer counts the tokens of all micro-batches on all ranks and divides by their number, as `factors` does. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers repaired that, and counting over the ranks became the default later.
+# Before each step, the Trainer counts the tokens of all micro-batches on all ranks. It divides by their number, as `factors` does.
 #
-# One mistake such a test would miss: if we forgot to undo DeepSpeed's division by 12, the printed losses would hardly change, because AdamW divides each gradient by its usual size. SGD would take steps 12 times too short.
+# It did not always do so. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers repaired that. Counting over the ranks became the default later.
 #
 # </details>
 #
-# And **Lightning**? There, we write `training_step` and return its loss, so we choose the mean. Its DeepSpeed strategy accepts GPUs only. So we take its DDP strategy, which also runs over MPI. DDP averages the gradients of the ranks. We need their sum, so each rank multiplies its part by the number of ranks:
+# And **Lightning**? There, we write `training_step` and return its loss. Lightning's DeepSpeed strategy accepts GPUs only, so we take its DDP strategy, which also runs over MPI. DDP averages the gradients of the ranks. We need their sum, so each rank multiplies its part by the number of ranks:
 
 # %%
 # %%writefile code/summarize_lightning.py
@@ -459,7 +472,7 @@ class Summarizer(LightningModule):
 
 
 # %% [markdown]
-# Lightning refuses to start this strategy inside a notebook, so we write a program. Its second part trains twice, with DeepSpeed's ZeRO and with Lightning's DDP. **Vote:** are the losses the same?
+# Lightning refuses to start this strategy inside a notebook, so we write a program. Its second part trains twice, with DeepSpeed's ZeRO and with Lightning's DDP, and compares the losses. **Vote:** suppose that we forget `* ours.comm.size`. Would the losses show it? Delete it in the cell above, if you like, and run all three cells:
 
 # %%
 # %%writefile -a code/summarize_lightning.py
@@ -489,7 +502,9 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They are. With DeepSpeed and Lightning, we compute the loss, so we choose the mean. The Trainer computes it for us.
+# They would not: the difference stays below 0.01, although every gradient is four times too small. AdamW divides each gradient by its usual size, so a constant factor hardly changes its steps. SGD would take steps four times too short. Equal losses under AdamW do not prove that the gradients are right.
+#
+# Which mean is it? With DeepSpeed and Lightning, we compute the loss, so we choose. The Trainer computes it for us.
 #
 # </details>
 #
@@ -574,7 +589,9 @@ outcome("Precision of references with one wrong name, in percent?", precision, "
 # %% [markdown]
 # The forger wins, although every forged summary is false. ROUGE does not show it; the precision does.
 #
-# And the vote: (a). The interval of the first sentence does not contain 0, so it is better than lead-3 by ROUGE-1. Yet it states only half of the important facts, and lead-3 most of them. Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
+# And the vote: (a). The first sentence beats lead-3 by ROUGE-1, and the interval of their difference does not contain 0. Yet it states only half of the important facts, and lead-3 most of them.
+#
+# Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
 #
 # Can a *model* beat lead-3 on real news? For this course, two were trained with ZeRO on two ranks, and tested on 200 articles from CNN/DailyMail. One is **extractive**: it chooses sentences of the article. SmolLM2 is **abstractive**: it writes its own.
 #
@@ -605,7 +622,7 @@ for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
 #
 # (c): the interval from −3.3 to +0.2 contains 0. So does the extractive model's. (At full length, the fine-tuned model is below lead-3.)
 #
-# Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and there the interval, +0.9 to +5.9, does not contain 0. But 80 steps and one seed are few.
+# Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and its interval, +0.9 to +5.9, does not contain 0. But 80 steps and one seed are few.
 #
 # A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. The runs above forbid only what the model itself has written.
 #

@@ -83,7 +83,7 @@ def _near(one: float, other: float) -> bool:
 
 _FORECASTS = '''\
 def forecasts(n, nbytes, alpha, beta):
-    """Seconds of each way on n = 2, 4, 8 … ranks."""
+    """Seconds of each way on n = 2, 4, 8 … ranks. Messages that travel at the same time count as one."""
     steps = n.bit_length() - 1  # log2(n)
     nodes = max(1, n // 8)  # of eight ranks each, whose messages inside cost next to nothing
     return {
@@ -106,8 +106,7 @@ _STUB = changed(
 FORECASTS = Exercise(
     id="14.3",
     title="Spot the bug: four formulas",
-    task="On 2 ranks, a friend's formulas are right. On more, two are wrong. Correct them from the "
-    "drawing. Simultaneous messages count once.",
+    task="On 2 ranks, a friend's formulas are right. On more, two are wrong. Correct them from the drawing.",
     objectives=(1, 2),
     targets=("traffic-grows-with-n", "fewest-bytes-wins"),
     stub=_STUB,

@@ -10,7 +10,7 @@
 #   - start a program over ssh, Slurm and Kubernetes
 # before: >-
 #   {04}. Helpful: {06}
-# minutes: {core: 20, more: 20}
+# minutes: {core: 20, more: 22}
 # ranks: 4
 # warm-up:
 #   - ask: In the alpha-beta model, how long does a message of k bytes take?
@@ -33,8 +33,7 @@ predict("How many seconds does the ring need on 2,048?", None)
 
 # %%
 ALPHA, BETA, GRADIENTS = 0.01, 80e-9, 2**20  # seconds, seconds per byte, bytes
-ring = 2 * 2047 * (ALPHA + BETA * GRADIENTS / 2048)
-outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
+outcome("How many seconds does the ring need on 2,048?", 2 * 2047 * (ALPHA + BETA * 512), word="forecast")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -46,11 +45,11 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# In a ring, each message adds *one* rank to a sum. In lesson 04's doubling, each *doubles* the ranks in a sum, so 11 messages cover all 2,048. But each holds the whole array, so they take 1.03 s. Can messages be few *and* short? Three attempts:
+# Lesson 04's doubling needs only 11 messages, since each doubles the ranks in a sum. But they hold whole arrays, and take 1.03 s. Can messages be few *and* short? Three attempts:
 #
-# - **Halving:** Two partners split the work. One sums the first halves of their arrays, the other the second halves. Each splits its half with the next partner, and so on. On the way back, partners exchange complete sums.
-# - **Tree:** One rank of each pair sends its whole array, and the other adds it. Those who added pair up again, until rank 0 has the sum. The sum goes down the same way.
-# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. The link between machines is as slow as before. Messages inside cost almost nothing. One rank per machine sums its eight arrays and joins a ring.
+# - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. The next partners exchange halves of these halves, and so on. On the way back, they exchange the sums.
+# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. It goes down the same way.
+# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. Then it joins a ring over the slow links.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -80,6 +79,7 @@ outcome("How many seconds does the ring need on 2,048?", ring, word="forecast")
 # %%px --save 14_slow_link.py
 """Measure a link, and forecast four all-reduces on it."""
 
+from functools import partial
 from timeit import repeat
 
 import numpy as np
@@ -93,24 +93,37 @@ comm = MPI.COMM_WORLD
 from course_lib.rows import predicted
 
 curves = {n: {"compute": 1.0, **forecasts(n, GRADIENTS, ALPHA, BETA)} for n in (2, 4, 16, 64, 256, 2048)}
-for n in 16, 64, 2048:
-    print(f"on {n:,} ranks:", *(f"{way} {took:.2f} s" for way, took in curves[n].items()))
+print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in curves[2048].items()))
 rows = [predicted(took, ranks=n, way=way) for n in curves for way, took in curves[n].items() if took]
 show(rows, x="ranks", y="seconds per step", by="way")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): only halving. Its 22 messages together hold two arrays, but *each* of the tree's 22 holds one. The hierarchy's ring of 256 machines still needs 510.
-#
-# A race on 16 ranks would end: hierarchy, halving, ring, tree. On 2,048, the hierarchy is third, since its 256 machines form a ring. (Halving between them would be best of all: More.)
+# (c). Halving and the tree both need 22 messages. All of halving's together hold two arrays, but each of the tree's holds one. The hierarchy, fastest on 16 ranks, needs 510 messages here.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Did we count right?
 #
-# Let us run the two that you corrected. After each exchange, halving calls itself for the half that it keeps:
+# Let us race three. This is lesson 04's ring, with both loops in one:
+
+
+# %%
+# %%px --save 14_slow_link.py
+def ring(comm, array):
+    """Sum `array`, cut into equal chunks."""
+    n, rank, chunks = comm.size, comm.rank, np.array_split(array, comm.size)
+    for step in range(2 * (n - 1)):
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        mine = into * (step < n - 1)  # 0 once complete sums go round
+        comm.Sendrecv(out, (rank + 1) % n, 0, into, (rank - 1) % n, 0)
+        into += mine
+
+
+# %% [markdown] tags=["subslide"]
+# After each exchange, halving calls itself for the half that it keeps:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
@@ -122,7 +135,6 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %%
 # %%px --save 14_slow_link.py
 def tree(comm, array, near=1):
-    """Sum `array` up to rank 0, and down again."""
     if comm.rank & near:  # the upper partner
         comm.Send(array, comm.rank - near)
         comm.Recv(array, comm.rank - near)
@@ -135,7 +147,7 @@ def tree(comm, array, near=1):
 
 
 # %% [markdown] tags=["subslide"]
-# Now we measure the link. A one-byte message takes about α. Each further byte adds β:
+# Now we measure the link. A message of one number takes about α. Each further byte adds β:
 
 
 # %%
@@ -145,14 +157,13 @@ def seconds(team, work):
     return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
-def exchange(team, nbytes):
-    """Seconds of a swap with the farthest partner."""
-    out, into = np.zeros((2, nbytes), np.uint8)
-    return seconds(team, lambda: team.Sendrecv(out, team.rank ^ team.size // 2, recvbuf=into))
+def exchange(team, n):
+    """Seconds of a swap of n numbers with the farthest partner."""
+    return seconds(team, partial(team.Sendrecv, np.ones(n), team.rank ^ team.size // 2, 0, np.empty(n)))
 
 
 # %% [markdown]
-# Here, messages take microseconds, so we delay each by α + βk. That tests our counting, not a network:
+# Here, messages take microseconds, so we delay them. That tests our counting, not a network:
 
 # %%
 # %%px
@@ -161,7 +172,7 @@ from course_lib.effects import slow_messages
 comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
 
 # %% [markdown] tags=["subslide"]
-# Now measure, forecast, and run tree and halving:
+# Now measure the link, forecast, and race, this time with 256 KiB:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -170,44 +181,29 @@ if __name__ == "__main__":
     team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
     if comm.rank == team.rank:
         alpha = exchange(team, 1)
-        beta = max(exchange(team, 2**18) - alpha, 0) / 2**18
-        array = np.ones(2**18, np.float32)  # 1 MiB
-        found = {way.__name__: seconds(team, lambda way=way: way(team, array)) for way in (tree, halving)}
-        assert (array == team.size**10).all()  # summed ten times
+        beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # seconds per byte
+        array = np.ones(2**15)  # 256 KiB
+        found = {way.__name__: seconds(team, partial(way, team, array)) for way in (ring, tree, halving)}
+        assert (array == float(team.size) ** 15).all()  # three ways, five sums each
     if comm.rank == 0:
-        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns; tree, halving, {team.size} ranks:")
-        here, far = (forecasts(n, array.nbytes, alpha, beta) for n in (team.size, 2048))
+        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns; ring … halving, {team.size} ranks:")
+        here, far = forecasts(team.size, array.nbytes, alpha, beta), forecasts(2048, 2**20, alpha, beta)
         for way, took in found.items():
             print(f"{way}: forecast {1e3 * here[way]:.1f} ms, measured {1e3 * took:.1f} ms")
-        print("on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
+        print("1 MiB on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# On four ranks, both formulas hold. (The ring's forecast for 2,048 changed: it multiplies an error of α by 4,094.)
+# The forecasts hold, and the ring beats the tree. (On 2,048 ranks, the ring multiplies an error of α by 4,094.)
 #
-# For 16 ranks, the formulas say 0.75 s (tree) and 0.24 s (halving). But all 16 share your cores. **Predict:** how many times as long will they take?
+# Now start 16 ranks. **Vote:** against the tree, does the ring now (a) win by more, (b) win by as much, or (c) lose?
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # seconds, Gbit/s
+# !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # delayed ranks sleep
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Hardly longer: a delayed rank sleeps, and needs no core.
-#
-# </details>
-
-# %% [markdown] tags=["subslide"]
-# Now a fast network: 2,048 nodes with one GPU each, 5 µs per message, 50 GB/s. **Predict:** how many times as long as halving does the ring take, for 1 GB and for 25 MB, DDP's bucket?
-
-# %%
-for nbytes in 1e9, 25e6:
-    fast = forecasts(2048, nbytes, alpha=5e-6, beta=1 / 50e9)
-    print(f"{nbytes / 1e6:,.0f} MB:", *(f"{way} {1e3 * fast[way]:.1f} ms" for way in ("ring", "halving")))
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# For 1 GB, 1.5 times. For a bucket, 19 times: its chunks hold 12 kB, so the ring waits for latency, not for bytes. On many nodes, use larger buckets. One after another, forty buckets (1 GB) take the ring 0.86 s.
+# (c). The ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. Each costs 10 ms, however short it is. So four ranks named the wrong winner for sixteen. Your formulas name the right one. (With 1 MiB, the ring falls behind between 16 and 64 ranks.)
 #
 # </details>
 
@@ -215,18 +211,18 @@ for nbytes in 1e9, 25e6:
 # ## On a cluster
 #
 # - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Its trees send *pieces*, so all levels work at once. That comes close to halving.
-# - The formulas leave out busy links, late ranks and overlap with backward. (More: eight GPUs per node.)
+# - The formulas leave out busy links, late ranks and overlap with backward. (More: fast networks.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - At 1 MiB on our link, the ring beats the tree on 16 ranks and loses on 64: its latency grows with n, the tree's with log₂ n.
-# - A few ranks can measure an idle link and test a formula. A race of them can name the wrong winner.
+# - A few ranks can measure an idle link and test a formula.
+# - Their race can name the wrong winner. The ring's latency grows with n, the tree's with log₂ n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 2,048 GPUs, an all-reduce should take 60 ms. In a GPU trace, it takes 60 ms on rank 7, 1.2 s on all others. Why? (a) A slow algorithm ran, (b) rank 7 came late, (c) rank 7's network card is slow.
+# On 2,048 GPUs, an all-reduce should take 60 ms. In a GPU trace, it takes 60 ms on rank 7, 1.2 s on all others. Why? (a) A slow algorithm, (b) a late rank 7, (c) a slow network card in rank 7.
 #
 # <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* time is the network's. (a) and (c) make all times long.</details>
 
@@ -402,8 +398,8 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
     print(f"{name}: MFU {images_per_s * 3 * 2 * 4.1e9 / 15.7e12:.0%}")
 
 # %% [markdown]
-# Is the rest up to 100 % idle time? Not all of it: where memory is the limit, a second process would wait for the same memory. But processes together cannot pass 100 %, so the MFU bounds their speed-up. AccDP's
-# 1.62 times the images, for example, need a first process with an MFU of at most 1/1.62 = 62 %. Before you try MPS on a GPU, try a larger batch if your training allows one. It often fills the device without a
+# Is the rest up to 100 % idle time? Not all of it: where memory is the limit, a second process would wait for the same memory. But processes together cannot pass 100 %, so the MFU bounds their speed-up. For
+# example, AccDP's processes trained 1.62 times as many images as one. So that one had an MFU of at most 100 % / 1.62 = 62 %. Before you try MPS on a GPU, try a larger batch if your training allows one. It often fills the device without a
 # second copy of the weights.
 #
 # #### Did the network take the difference?
@@ -442,9 +438,30 @@ for way in "ring", "halving":
 #
 # </details>
 #
+# #### Which arrays are short on a fast network?
+#
+# Take 2,048 nodes with one GPU each. A message takes 5 µs, and a link sends 50 GB/s. The gradients of a large model, 1 GB, could be summed at once. But PyTorch's DDP (lesson 07) collects them in **buckets** of
+# about 25 MB, and starts an all-reduce as soon as a bucket is full. **Predict:** how many times as long as halving does the ring take, for 1 GB and for one bucket?
+
+# %%
+for nbytes in 1e9, 25e6:
+    fast = forecasts(2048, nbytes, alpha=5e-6, beta=1 / 50e9)
+    print(f"{nbytes / 1e6:,.0f} MB:", *(f"{way} {1e3 * fast[way]:.1f} ms" for way in ("ring", "halving")))
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# For 1 GB, 1.5 times. For a bucket, 19 times. On 2,048 nodes, a bucket's chunks hold only 12 kB, so the ring waits for latency, not for bytes. Forty buckets hold 1 GB. One after another, they take the ring
+# 0.86 s, where 1 GB at once takes 0.06 s.
+#
+# So should you make the buckets larger (`bucket_cap_mb`)? First find out which algorithm runs: where a ring would be this slow, NCCL usually chooses a tree. If it is a ring, larger buckets save latency. But they are full
+# later, so less of their sum overlaps with backward. Try a few sizes, and measure whole steps.
+#
+# </details>
+#
 # #### What if a node has eight cards?
 #
-# The core's fast network had 2,048 nodes with one GPU each. Now put these GPUs into 256 nodes, each with eight network cards.
+# Now put the same 2,048 GPUs into 256 nodes, each with eight network cards.
 #
 # NCCL then runs several rings, one per card, and each ring sums about an eighth of the array. So the bytes of 1 GB take about 5 ms, not 40. Latency shrinks, too: of a ring's 4,094 messages, only about 510
 # cross the network. The others stay inside a node.

@@ -28,10 +28,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A job hangs
 #
-# A job hung, then died, and its log names one rank. Is that rank to blame?
-#
-# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A rank that has waited four seconds in the sum ends itself, and with
-# it the job. This limit is its **timeout**.
+# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A rank that has waited four seconds in the sum ends itself and
+# its job. This limit is its **timeout**.
 
 # %%
 program = """
@@ -43,45 +41,55 @@ comm = MPI.COMM_WORLD
 def read_batch():
     time.sleep(1000 if comm.rank == int(sys.argv[1]) else 0)  # a broken disk: nothing ever comes
 
-def sum_gradients():
-    comm.allreduce(1.0)
-
 faulthandler.dump_traceback_later(2)  # in 2 s, write into the log where this rank is
 read_batch()
 signal.alarm(4)  # the timeout: in 4 s, end this process
-sum_gradients()"""
+comm.allreduce(1.0)  # sum the gradients"""
 
 # %% [markdown] tags=["subslide"]
-# The job's last words:
+# The log's last lines will name a rank. **Vote:** is it the one with the broken disk? (a) Always. (b) In some runs. (c) Never.
 
 # %% tags=["nbval-ignore-output"]
-from random import randrange
+from random import Random
 from subprocess import PIPE, STDOUT, run
 
-broken = randrange(4)  # do not look
+broken = Random(15).randrange(4)  # do not look
 job = ["mpiexec", "--output", "rank", "-n", "4", "python", "-c", program, str(broken)]
 log = run(job, stdout=PIPE, stderr=STDOUT, text=True, timeout=100).stdout.splitlines()
 print(*log[-4:], sep="\n")  # prterun is a part of mpiexec
 
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (c). The broken rank never reaches `signal.alarm(4)`, so it cannot time out.
+#
+# </details>
+
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# `mpiexec` names the rank whose alarm came first. Read the program: can that rank's disk be the broken one? Then guess whose is:
+# After two seconds, `faulthandler` also wrote each rank's **stack** to the log: the functions that the rank was in, innermost first.
+
+# %% tags=["nbval-ignore-output"]
+print(*(line for line in log if "File" in line), sep="\n")  # in brackets: the rank
 
 # %%
 predict("Whose disk is broken?", None)
 
-# %% [markdown]
-# After two seconds, `faulthandler` wrote each rank's **stack** to the log: the functions that the rank was in, innermost first:
-
-# %% tags=["nbval-ignore-output"]
-print(*(line for line in log if "File" in line), sep="\n")  # in brackets: the rank
+# %%
 outcome("Whose disk is broken?", broken, word="that of rank")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One rank sits in `read_batch`. It never reached `signal.alarm(4)`, so it could not time out. The others waited for it in the sum, and the first to give up was named: a **victim**.
+# ```
+#               0 s         2 s: stacks         4 s
+# broken disk   │ read_batch ·····│···············│···  never sets its alarm
+# named rank    │ allreduce ······│···············│ alarm: the job ends
+# the others    │ allreduce ······│···············│
+# ```
+#
+# Three ranks wait for the broken one in the sum, and one of them is named: a **victim**.
 #
 # </details>
 
@@ -91,30 +99,16 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# What is left of the job? Its last **checkpoint**, a file from which a training can go on. The obvious way to write the next one:
+# What is left of the job? Its last **checkpoint**, a file from which a training can go on. The obvious way to write one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# We run this save three times over an old file, and kill it: once before it opens the file, once before it writes 1,000 bytes, once before it closes the file. **Vote:** after how many of these kills are old *and* new bytes gone?
-
-# %%
-from course_lib.training.saving import kill_before_each_line
-
-print(kill_before_each_line(naive_save))  # killed before open, write, close; then not killed
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
+# `open` empties the old file at once. A kill before the next line leaves nothing.
 #
-# Two. `open` empties the old file. `write` leaves these few bytes in Python's buffer, which dies with the process. (A large checkpoint goes past this buffer: a kill *during* `write` leaves a part of it.)
-#
-# </details>
-#
-# So leave the old file alone, and write a second one beside it. When it is complete, `os.replace` gives it the old name in one instant. This is an **atomic save**.
+# So write a second file beside the old one. When the second file is complete, `os.replace` gives it the old name in one instant: an **atomic save**.
 #
 # A power cut also wipes the operating system's memory. `file.flush` moves bytes from Python's buffer into this memory, and `os.fsync` waits until they are on the disk.
-#
-# Our program begins here:
 
 # %%
 # %%px --save 15_resume.py
@@ -144,9 +138,9 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# Now a kill costs only the steps since the last save. Can we keep those, too? Yes, if we are warned: before a time limit, a batch system can send a signal, here **SIGUSR1**.
+# A kill still costs the steps since the last save. But before a time limit, a batch system can warn us with a signal, here **SIGUSR1**.
 #
-# Should a rank save and leave at once? No: the others would hang in their next sum. So the rank only sets a flag, and goes on:
+# If a rank left at once, the others would hang in their next sum. So a rank only notes the request, and goes on:
 
 # %%
 # %%px --save 15_resume.py
@@ -155,7 +149,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# After each step, the ranks add up their flags (find `stop =`). All get the same sum, so all stop, or none does. `yield` pauses before that: the caller sees each step, and can disturb it. The loop is lesson 06's.
+# After each step, the ranks add up their requests: find `stop =`. All get the same sum, so all stop after the same step.
 
 
 # %%
@@ -171,8 +165,7 @@ def train(path, steps=60, every=20):
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
     while done < steps and not stop:
-        torch.manual_seed(done)  # every run draws the same batch in this step
-        x = torch.randn(128, 8).double()[comm.rank :: comm.size]  # this rank's shard
+        x = torch.randn(128, 8, generator=torch.manual_seed(done))[comm.rank :: comm.size].double()
         loss = (model(x) - x[:, :1] * x[:, 1:2]).square().sum() / 128  # it learns to multiply
         optimizer.zero_grad()
         loss.backward()
@@ -195,31 +188,44 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# *Two* ranks train. After step 50, rank 1 gets a signal: in the first run SIGKILL, which ends the job at once, in the second SIGUSR1. Each time, *four* ranks go on. **Vote** for each signal:
-# with which step do the four begin?
+# **Your saver on trial.** Two ranks train. After step 50, rank 1 gets SIGUSR1, so rank 0 saves. Then *four* ranks try to go on.
+#
+# First we kill `naive_save` after 1,000 bytes, then your saver, right or wrong. In the third job, we kill nothing. **Vote** for each job: with which step do the four begin, or do they fail?
 
 # %%
+disturb = """
+import marshal, resource, runpy, signal, sys
+from pathlib import Path
+from mpi4py import MPI
+ours = runpy.run_path("code/15_resume.py")  # our functions; the program does not start
+ours["atomic_save"].__code__ = marshal.loads(Path(sys.argv[1], "saver").read_bytes())
+for done, loss in ours["train"](Path(sys.argv[1], "training.pt")):
+    if done == 50 and MPI.COMM_WORLD.rank == 1:
+        signal.raise_signal(signal.SIGUSR1)
+    if done == 50 and MPI.COMM_WORLD.rank == 0 and sys.argv[2] == "killed":
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # a longer file now kills this rank:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"""
+
+# %%
+import marshal
+import re
+from shlex import split
 from subprocess import getoutput
 from tempfile import TemporaryDirectory
 
-disturb = """
-import runpy, signal, sys
-from pathlib import Path
-from mpi4py import MPI
-train = runpy.run_path("code/15_resume.py")["train"]  # our function; the program does not start
-for done, loss in train(Path(sys.argv[2], "training.pt")):
-    if done == 50 and MPI.COMM_WORLD.rank == 1:
-        signal.raise_signal(signal.Signals[sys.argv[1]])"""
-
-for how in ("SIGKILL", "SIGUSR1"):
+for saver, fate in (naive_save, "killed"), (atomic_save, "killed"), (atomic_save, "not killed"):
     with TemporaryDirectory() as folder:
-        run(["mpiexec", "-n", "2", "python", "-c", disturb, how, folder], capture_output=True, timeout=100)
-        print(f"{how}:", getoutput(f"mpiexec -n 4 python code/15_resume.py {folder}"))
+        Path(folder, "saver").write_bytes(marshal.dumps(saver.__code__))
+        run([*split("mpiexec -n 2 python -m mpi4py -c"), disturb, folder, fate], capture_output=True)
+        log = getoutput(f"mpiexec -n 4 python -m mpi4py code/15_resume.py {folder}")
+        print(f"{saver.__name__}, {fate}:", *re.findall(r"^ranks.*|^\S*Error: [^:.]*", log, re.MULTILINE))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# SIGKILL: 41. The last save was after step 40. SIGUSR1: 51. Rank 0 got no signal, but the sum told it to save. All printed losses agree: Adam's state was saved, too, and each step has the same 128 samples.
+# `naive_save` wrote its 1,000 bytes over the only checkpoint, so all 50 steps are lost. A right `atomic_save` leaves the checkpoint of step 40 alone until the new one is complete. The third job loses nothing: rank 0 got no signal, but the sum told it to save.
+#
+# The losses agree: Adam's state was saved, too, and each step has the same 128 samples.
 #
 # </details>
 
@@ -228,25 +234,22 @@ for how in ("SIGKILL", "SIGUSR1"):
 #
 # | | with 64 GPUs |
 # |---|---|
-# | agreeing | `stop` and `item()` make the CPU wait for the GPU: agree every tenth step |
-# | stacks | Restart `faulthandler`'s timer in each step. Python runs ahead of the GPU: a stack may show a line after the sum that hangs. |
-# | saving | Use a folder that all nodes share. With ZeRO, each rank writes its shard into a folder that is new for each save. Use a save only if all shards are there. |
+# | saving | With ZeRO, each rank saves its shard. Use no save that lacks one. |
 # | resuming | On a different number of ranks, sums are rounded differently. With batch norm or dropout, keep the number. |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - The rank that times out is usually a victim. Compare all stacks.
-# - Write a second file, `fsync` it, then rename it. Without `fsync`, a power cut may leave an empty file under the name.
-# - On a signal, only take a note. Between two steps, all ranks agree to stop.
+# - Write a second file, `fsync` it, then rename it.
+# - On a signal, only note the request. Between steps, all ranks agree to stop.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A job on 64 GPUs hangs now and then, and each time a different rank times out. All stacks are alike: each rank waits for
-# its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
+# A job on 64 GPUs hangs now and then. Each time, a different rank times out, and all ranks wait for their GPUs. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). Compare the last collective that each GPU has started: one rank is behind, or in a different one. (c) usually replaces a victim's node, and (a) helps only against late ranks.</details>
+# <details><summary>What to listen for</summary>(b). One rank has begun fewer collectives, or a different one. (c) usually replaces a victim's node.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

@@ -157,7 +157,7 @@ EXERCISES = (SUM_REPLICAS, HOW_WELL)
 PREDICTIONS = (
     Prediction(
         id="17.p1",
-        question="MASTER: how many MiB of activations does rank 0 hold?",
+        question="MASTER: how many MiB of activations on rank 0?",
         objectives=(2,),
         targets=("two-replicas-twice-the-activations",),
     ),

@@ -24,10 +24,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# The activations of one large image can fill a GPU. Then rank 0 cannot begin the next image until this one's backward has freed its memory.
-# One stage works at a time: **layer parallelism**, here called *Basic*.
+# The activations of one large image can fill a GPU. Then rank 0 cannot begin the next image until this one's backward has freed the memory.
+# So one stage works at a time. This is **layer parallelism**, here called *Basic*.
 #
-# We cut a network into four stages. Stage 0 sees 256 × 256 pixels and pools to 64 × 64.
+# Our network has four stages. Stage 0 sees 256 × 256 pixels and pools to 64 × 64.
 
 
 # %%
@@ -36,6 +36,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
 from course_lib.parallel.stages import run_stage
@@ -57,27 +58,27 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Lesson 08's `run_stage` sends flat rows. `SavedBytes` counts the activations that autograd keeps. **Predict:** how many times as much as rank 1 does rank 0 hold?
+# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. An arrow is an image that starts on rank 0.
+# **Predict:** how many times as much as rank 1 does rank 0 hold?
 
 
 # %%
 # %%px
 torch.manual_seed(1)
-images = [(torch.randn(1, 256 * 256), torch.randint(10, (1,))) for _ in range(8)]
-loss_fn = nn.CrossEntropyLoss(reduction="sum")
+images = [(torch.randn(1, 256 * 256), torch.randint(10, (1,))) for _ in range(4)]
+pipelines = {"→": (comm, cut(comm.rank))}
 
 
-def run(way, *pipelines):
-    """Run all images, add up gradients; return the most activations this rank held, as a row to draw."""
-    with SavedBytes(*(stage for _, stage in pipelines)) as counter:
-        for i, image in enumerate(images):  # forward and backward, then the next image
-            ranks, stage = pipelines[i % len(pipelines)]
-            run_stage(ranks, stage, [("F", 0), ("B", 0)], [image], loss_fn, width=8 * 64 * 64)
-    labels = {"rank": f"rank {comm.rank}", "way": way}
+def run(order):
+    """Add up gradients; return the most activations this rank held, as a row to draw."""
+    with SavedBytes(*(stage for _, stage in pipelines.values())) as counter:
+        for arrow, image in zip(order, images, strict=True):  # forward and backward, then the next image
+            run_stage(*pipelines[arrow], [("F", 0), ("B", 0)], [image], cross_entropy, width=8 * 64 * 64)
+    labels = {"rank": f"rank {comm.rank}", "order": order}
     return {"labels": labels, "value": counter.peak / 2**20, "unit": "MiB", "kind": "counted"}
 
 
-basic = run("Basic", (comm, cut(comm.rank)))
+basic = run("→→→→")
 
 # %%
 show(cluster["basic"], x="rank", y="most activations held")
@@ -85,7 +86,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 keeps the image (0.5 MiB), eight maps of its size (4) and pooling's indices (0.25). Stage 1 keeps sixteen small maps (0.5).
+# 9.5 times. Stage 0 keeps the image (0.5 MiB), eight maps of its size (4) and pooling's indices (0.25). Stage 1 keeps 16 small maps (0.5).
 #
 # </details>
 
@@ -95,42 +96,40 @@ show(cluster["basic"], x="rank", y="most activations held")
 # **GEMS** puts a second **replica**, a copy with the same weights, on the same ranks in the opposite direction:
 #
 # ```
-#                           rank 0      rank 1      rank 2      rank 3
-# replica 0, even images    stage 0  →  stage 1  →  stage 2  →  stage 3     `stage`
-# replica 1, odd images     stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`
+#                  rank 0      rank 1      rank 2      rank 3
+# → replica 0      stage 0  →  stage 1  →  stage 2  →  stage 3     `stage`
+# ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`
 # ```
 #
-# `run_stage` sends to the next rank, so `mirror` numbers the ranks from the other end.
+# The replicas take images in turn, `→←→←`. GEMS's authors call this *MASTER*.
 #
-# With several images per replica before each update, this is *MASTER*. Rank 0 now also runs stage 3, which held 0.508 MiB.
+# Rank 0 now also runs stage 3, which held 0.508 MiB.
 
 # %%
-predict("MASTER: how many MiB of activations does rank 0 hold?", None)
+predict("MASTER: how many MiB of activations on rank 0?", None)
 
 # %%
 # %%px
-mirror = comm.Split(0, -comm.rank)  # sorted by key: the last rank comes first
+mirror = comm.Split(0, -comm.rank)  # sorted by key: its rank 0 is our rank 3, and "next" is to the left
 stage, opposite = cut(comm.rank), cut(mirror.rank)
-master = run("MASTER", (comm, stage), (mirror, opposite))
+pipelines = {"→": (comm, stage), "←": (mirror, opposite)}
+master = run("→←→←")
 
 # %%
-held = cluster[0]["master"]["value"]
-outcome("MASTER: how many MiB of activations does rank 0 hold?", held, word="counted")
-show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", by="way")
+outcome("MASTER: how many MiB of activations on rank 0?", cluster[0]["master"]["value"], word="counted")
+show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", by="order")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75. Rank 0 finishes image 0's backward, which frees its activations, before it begins image 1. So its peak is the larger of its two stages, not their sum. Rank 3 now holds as much.
+# Still 4.75. Rank 0 finishes image 0's backward, which frees its activations, before it begins image 1. So its peak is the larger of its two stages, not their sum.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the images. Our loss is a sum, so both replicas' gradients of a stage must be added. To compare, each rank runs all four stages alone.
-#
-# Ranks 1 and 2, whose stages have equal shapes, try a draft.
+# Each replica saw half of the images. Our loss is a sum over images, so both replicas' gradients of a stage must be added. To compare, each rank runs all four stages alone.
 
 
 # %%
@@ -141,15 +140,7 @@ def flat(module):
 
 whole = nn.Sequential(*map(cut, range(4)))
 for pixels, label in images:
-    loss_fn(whole(pixels), label).backward()
-
-# %%
-# %%px --targets 1:3
-theirs = comm.sendrecv(flat(stage), 3 - comm.rank)
-print("equal:", np.allclose(flat(stage) + theirs, flat(whole[comm.rank])))
-
-# %% [markdown] tags=["subslide"]
-# No error, but wrong sums. This function has the same bug:
+    cross_entropy(whole(pixels), label).backward()
 
 # %% tags=["exercise: 17.1", "subslide"]
 
@@ -159,59 +150,74 @@ print("equal:", np.allclose(flat(stage) + theirs, flat(whole[comm.rank])))
 # %%
 continue_with("17.1")
 
+# %% [markdown] tags=["subslide"]
+# Write **your own order**, with more images for one replica. **Predict:** are the sums still one process's gradients?
+
 # %%
 # %%px
+order = "→→→←"  # yours: four arrows, at least one of each
+stage, opposite = cut(comm.rank), cut(mirror.rank)
+pipelines = {"→": (comm, stage), "←": (mirror, opposite)}
+yours = run(order)
 ours, theirs = flat(stage), flat(opposite)
 sum_replicas(comm, ours, theirs)
 print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, flat(whole[mirror.rank])))
 
 # %% [markdown]
-# Both sums equal one process's, up to rounding.
+# <details><summary>Open after the run</summary>
+#
+# Yes, up to rounding, in every order. With a mean per replica, an image of the smaller share would weigh more.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Our ranks may share cores, so we **replay** the schedule instead: four equal stages, one slot per forward, two per backward, free messages. Each rank takes the images in order.
-
-# %% [markdown]
-# **Vote:** With four images, is MASTER (a) twice as fast, (b) about a quarter faster, (c) as fast?
+# Instead of timing ranks that may share cores, we **replay** the orders: four equal stages, one slot per forward, two per backward, free messages.
+#
+# **Vote:** Is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
 
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
 
-draw_directions({"Basic": "→→→→", "MASTER": "→←→←"})  # then find orders that take 45 slots
+draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": cluster[0]["order"]})
 
-# %% [markdown]
-# <details><summary>Open after the run</summary>
+# %% [markdown] tags=["subslide"]
+# Find an order that takes 42 slots: change yours above, run it, and draw again.
 #
-# (b): 39 slots. Rank 3 starts image 1 when it has finished image 0's backward. Image 1's forward follows that backward, so three of its four passes cost no extra time. Each change of
-# direction saves 3 of an image's 12 slots. So in this model, the speed-up stays below 12 / 9 = 1.33.
+# <details><summary>Open when you have one</summary>
+#
+# Two changes of direction, as in `→←←→`. At a change, each rank starts the next forward right after its backward. That saves 3 of an image's 12 slots. MASTER's three changes save 9 of 48: (b).
 #
 # </details>
 #
-# The authors' group reported 7.25 hours for Basic and 4.21 for MASTER on four GPUs: a speed-up of 1.72, more than our bound. Their talk does not say why. Something outside our model (equal
-# stages, free messages) must have helped.
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs. **Vote:** with enough images, does our replay reach this speed-up, 1.72?
+#
+# <details><summary>Open after the vote</summary>
+#
+# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. Something outside our model must have helped.
+#
+# </details>
 
 # %% tags=["exercise: 17.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# In 1F1B, rank 0 would hold four images, and one already fills it. **Tiles** make room: if two ranks share stage 0, each keeps about half of an image's activations, so two micro-batches fit.
-#
-# **Hy-Fi** combines five [ways to cut](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
+# **Hy-Fi** cuts in [five ways](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
 #
 # ```
 #              rank 0      rank 1      rank 2      rank 3       ranks 4 to 7
 # replica 0   [tile 0      tile 1]  →  stage 1  →  stage 2      the same,
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
-# [ ]  stage 0 on two ranks: each computes half of the image; both send to stage 1
+# [ ]  two ranks share stage 0: each computes, and keeps, about half of an image; both send to stage 1.
+#      So there is room for two micro-batches.
 # ```
 #
-# **Vote:** over how many of these ranks must stage 0's gradients be summed: (a) 2, (b) 4, (c) 8?
+# **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains a small network so and compares its weights with one process's. Then it omits the sum between ranks 0–3 and 4–7.
+# A program trains like this, then with one sum left out, and compares weights with one process's.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -219,7 +225,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←"})  # then fin
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two groups. The second run sums over four. Nothing hangs, every shape fits: only the comparison finds it.
+# (c): two tiles, two directions, two groups. The second run omits the sum between ranks 0–3 and 4–7. Nothing hangs: only the comparison finds it.
 #
 # </details>
 
@@ -227,14 +233,14 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←"})  # then fin
 # ## On a cluster
 #
 # - Where micro-batches fit, prefer 1F1B: it idles less, and keeps model states once.
-# - Keep an image's tiles inside one machine: most layers exchange halos.
-# - One process with batch norm over the full batch, or with other dropout masks, trains differently.
+# - With one rank per GPU, keep an image's tiles inside one machine: most layers exchange halos.
+# - With batch norm or dropout, expect differences from one process. We had neither.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count memory on every rank: one may be full while others are empty.
-# - GEMS adds no activations to the fullest rank, but keeps model states twice.
+# - Count memory on every rank: the fullest decides.
+# - While each rank holds one image at a time, GEMS adds no activations to the fullest rank. It keeps model states twice.
 # - For scaling efficiency, compare a method with itself on fewer GPUs.
 
 # %% [markdown] tags=["slide"]
