@@ -66,8 +66,8 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** means one forward, one backward. A stage's first gradient has to come back through all "
-    "later stages, so the stage begins with forwards. Two lines do not do what their comments say.",
+    task="In **1F1B**, a stage alternates one forward and one backward. But its first gradient has to come "
+    "back through all later stages, so it begins with forwards. Two lines do not do what their comments say.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):

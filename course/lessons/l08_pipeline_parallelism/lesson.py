@@ -69,16 +69,15 @@ def cut(team):
 
 
 # %% [markdown] tags=["subslide"]
-# We cut each batch into **micro-batches** (section 2 shows why). A **schedule** lists what a rank does, in order:
+# We cut each batch into **micro-batches**. A **schedule** lists what a rank does, in order:
 #
 # ```
-# ("F", 2)   micro-batch 2 forward:    receive the stage's input, run its layers, send the output to the next rank
-# ("B", 2)   micro-batch 2 backward:   receive the output's gradient, run backward, send the input's gradient back
+# ("F", 2)   micro-batch 2 forward:    receive the stage's input x, run its layers, send the output y to the next rank
+# ("B", 2)   micro-batch 2 backward:   receive the gradient of y, run backward, send the gradient of x to the previous rank
 # ```
 #
-# Why send back the gradient of the *input*? The input is the previous stage's output, and that stage has no loss: its backward
-# starts from this gradient. (`requires_grad_()` asks autograd for it.) In the code, `held`
-# keeps a stage's input `x` and output `y` until backward, and through `y` what backward needs, the **activations**.
+# Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of its output, our `x`.
+# Until the backward, `held` keeps `x` and `y`. With `y`, autograd keeps what backward needs: the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -104,18 +103,16 @@ def train(team, schedule=gpipe, m=2, steps=1):
         optimizer.zero_grad()
         loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, 128)
         optimizer.step()
-    return team.allreduce(loss)  # only the last rank has one, the others have 0
+    return loss  # 0 before the last rank
 
 
 # %%
 # %%px --save 08_pipeline.py
-if __name__ == "__main__":
-    loss = train(comm, steps=40)
-    if comm.rank == 0:
-        print(f"ranks: {comm.size}, loss {loss:.6f}")
+if __name__ == "__main__" and (loss := train(comm, steps=40)):  # only the last rank has one
+    print(f"ranks: {comm.size}, loss {loss:.9f}")
 
 # %% [markdown]
-# Now one rank trains all layers. **Guess:** how many decimals of the loss change?
+# Now one rank trains all layers. **Vote:** is its loss (a) the same, (b) different in the last decimals, (c) very different?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
@@ -123,15 +120,15 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# None: each layer does the same arithmetic in the same order. (No dropout or batch norm here.)
+# (a). Each layer does the same arithmetic in the same order. (Batch norm would not change that. Dropout would, because ranks draw
+# their own random numbers.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Is it faster?
 #
-# We time rank 0 with all layers, and ranks 0 and 1 with half each, for 1 to 16 micro-batches of 512 images. (So the batch grows
-# with m, for both.)
+# We time a step of 1 to 16 micro-batches: on rank 0 with all layers, and on ranks 0 and 1 with half each.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -144,9 +141,9 @@ from course_lib.measure import timed
 
 pair = comm.Create_group(comm.group.Incl([0, 1]))
 alone, both, speed = defaultdict(list), defaultdict(list), {}
-for m in 10 * (1, 2, 4, 8, 16):  # ten rounds: two ranks need two free cores, so the calmest run counts
+for m in 10 * (1, 2, 4, 8, 16):  # ten rounds; the fastest run counts, as other programs disturb it least
     alone[m] += [timed(pair, lambda: comm.rank == 0 and train(MPI.COMM_SELF, m=m), repeat=1)]
-    both[m] += [timed(pair, lambda: train(pair, m=m), repeat=1)]
+    both[m] += [timed(pair, lambda: train(pair, m=m), repeat=1)]  # half of the layers each
     speed[m] = min(alone[m]) / min(both[m])
 
 # %% tags=["nbval-ignore-output"]
@@ -162,7 +159,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 #
 # </details>
 #
-# Where does the dashed curve come from? We count, first for four equal stages:
+# To explain the dashed curve, we count, first on four ranks with equal stages:
 #
 # ```
 # forward     1 slot of time
@@ -174,8 +171,8 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# A rank is idle in its white slots, the **bubble**. Rank 3 has 3 before its first forward, and 6 at the end. Each rank has 9.
-# **Vote:** with 16 micro-batches, how many does each rank have: (a) fewer than 9, (b) 9, (c) more?
+# A rank is idle in its white slots, the **bubble**. Each rank has 9: rank 3 has 3 at the start and 6 at the end.
+# **Vote:** with 16 micro-batches, does each rank have (a) fewer, (b) 9, (c) more?
 
 # %%
 draw_schedules(16, cluster[0]["gpipe"])
@@ -183,52 +180,58 @@ draw_schedules(16, cluster[0]["gpipe"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Rank 0 waits while the last micro-batch visits three stages and returns, however many came before. Only the bubble's *share*
-# of the step shrinks:
+# (b). Rank 0 waits while the last micro-batch passes three stages forward and backward, however many came before. But the step gets
+# longer:
 #
 # ```
-#                             idle           busy           idle share of a step      speed-up over one rank
-# 4 ranks, 16 micro-batches   3 · 3 = 9      16 · 3 = 48    9 / 57                    4 · 48 / 57 = 3.4
-# p ranks,  m micro-batches   (p − 1) · 3    m · 3          (p − 1) / (m + p − 1)     p · m / (m + p − 1)
-# 2 ranks,  m micro-batches   3              m · 3          1 / (m + 1)               2 · m / (m + 1), the dashed curve
+#                          4 ranks, 16 micro-batches    p ranks, m micro-batches
+# busy slots per rank      16 · 3 = 48                  m · 3
+# idle slots per rank      3 · 3 = 9                    (p − 1) · 3
+# idle share of the step   9 / 57                       (p − 1) / (m + p − 1)
+# speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# With many micro-batches you measure less: messages take time, and two ranks share one machine's memory.
+# The dashed curve is the last formula for two ranks, with free messages and undisturbed cores.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So why not take very many micro-batches? With two stages, rank 1 keeps five matrices per micro-batch: its input and the outputs
-# of its four ReLUs. Each has 512 × 128 numbers of 8 bytes: 0.5 MiB. Suppose a rank has only 64 MiB for them.
-# **Vote:** do 32 micro-batches (a) fit, (b) not fit?
+# So why not take very many micro-batches? Because a rank keeps the activations of each until its backward. On rank 1 of 2:
+#
+# ```
+# input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
+# outputs of four ReLUs    4 · 0.5 MiB                           2.0 MiB
+# per micro-batch                                                2.5 MiB
+# ```
+#
+# **Predict:** how many micro-batches fit into 64 MiB? Write your number in place of 32.
 
 # %%
-from course_lib.effects import runs_within  # do 64 MiB suffice for each of 2 ranks? `first` has no limit
+from course_lib.effects import runs_within  # do 64 MiB suffice for 2 ranks each? `first` has no limit
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): a rank runs out of memory. Before its first backward, GPipe keeps 32 · 5 · 0.5 = 80 MiB.
+# On paper, 25 fit. Here it is a few fewer, because a rank also holds images and weights.
 #
 # </details>
 #
-# GPipe keeps everything because its first backward comes last. Can a rank start backward earlier?
+# GPipe runs no backward before its last forward. Can a rank begin earlier?
 
 # %% tags=["exercise: 08.4"]
 
 # %% [markdown] tags=["notes"]
 # Eight minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
-# %% [markdown] tags=["subslide"]
-# Does 1F1B fit, and is it faster? On four ranks with 8 micro-batches, GPipe takes 24 + 9 = 33 slots. **Predict:** how many does
-# 1F1B take?
-
 # %%
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 32)", first="train(comm)")
+
+# %% [markdown] tags=["subslide"]
+# On four ranks, GPipe takes 24 + 9 = 33 slots for 8 micro-batches. **Predict:** how many does 1F1B take?
 
 # %%
 draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
@@ -236,33 +239,37 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It fits, but takes 33 slots, too: rank 3 waits 3 slots for its first input, works 24, and its last gradient needs 6 to reach
-# rank 0, in both schedules. With free messages, 1F1B saves memory, not time. On rank 0, after four forwards, each backward frees
-# activations for the next forward. So a rank keeps at most p micro-batches.
+# 33 as well, because rank 3 sets the time in both:
+#
+# ```
+# 3 slots     until its first input arrives
+# 24 slots    it works: 8 · (1 + 2)
+# 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
+# ```
+#
+# With free messages, 1F1B saves memory, not time. After four forwards, rank 0 runs a backward before each forward, so it keeps
+# at most 4 micro-batches.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - The batch limits m: eight copies of the model, each a pipeline of 8 GPUs, that share 128 micro-batches get 16 each. GPipe and
-#   1F1B then idle for at least 7/23 of a step.
-# - With 1F1B, rank 0 keeps p micro-batches for 1/p of the layers: as much as one micro-batch needs in the whole network, however
-#   many stages there are.
+# The batch limits m. If eight pipelines of 8 GPUs share 128 micro-batches, each pipeline gets 16. With GPipe or 1F1B, and one equal
+# stage per GPU, a GPU then idles for 7/23 of the step, even if all messages overlap.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With one equal stage per rank and free messages, GPipe and 1F1B leave each rank idle for (p−1)/(m+p−1) of a step.
+# - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
 # - GPipe keeps the activations of m micro-batches, 1F1B of at most p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 8 stages, GPipe fills your memory with 8 micro-batches of 16 images. What gives most images per second: (a) 1F1B with 8,
-# (b) GPipe with 32 of 4 images, (c) 1F1B with 32 of 16? And if the batch must not grow?
+# What reduces these 7/23 most: (a) 1F1B instead of GPipe, (b) 16 pipelines of 4 GPUs, (c) micro-batches of half the size?
 #
-# <details><summary>What to listen for</summary>(c): it keeps at most 8, and like (b) it idles for 7/39 of a step instead of 7/15. But its micro-batches are four times as large, which suits a GPU better. For the same batch, (b).</details>
+# <details><summary>What to listen for</summary>(c) gives 7/39, but a GPU computes small micro-batches less efficiently. (b) gives 3/11, and each GPU holds twice as many layers. (a) saves only memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -325,7 +332,7 @@ for name in cluster[0]["kept"]:
 # What 1F1B keeps depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
 #
 # What does recomputing cost? Each micro-batch needs a second forward, so it takes 4 slots instead of 3. In return, it saves far more in deep stages than in ours: we have two linear layers per stage, while a deep stage
-# has many activations for one input. You can also combine the two: with 1F1B that recomputes, a rank keeps at most p inputs, and the activations of one micro-batch.
+# has many activations for one input. You can also combine the two. With 1F1B that recomputes, a rank keeps at most p inputs, and the activations of one micro-batch.
 #
 # </details>
 #
@@ -339,6 +346,7 @@ for name in cluster[0]["kept"]:
 
 # %%
 from course_lib.theory.schedules import (
+    gpipe,
     interleaved_one_f_one_b,
     makespan,
     peak_activations,
@@ -371,20 +379,22 @@ schedule_grids({"1F1B": one, "interleaved": two})
 
 # %% [markdown]
 # So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries between ranks on its way forward, and with four it crosses 15, and as many on its way back. Now let each message take half a slot. Ranks compute
-# meanwhile, if they have something to compute. **Predict:** which is fastest, 1, 2 or 4 chunks per rank?
+# meanwhile, if they have something to compute. **Predict:** which is fastest, 1, 2 or 4 chunks per rank? (The last line shows GPipe for comparison.)
 
 # %%
 for chunks, schedule in schedules.items():
     slots = makespan(simulate(schedule, 1 / chunks, 2 / chunks, transfer=0.5))
     print(f"chunks per rank: {chunks}   slots: {slots}")
+print(f"GPipe, one chunk     slots: {makespan(simulate(gpipe(4, 8), 1, 2, transfer=0.5))}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two. With four chunks, a forward through one of them takes a quarter of a slot, and the message after it takes twice as long. The ranks run out of work while they wait.
+# Two. With four chunks, a forward through one of them takes a quarter of a slot, and its message takes half a slot. The ranks run out of work while they wait.
 #
-# With one chunk, 1F1B waits, too: it takes 8 slots more than with free messages. It begins with so few forwards that neighbours wait for each other in every round. GPipe waits for messages only while the pipeline fills
-# and drains, so it takes 36 slots. The best number of chunks depends on your links: measure it.
+# With one chunk, 1F1B waits, too: it takes 8 slots more than with free messages. Each rank begins with so few forwards that it waits for its neighbour's next message again and again.
+#
+# GPipe waits for messages only while the pipeline fills and drains. Its 36 slots are nearly as good as those of two chunks, but rank 0 keeps all 8 micro-batches. The best schedule depends on your links, so measure it.
 #
 # </details>
 
@@ -398,13 +408,11 @@ for chunks, schedule in schedules.items():
 # One process would train differently.
 #
 # Is there a way without stale gradients? Remember why a backward takes 2 slots. The previous rank waits for the gradient of the input, but nobody waits for the gradients of the weights before the update.
-# *Zero-bubble* schedules (see References) compute these later, in slots that would be idle. In one form they keep the flush, and train as one process does.
-#
-# So memory can buy time, up to a point, and a clever order buys some more.
+# *Zero-bubble* schedules (see References) compute these later, in slots that would be idle. No gradient becomes stale, so the training stays that of one process.
 #
 # ### Which stage sets the pace?
 #
-# Until now, all stages were equally expensive. Real networks are not so polite: a language model's last stage, for example, also has to compute a score for every token of its vocabulary. What does one expensive stage do to
+# Until now, all stages were equally expensive. In a real network they often are not. The last stage of a language model, for example, also computes a score for every token of the vocabulary. What does one expensive stage do to
 # all the others?
 
 # %% tags=["exercise: 08.q3"]
@@ -463,7 +471,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 95 %. The first linear layer has nearly all weights, so the second stage is full with it, and the first stage gets all convolutions. But a convolution uses its few weights again at every pixel, while a linear layer
+# 95 %. The first linear layer has nearly all weights. So the second stage consists of the linear layers, and the first one gets all convolutions. But a convolution uses its few weights again at every pixel, while a linear layer
 # uses each weight once per image. After the cut by weights, the second rank would be idle nearly all the time. Cut by operations, the first stage has 48 %.
 #
 # Operations are only a first guess, since two layers with equally many operations can differ in time. When your pipeline runs, time its stages on your GPUs, and move a layer where one of them is late.
@@ -479,5 +487,5 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # - D. Narayanan and others, [Efficient large-scale language model training on GPU clusters using
 #   Megatron-LM](https://arxiv.org/abs/2104.04473), 2021: 1F1B with one update per batch, and interleaving.
 # - P. Qi and others, [Zero bubble pipeline parallelism](https://arxiv.org/abs/2401.10241), 2024: ranks compute weight gradients while they would be idle.
-# - PyTorch, [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html): `Schedule1F1B` and others.
+# - PyTorch, [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html): `ScheduleGPipe`, `Schedule1F1B`, `ScheduleInterleaved1F1B` and `ScheduleZBVZeroBubble`.
 # - T. Chen and others, [Training deep nets with sublinear memory cost](https://arxiv.org/abs/1604.06174), 2016: recomputation.
