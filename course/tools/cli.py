@@ -247,7 +247,7 @@ def fetch(
 ) -> None:
     """Download data sets, for example before a workshop.
 
-    mnist takes 12 MB and cifar10 170 MB. smollm2 is a language model: 93 MB, and 540 MB where it is
+    mnist takes 12 MB and cifar10 170 MB. smollm2 is a language model: 98 MB, and 540 MB where it is
     kept. cnn_dailymail cannot be downloaded; the command shows which files to put where. Without a
     data set, lessons generate similar data. If you have the files already, set COURSE_DATA to their folder.
     """

@@ -104,7 +104,7 @@ def train(team, rate):
 # In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. First, every rank trains alone on whole batches. All
 # four runs are identical, so only rank 0 prints. Then the four share each batch.
 #
-# **Vote:** compared with rank 0 alone, do the four get (a) fewer of 297 new images right, (b) as many, (c) more?
+# **Vote:** of 297 new images, does the network of the four get (a) fewer right than that of rank 0 alone, (b) as many, (c) more?
 
 
 # %%
@@ -133,21 +133,21 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.603732 / 4 = 0.400933, and again 85.5 %. The four were not better: our rate was too small, and our mistake made up for it.
+# 1.603732 / 4 = 0.400933, and again 85.5 %. The four were not better: 0.1 was too small a rate, and our mistake made it 0.4.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# Let each rank divide its mean loss by the number of ranks. First ranks 0 to 2 train as a team of three, with 43, 43 and 42 images per step, then all
-# four. **Vote:** which team ends at 0.400933? (a) three, (b) four, (c) both
+# Lines 4 and 5 add. So line 3 must return a *share*: the shares of all ranks must add up to the mean over the batch. Let each rank divide its mean by
+# the number of ranks. Ranks 0 to 2 train as a team of three, then all four. **Predict** both last losses.
 
 
 # %%
 # %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size  # the global `team`, set by the loop
+    return F.cross_entropy(outputs, targets) / team.size  # `team`: of the loop below
 
 
 for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
@@ -156,8 +156,8 @@ for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). In the team of three, an image weighs 1/(3 · 43) = 1/129 in a shard of 43, and 1/126 in one of 42. It should be 1/128. The more
-# unequal the shards, the larger the error, and nothing warns you.
+# Only four ranks repeat 0.400933. Three have shards of 43, 43 and 42 images. There, an image weighs 1/(3 · 43) = 1/129 in a shard of 43,
+# and 1/126 in one of 42. It should be 1/128. The more unequal the shards, the larger the error, and nothing warns you.
 #
 # </details>
 
@@ -184,8 +184,8 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # One, three and four ranks train the same network. Two common layers break this equality. **Batch norm** uses the mean and variance of a rank's own
-# shard; lesson 07's `SyncBatchNorm` uses those of all shards. **Dropout** draws different masks on four ranks than on one, which does no harm if each
-# rank has its own seed.
+# shard; lesson 07's `SyncBatchNorm` uses those of all shards. **Dropout** draws different masks on four ranks than on one. That does
+# no harm if each rank has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -232,9 +232,9 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | They average over all ranks that share the batch. So multiply `share_of_loss` by the number of these ranks. With equal shards, that is simply the shard's mean |
-# | line 4 | They send gradients while backward goes on |
-# | line 5 | Not in every step: `item()` makes the CPU wait for the GPU |
+# | line 3 | DDP and FSDP divide the sum by the number of ranks that share the batch. So multiply `share_of_loss` by this number. With equal shards, the product is the shard's mean |
+# | line 4 | DDP and FSDP send gradients while backward goes on |
+# | line 5 | Sum the losses only every hundred steps or so: `item()` makes the CPU wait for the GPU |
 # | straggler | In a profiler, add up how long each GPU spends in collectives: over many steps, the straggler usually has the smallest sum |
 
 # %% [markdown] tags=["slide"]
@@ -250,8 +250,8 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you ask first? (a) By what is the loss divided?
 # (b) Did the global batch grow? (c) How far apart are two seeds on one rank?
 #
-# <details><summary>What to listen for</summary>If two seeds differ by nine images (c), nine may be noise, and accuracy cannot decide. (a) can, in one step:
-# from equal weights and images, compare the first losses and gradient norms. (b) is often the cause.</details>
+# <details><summary>What to listen for</summary>(c) first: if two seeds differ by nine images, there may be nothing to explain. Then (a), in one step:
+# from equal weights and images, compare the first losses and gradient norms. (b) needs another rate (lesson 05).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

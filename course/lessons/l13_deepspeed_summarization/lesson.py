@@ -82,8 +82,8 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 #
 # ```
 # the tiny model    comes with the course; this page shows its outputs
-# SmolLM2           a real model (93 MB to download, 8 GB of memory): run `course fetch smollm2`
-#                   in a terminal, then start again from Setup, and the cells take it instead
+# SmolLM2           a real chat model, 135 million weights (98 MB to download, 8 GB of memory): run
+#                   `course fetch smollm2` in a terminal, then start again from Setup, and the cells take it
 # ```
 
 
@@ -125,7 +125,7 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 #                       a bunker, causing no injuries.
 # ```
 #
-# <details><summary>How many of its statements are false?</summary>Two: nobody crashed, and the plane rolled, not the cello.</details>
+# <details><summary>How many of its statements are false?</summary>At least two: nobody crashed, and the plane rolled, not the cello.</details>
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Let somebody read one summary aloud, and the room check it against the article.
@@ -198,7 +198,7 @@ def encode(article):
 # between the ranks       DeepSpeed divides the sum of the gradients by 4
 # ```
 #
-# Our factors already divide by the tokens, so we undo both:
+# Our factors already divide by all tokens, so we multiply by both numbers:
 
 # %%
 # %%px --save 13_summarize.py
@@ -239,7 +239,8 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. (Neither model has dropout.)
+# Yes: four ranks train like one. (Neither model has dropout.) But this test would pass with the mean of means, too, and without the line that undoes
+# both divisions: one process divides by 12 · 1 instead of 3 · 4.
 #
 # The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33, and it wrote:
 #
@@ -248,7 +249,7 @@ if __name__ == "__main__":
 #                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# It is true now, but copied. The loss showed neither.
+# It is true now, but copied until its 40 tokens are used up. The loss showed neither the false statements nor the copying.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -286,7 +287,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating is easy to learn, so her loss falls more. And after *n*, her model writes *n* again.
+# Repeating is easier than guessing. So her loss starts lower and falls more. And after *n*, her model writes *n* again.
 #
 # </details>
 
@@ -295,7 +296,7 @@ print(write(model, unseen[2]))  # golf
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies this article's reference, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? Replace our sentence, with at most 21 words:
+# A forger copies the reference of the pilot's article, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? In the next cell, replace our sentence with one of at most 21 words:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -344,7 +345,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # ```
 # batch    a multiple of micro-batch × data-parallel ranks: every GPU computes equally many articles
-# comm     its sum and its size must cover the data-parallel ranks only. Ranks that split one copy of the
+# comm     the data-parallel ranks only, for its sum and its size. Ranks that split one copy of the
 #          model, by tensor or pipeline parallelism, process the same tokens: these must count once
 # load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3, first make
 #          HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
@@ -363,7 +364,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # A newsroom publishes 100 summaries per day, unread. One per week may be false. Each has four names or numbers, and 99 % of these are in its article. Is that enough?
 #
-# <details><summary>What to listen for</summary>No: about four of 400 are wrong per day. And SmolLM2's cello needed no wrong name.</details>
+# <details><summary>What to listen for</summary>No: about four of 400 are wrong per day. And a summary can be false with every name right, like SmolLM2's of the pilot.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
