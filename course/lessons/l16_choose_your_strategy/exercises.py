@@ -52,8 +52,8 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         + max(0, data + tensor - cover),
         "the messages are shorter than what they hide behind, and now the step is shorter than its parts. "
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
-        "all messages of the data ranks are gone. On this link they take longer than what they hide "
-        "behind.": busy + tensor,
+        "all messages of the data ranks are gone. On this link they take longer than `cover`, which is not "
+        "always all of `computing`.": busy + tensor,
         "that is the longer of the two, and computing is counted already.": busy + max(data, cover) + tensor,
         "that is the computing that no message uses, and computing is counted already. What is left of "
         "the messages?": busy + max(0, cover - data) + tensor,
@@ -154,8 +154,8 @@ TWO_NODES = Question(
             "ZeRO-3 inside nodes, data between them",
             reply="This is hybrid sharding (HSDP). Inside nodes, weights travel over the fast link and hide, "
             "and states take 14 GB per GPU. Between nodes, each GPU all-reduces only its eighth of the "
-            "gradients, 1.7 GB, once per step (FSDP2: `set_requires_all_reduce`). That takes 0.6 s. With "
-            "four micro-batches, the last one's backward takes 1.1 s, so even this message can hide.",
+            "gradients, once per step (FSDP2: `set_requires_all_reduce`). That takes 0.6 s. With four "
+            "micro-batches, the last one's backward takes 1.1 s, so even this message can hide.",
             right=True,
         ),
         Option(
@@ -168,10 +168,9 @@ TWO_NODES = Question(
         Option(
             "ZeRO-3 over all GPUs",
             reply="This plan keeps 7 GB less per GPU, but the other two fit already. In return, two gathers "
-            "and a scatter cross the slow link for every micro-batch. That takes 13 s if one network card "
-            "per node sends, and 1.6 s if all eight do. To fit, this plan needs at least four "
-            "micro-batches. So even with eight cards, 6.5 s of messages barely hide behind 6.7 s of "
-            "computing.",
+            "and a scatter cross the slow link for every micro-batch, and to fit, it needs at least four. If "
+            "one network card per node sends, each micro-batch sends for 13 s. If all eight send, it is "
+            "1.6 s. Then four micro-batches send for 6.5 s, and compute for 6.7 s: the messages barely hide.",
             belief="most-saving-is-best",
         ),
     ),

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You want to train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how the GPUs divide the work. Which of four plans fit, and which is fastest? Trying costs GPU hours, so we compute first, on one page.
+# You want to train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how the GPUs divide the work. Which of four plans fit, and which is fastest? Trying costs GPU hours, so we compute.
 
 # %%
 # %%px --save 16_plan.py
@@ -42,7 +42,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states, 16 bytes per parameter. It also keeps activations until backward has used them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these. Each keeps the other four in full (without sequence parallelism).
+# A GPU holds model states, 16 bytes per parameter. It also keeps activations until backward has used them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these, and keep four in full (without sequence parallelism).
 
 
 # %%
@@ -62,40 +62,21 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# The states take 110 GB, so *data* cannot fit. The other plans keep an eighth, 14 GB. Activations take 8.6 GB per sequence, all blocks together. A ZeRO-3 rank computes 8 sequences at once, pipeline and tensor ranks all 64.
+# The states take 110 GB, so *data* cannot fit. The other plans keep an eighth, 14 GB. Activations take 8.6 GB per sequence: 69 GB for a ZeRO-3 rank's 8 sequences, which is too much. Pipeline and tensor ranks compute a part of all 64.
 #
-# **Vote:** how many plans fit into 72 GB? (a) One, (b) three, (c) none.
-
+# So each rank cuts its sequences into eight micro-batches. **Vote:** which plan still needs more than 72 GB? (a) ZeRO-3, (b) pipeline, (c) tensor.
 
 # %%
 # %%px
-def needs(microbatches):
+if rank == 0:
     for name, plan in plans.items():
-        page = memory(**job, **plan, microbatches=microbatches)
-        print(f"{name:9}{page['total'] / 1e9:6.1f} GB, activations {page['activations'] / 1e9:5.1f} GB")
-
-
-if rank == 0:
-    needs(microbatches=1)
+        once, cut = (memory(**job, **plan, microbatches=m)["total"] / 1e9 for m in (1, 8))
+        print(f"{name:9}{once:6.1f} GB, with eight micro-batches {cut:6.1f} GB")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). A ZeRO-3 rank keeps 8 sequences in all blocks, a pipeline rank 64 in an eighth of the blocks: 69 GB both times. Tensor ranks keep more: four vectors in full.
-#
-# </details>
-#
-# So each rank now cuts its sequences into eight micro-batches. **Vote:** besides *data*, which plan still does not fit?
-
-# %%
-# %%px
-if rank == 0:
-    needs(microbatches=8)
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# The pipeline. ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts all eight before the first gradient returns, so it keeps eight. With 64 smaller micro-batches, it also keeps eight. Then the plan fits.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts all eight before the first gradient returns, so it keeps all eight. If you cut 64 smaller micro-batches, it still keeps eight, and the plan fits.
 #
 # </details>
 
@@ -110,7 +91,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# Each plan that fits computes for 3.35 s per step. ZeRO-3 also sends for 1.23 s, tensor for 1.02 s. The pipeline idles for 0.37 s. **Predict** the order.
+# Your `step` times the plans that fit.
 
 # %%
 # %%px --save 16_plan.py
@@ -120,11 +101,20 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{memory(**asked)['total'] / 1e9:5.1f} GB {step(**asked)['total']:5.2f} s")
 
 # %% [markdown]
+# Tensor ranks send for 1.02 s, and wait for all of it. ZeRO-3 ranks send for 1.23 s, and never wait. Is that luck? For a model ten times as large, ZeRO-3 would send ten times as much. **Vote:** how much would hide, if memory allowed it? (a) All, (b) a part, (c) nothing.
+
+# %%
+# %%px
+if rank == 0:
+    page = step(**job | node | plans["ZeRO-3"] | {"params": 69e9, "microbatches": 8})
+    print({part: round(page[part], 2) for part in ("computing", "data_messages", "exposed")})
+
+# %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# ZeRO-3 sends longest and wins, because all its messages hide. Was that luck?
+# (a). Computing grows almost as much. Per micro-batch, a rank sends 6 bytes per parameter: 2 bytes, three times. It computes 6 flop per parameter *and token*. So the parameters cancel, and the tokens decide:
 #
-# Per micro-batch, a rank sends 2 bytes per parameter three times, in 6 · `params` / `link` seconds. It computes 6 flop per parameter and token, in 6 · `params` · tokens / `rate` seconds. The factor 6 · `params` cancels. So in a dense model (no mixture of experts), messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.
+# **In a dense model (no experts), messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
 # On NVLink that is 928. Our micro-batch has 2,048.
 #
@@ -175,11 +165,15 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# Change `bets` until the bill is below 32 hours. A plan that does not fit costs 100. What does each customer wait for?
+# Change `bets` until the bill is below 32 hours. A plan that does not fit costs 100. What does each wait for?
 #
 # <details><summary>Open after your last try</summary>
 #
-# The best bill is 31.0 hours. `chat` takes ZeRO-3, whose messages hide, or ZeRO-1, which fits with 8 micro-batches and sends less. On `cards` they cannot: `rate` / `link` is 11,500 tokens, but memory allows 2,048. On our page, a pipeline of 64 micro-batches wins. (But a real last stage also computes the logits: measure ZeRO-1 on 2 × pipeline 4, too.) `genome` keeps tensor: its one sequence feeds one data rank, and with one micro-batch, a pipeline of eight idles seven eighths of the time.
+# The best bill is 31.0 hours.
+#
+# - `chat` takes ZeRO-3 or ZeRO-1, whose messages hide.
+# - `cards` cannot hide them: `rate` / `link` is 11,500 tokens, but memory allows one sequence of 2,048. On our page, a pipeline of 64 micro-batches wins.
+# - `genome` keeps tensor. One sequence feeds one data rank, and makes one micro-batch. So a pipeline of eight idles seven eighths of the time.
 #
 # </details>
 
@@ -188,16 +182,16 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | If a node has eight 25 GB/s network cards, its GPUs need 8,720 tokens together: 1,090 each as eight data ranks, whose rings use all cards, or 8,720 as one tensor group. |
+# | 64 GPUs | Rings leave the node. If they use eight 25 GB/s network cards per node, a data rank (one A100) needs 1,090 tokens. |
 # | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch, if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
-# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 inside groups whose link passes the test, and all-reduce gradients between groups (hybrid sharding, HSDP). |
+# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 inside groups whose link passes section 2's test, and all-reduce gradients between groups (hybrid sharding, HSDP). |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations, above all on a pipeline's first stage.
-# - Gradients and ZeRO-3's messages, in 16 bits, can hide if a data rank's micro-batch has more tokens than rate / link.
+# - In 16 bits, a data rank's messages can hide if its micro-batch has more tokens than rate / link.
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -238,7 +232,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # Pipeline 4 × tensor 2 lies between them. It fits, and a stage idles three quarters of the time.
 #
-# Find the row of pipeline 2 × tensor 4. It would be faster, but it needs 28.83 GB of 28.8. Neither number is that exact: the page leaves out the logits, and 28.8 GB only estimates what is usable. So measure this plan before you reject it.
+# Find the row of pipeline 2 × tensor 4. It would be faster, but it needs 28.83 GB of 28.8. Our page is not exact to 0.03 GB: it leaves out the logits, for example. So measure this plan before you reject it.
 #
 # Could eight tensor ranks fit after all? Yes, if each keeps less. With *sequence parallelism* (lesson 09), tensor ranks divide all 16 vectors. Then eight tensor ranks fit, and win. With *recomputing* (lesson 08), a GPU keeps fewer activations, but runs forward twice. *Context parallelism* divides a sequence's tokens in all layers. Our page knows none of the three.
 #
@@ -344,7 +338,7 @@ for one in COMPARISONS:
 #
 # </details>
 #
-# **And memory?** FlagPerf publishes its settings, and the planner is 2 to 13 % too low. For DLRover it is up to 73 % off: we guessed the length, and DLRover recomputes block by block, but our planner a whole stage at once. For our own 144 plans of small Transformers, run on two cores, we knew all settings. The largest error was 15.2 %.
+# **And memory?** A prediction is only as good as the settings that you know. FlagPerf publishes its settings, and the planner is 2 to 13 % too low. For DLRover, we had to guess the length of the sequences. DLRover also recomputes block by block, and our planner a whole stage at once. There, the planner is up to 73 % off.
 #
 # So believe the page when two plans are far apart, and measure when they are close. Section 3 had two close pairs:
 #
@@ -353,7 +347,8 @@ for one in COMPARISONS:
 #
 # Measure memory as well, in the second step: Adam's state exists only after the first. The page leaves out:
 #
-# - logits and embeddings, which make the first and last stage slower, and the blocks that ZeRO-3 has just gathered
+# - embeddings and logits, which make the first and last stage of a pipeline slower
+# - the blocks that ZeRO-3 has just gathered
 # - gradients in 32 bits: with them, as Megatron-LM offers, the states take 18 bytes per parameter
 # - what a pipeline sends: per sequence of 2,048 tokens and boundary, 17 MB each way
 # - the part of a GPU that NCCL uses: computing slows a little while messages hide behind it
