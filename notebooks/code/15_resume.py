@@ -1,6 +1,6 @@
 """A training that goes on when it is started again.
 
-mpiexec -n 4 python 15_resume.py FOLDER
+mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error on one rank ends the job
 """
 
 # %%
@@ -57,7 +57,7 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # for whoever runs `train`
+        yield (done := done + 1), comm.allreduce(loss.item())  # the caller sees each step, and can disturb it
         stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -68,7 +68,7 @@ def train(path, steps=60, every=20):
 SLURM = """
 sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
     stop() { kill -USR1 $!; again=1; }; trap stop USR1
-    mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
+    mpiexec python -m mpi4py code/15_resume.py FOLDER & wait $! || wait $!
     code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
 """
 

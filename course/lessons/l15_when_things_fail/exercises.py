@@ -78,7 +78,7 @@ class HalfWriter:
     def __getattr__(self, name: str) -> Any:
         if name in ("fileno", "flush") and self._file.closed:
             raise Wrong(
-                f"`file.{name}()` comes when the file is closed: a `with` closes its file where its "
+                f"`file.{name}()` runs after the file was closed: a `with` closes its file where its "
                 "indentation ends. Which calls need the open file?"
             )
         return getattr(self._file, name)

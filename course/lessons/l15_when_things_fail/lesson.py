@@ -89,7 +89,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # the others    │ allreduce ······│···············│
 # ```
 #
-# Three ranks wait for the broken one in the sum, and one of them is named: a **victim**.
+# Three ranks wait for the broken one in the all-reduce. The first of their alarms ends the job, so that rank is named: a **victim**.
 #
 # </details>
 
@@ -99,7 +99,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# What is left of the job? Its last **checkpoint**, a file from which a training can go on. The obvious way to write one:
+# What is left of the job? Its last **checkpoint**, a file from which training can resume. The obvious way to write one:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
@@ -114,7 +114,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %%px --save 15_resume.py
 """A training that goes on when it is started again.
 
-mpiexec -n 4 python 15_resume.py FOLDER
+mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error on one rank ends the job
 """
 
 import io
@@ -140,7 +140,7 @@ comm = MPI.COMM_WORLD
 #
 # A kill still costs the steps since the last save. But before a time limit, a batch system can warn us with a signal, here **SIGUSR1**.
 #
-# If a rank left at once, the others would hang in their next sum. So a rank only notes the request, and goes on:
+# If a rank left at once, the others would hang in their next all-reduce. So a rank only notes the request, and goes on:
 
 # %%
 # %%px --save 15_resume.py
@@ -149,7 +149,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# After each step, the ranks add up their requests: find `stop =`. All get the same sum, so all stop after the same step.
+# After each step, an all-reduce counts the requests (the line `stop = …`). All ranks get the same count, so all stop after the same step.
 
 
 # %%
@@ -172,7 +172,7 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # for whoever runs `train`
+        yield (done := done + 1), comm.allreduce(loss.item())  # the caller sees each step, and can disturb it
         stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -190,10 +190,10 @@ if __name__ == "__main__":
 # %% [markdown] tags=["subslide"]
 # **Your saver on trial.** Two ranks train. After step 50, rank 1 gets SIGUSR1, so rank 0 saves. Then *four* ranks try to go on.
 #
-# First we kill `naive_save` after 1,000 bytes, then your saver, right or wrong. In the third job, we kill nothing. **Vote** for each job: with which step do the four begin, or do they fail?
+# We try this three times. First, rank 0 is killed in this last save, when `naive_save` has written 1,000 bytes. Then your saver, right or wrong, is killed at the same point. Then nobody is killed. **Vote**, each time: at which step do the four ranks resume? Or do they fail?
 
 # %%
-disturb = """
+disturb = """# put the saver on trial into the program, train, and disturb a rank after step 50
 import marshal, resource, runpy, signal, sys
 from pathlib import Path
 from mpi4py import MPI
@@ -234,8 +234,9 @@ for saver, fate in (naive_save, "killed"), (atomic_save, "killed"), (atomic_save
 #
 # | | with 64 GPUs |
 # |---|---|
-# | saving | With ZeRO, each rank saves its shard. Use no save that lacks one. |
-# | resuming | On a different number of ranks, sums are rounded differently. With batch norm or dropout, keep the number. |
+# | a hang | Ask each running rank for its stack, with `py-spy dump`. With NCCL, several ranks may report the timeout |
+# | saving | With ZeRO, each rank saves its shard. Resume only from a checkpoint that has all of them |
+# | resuming | On a different number of ranks, sums are rounded differently. With a rank's own batch norm or dropout, keep the number |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -249,7 +250,7 @@ for saver, fate in (naive_save, "killed"), (atomic_save, "killed"), (atomic_save
 #
 # A job on 64 GPUs hangs now and then. Each time, a different rank times out, and all ranks wait for their GPUs. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). One rank has begun fewer collectives, or a different one. (c) usually replaces a victim's node.</details>
+# <details><summary>What to listen for</summary>(b). Usually, one rank has begun fewer collectives, or a different one. If all have begun the same, suspect the network. (c) usually replaces a victim's node.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -351,7 +352,7 @@ outcome(
 # A step is on time only if *all* ranks are, and 64 ranks are all on time in 0.9⁶⁴ = 0.1 % of the steps. In the other 99.9 %, somebody is late and everybody waits. If all delays are equally long,
 # the job is almost as slow as with one rank that is *always* late.
 #
-# So a slow job can have one slow rank, or many ranks that are late by turns. From outside, both look the same. How can we tell them apart? We let our four ranks be late by chance, and each measures how long
+# So a slow job can have one slow rank, or many ranks that are late in turn. From outside, both look the same. How can we tell them apart? We let our four ranks be late by chance, and each measures how long
 # it waits for the others:
 
 # %%
@@ -436,7 +437,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 #
 # </details>
 #
-# #### And if the time is over?
+# #### And when the time limit comes?
 #
 # In the core, we sent SIGUSR1 ourselves, and we started the job again. On a cluster, these lines let Slurm do both:
 
@@ -445,7 +446,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 SLURM = """
 sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
     stop() { kill -USR1 $!; again=1; }; trap stop USR1
-    mpiexec python code/15_resume.py FOLDER & wait $! || wait $!
+    mpiexec python -m mpi4py code/15_resume.py FOLDER & wait $! || wait $!
     code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
 """
 
