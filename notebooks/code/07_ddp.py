@@ -1,10 +1,10 @@
-"""DDP: trains a network on data/digits.npz, beside this file, and saves it as 07_ddp.pt.
+"""DDP: trains a network on data/digits.npz, and saves it as 07_ddp.pt.
 
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Environment variables: IMAGES (per step, on all ranks together), LR (learning rate), EPOCHS.
+Environment variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
 """
 
 # %%
@@ -74,8 +74,7 @@ def main(batch_size, lr, epochs):
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
-        with torch.no_grad():
-            outputs = model.eval()(new_images)  # not the replica: it may wait for the other ranks
+        outputs = model.eval()(new_images).detach()  # not the replica: it may wait for the other ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")

@@ -39,18 +39,18 @@
 #
 # PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you. Which are still yours?
 #
-# DDP needs a **process group**, PyTorch's communicator. To join it, a process must know its rank, the number of ranks, and rank 0's address. The launcher `torchrun` sets
-# these as environment variables. Under `mpiexec`, the second cell below gets them from MPI. (You need not read it.)
+# DDP needs a **process group**, PyTorch's communicator. PyTorch's launcher `torchrun` tells each process its rank, and where all ranks meet. Under `mpiexec`, the second cell below asks MPI.
+# (You need not read that cell.)
 
 # %%
 # %%px --save 07_ddp.py
-"""DDP: trains a network on data/digits.npz, beside this file, and saves it as 07_ddp.pt.
+"""DDP: trains a network on data/digits.npz, and saves it as 07_ddp.pt.
 
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Environment variables: IMAGES (per step, on all ranks together), LR (learning rate), EPOCHS.
+Environment variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
 """
 
 import atexit
@@ -99,9 +99,9 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# Every rank now has rank 0's weight: DDP does line 1.
+# Every rank now has rank 0's weight: DDP does line 1, the broadcast.
 #
-# And line 4? The output is weight times input, so a rank's own gradient is its input. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000.
+# And line 4, the sum of the gradients? The output is weight times input, so a rank's own gradient is its input. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000.
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -118,13 +118,13 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown]
 # DDP all-reduces the gradients inside `backward`, and **averages** them.
 #
-# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all ranks have equally many images, the average is the
+# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all ranks have equally many, the average is the
 # gradient of the whole batch.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP never looks at the images. Your program gives each rank its own, and PyTorch's **DistributedSampler** lists their indices.
+# DDP never looks at the images. Your program gives each rank its own, and a **DistributedSampler** lists their indices.
 #
 # **Vote:** of ten images, do four ranks get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out? (Remember: every step all-reduces.)
 
@@ -138,7 +138,7 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b) is the default; `drop_last=True` gives (c). With (a), two ranks might take one step more, and wait in its all-reduce for ranks that have finished.
+# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take one step more, and wait in its all-reduce for ranks that never come.
 #
 # All ranks shuffle with one seed, so they agree on the order. Each takes every fourth image:
 #
@@ -148,7 +148,7 @@ for epoch in (0, 1):
 # rank 1               1         9         2
 # ```
 #
-# `set_epoch` adds the epoch to the seed. Delete this call and run again: both epochs have the same order, and nothing complains.
+# `set_epoch` adds the epoch to the seed. Delete the call and run again: both epochs have the same order.
 #
 # </details>
 
@@ -158,15 +158,14 @@ for epoch in (0, 1):
 # Now we know who does what:
 #
 # ```
-#    by hand, in lesson 06                          with DDP
-# 1  broadcast_weights(team, model)                 DDP, when it wraps the model
-# 2  np.array_split(batch, team.size)[team.rank]    you, with a DistributedSampler
-# 3  share_of_loss(outputs, targets, batch_size)    you: the mean over this rank's part of the batch
-# 4  sum_gradients(team, model)                     DDP, inside backward (it averages)
-# 5  team.allreduce(loss.item())                    you, if you print losses (our loop doesn't)
+# 1  broadcast the weights     DDP, when it wraps the model
+# 2  shard the batch           you, with a DistributedSampler
+# 3  compute the loss          you: the mean over this rank's shard
+# 4  sum the gradients         DDP, inside backward (it averages)
+# 5  sum the losses            you, if you print them (our loop doesn't)
 # ```
 #
-# We train lesson 06's network on its digits (in More, MNIST).
+# We train lesson 06's network on its digits.
 
 # %%
 # %%px --save 07_ddp.py
@@ -197,8 +196,7 @@ def main(batch_size, lr, epochs):
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
-        with torch.no_grad():
-            outputs = model.eval()(new_images)  # not the replica: it may wait for the other ranks
+        outputs = model.eval()(new_images).detach()  # not the replica: it may wait for the other ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")
@@ -212,9 +210,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Do ranks cost accuracy?
 #
-# Jakovac and Pichler (2025) trained a CNN on MNIST. One rank got 99.1 % right, eight only 98.7 %.
-#
-# On our digits, four ranks reached a loss of 0.467652. And one, three and two ranks?
+# Four ranks reached a loss of 0.467652. **Predict:** how many of its decimals do one, three and two ranks share?
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -222,12 +218,11 @@ if __name__ == "__main__":
 # !torchrun --standalone --nproc-per-node 2 code/07_ddp.py
 
 # %% [markdown]
-# Equal, up to rounding: in every step, all ranks together average over the same images. Batch norm and dropout would break this. So would eight ranks, which do not divide our 1,500 training
-# images: the sampler would repeat some.
+# All six. In every step, all ranks together average over the same images. (This needs a model without batch norm and dropout, and a number of ranks that divides 1,500 images.)
 #
-# Perhaps each of their ranks took a full batch, so the *global* batch grew. Would that matter? We try it, for five epochs: each of four ranks takes 120 images, 480 per step.
+# But many programs give each rank a full batch, so the *global* batch grows. We try this, again for five epochs: four ranks with 120 images each, 480 per step.
 #
-# **Vote:** is the loss (a) still about 0.47, (b) up to twice as high, (c) more than twice?
+# **Vote:** is the loss (a) still about 0.47, (b) up to twice that, (c) more?
 
 # %%
 # !IMAGES=480 mpiexec -n 4 python code/07_ddp.py
@@ -244,9 +239,9 @@ if __name__ == "__main__":
 #
 # </details>
 #
-# At 480 images per step, 16 epochs have 64 steps, and 3.2 times the images of five.
+# With the larger batch, 16 epochs have 64 steps, but they read 3.2 times as many images as five.
 #
-# **Vote:** is the loss then (a) about 0.47, like 65 steps of 120 images, (b) far lower, thanks to the extra images, (c) still far higher?
+# **Vote:** is the loss then (a) about 0.47 again, (b) far lower, (c) still far higher?
 
 # %%
 # !IMAGES=480 EPOCHS=16 mpiexec -n 4 python code/07_ddp.py
@@ -254,16 +249,16 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): 64 steps gave practically the loss of 65, for **3.2 times the computing**. A step with 480 images was hardly better than a step with 120.
+# (a): 64 large steps reach practically the loss of 65 small ones, for **3.2 times the computing**. At this learning rate, the larger batch bought nothing.
 #
-# So a larger batch saves time only if we can take fewer, larger steps. For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss, then run with
-# `LR=0.2` in place of `EPOCHS=16`.
+# For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss after 20 such steps, then run with `LR=0.2` in place of `EPOCHS=16`. Can you
+# find a better rate?
 #
 # </details>
 #
-# <details><summary>Open after this run</summary>
+# <details><summary>Open after your runs</summary>
 #
-# 20 steps reach 0.596202 instead of 1.714463. The rule is a first guess: `LR=0.3` reaches 0.502068.
+# `LR=0.2` reaches 0.596202 in place of 1.714463. `LR=0.3` reaches 0.502068, and `LR=0.4` is worse.
 #
 # </details>
 
@@ -271,8 +266,7 @@ if __name__ == "__main__":
 # ## On a cluster
 #
 # ```
-# # on each of 8 machines with 8 GPUs; HOST is one of them
-# # 64 must divide IMAGES: 128 is close to 120. (It does not divide 1,500: an epoch repeats 36 images.)
+# # on each of 8 machines with 8 GPUs; HOST is one of them; IMAGES must be a multiple of 64
 # IMAGES=128 torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
 #
 # # in FILE
@@ -286,22 +280,22 @@ if __name__ == "__main__":
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 #
-# DDP keeps the whole model on every GPU. Lessons 08, 09 and 11 split it.
+# DDP keeps the full model on every GPU. Lessons 08, 09 and 11 split it.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - DDP broadcasts the weights when it wraps a model, and averages the gradients inside `backward`.
-# - The rest is yours: shards, `set_epoch`, learning rate, batch norm (`SyncBatchNorm`, in More), testing, saving.
+# - The rest is yours: shards, `set_epoch`, learning rate, batch norm, testing, saving.
 # - Compare numbers of ranks at the same global batch. If it grows, count steps and tune the rate.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast. (b) Each takes a batch of that size: seven times as fast. Which do you choose?
+# You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast as on one. (b) Each takes a full batch: seven times as fast. Which do you choose?
 #
-# <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 3.5 times as many epochs. In section 5, *four* times the batch needed 3.2
-# times as many at the same rate, and here the batch grows *eightfold*. A larger rate lowers the number. So measure.</details>
+# <details><summary>What to listen for</summary>The time to equal accuracy counts. So (b) loses if it needs more than 7 / 2 = 3.5 times as many epochs. In section 5, *four* times the batch
+# needed 3.2 times as many. *Eight* times may need more, unless a larger rate helps.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -311,10 +305,12 @@ if __name__ == "__main__":
 #
 # ### Is the result right?
 #
-# Nothing in this part raises an error, so only you can tell whether a result is right.
+# Nothing in this part raises an error. Only you can tell whether a result is right.
 #
-# **Do all ranks hold the same network?** DDP keeps their weights equal. But a network with **batch norm** has more than weights. In training, this layer subtracts each pixel's mean over a batch, and divides
-# by its standard deviation. A rank sees only its own images, here 30 of 120. For tests, the layer keeps a running mean of these means. It is a **buffer**: a number that belongs to the model, but gets no gradient.
+# **Do all ranks hold the same network?** DDP keeps their weights equal. But a network with **batch norm** has more than weights. In training, this layer subtracts each pixel's mean over the batch, and divides
+# by the standard deviation. For this, a rank sees only its own images, here 30 of 120.
+#
+# For tests, the layer keeps a running mean of these means. The running mean is a **buffer**: a tensor that belongs to the model, but gets no gradient.
 #
 # **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, their average, (b) the same on all ranks, that of rank 0, (c) different on each rank.
 
@@ -327,27 +323,27 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), although DDP does copy buffers. When a forward pass begins, each rank gets those of rank 0. (So rank 0 must never call such a replica alone: the others would not join.) Then each rank updates its copy from its own 30
-# images. After the last step, nothing copies them again.
+# (c), although DDP does copy buffers. When a forward pass begins, each rank gets rank 0's. Then each rank updates its copy from its own 30 images. After the last step, nothing
+# copies the buffers again. (For this copy, all ranks must call the replica. So rank 0 never calls it alone.)
 #
-# So what does rank 0 save? Its weights learned from all images. But its running mean saw only its own shards, because each forward overwrites what the other ranks added.
-# And what if a shard is small?
+# What does rank 0 save, then? Its weights learned from all images. But its running mean saw only its own shards, because each forward pass overwrites what the other ranks had added.
+#
+# Here a shard has 30 images. What if it has only four?
 #
 # </details>
 
 # %% tags=["exercise: 07.q6"]
 
 # %% [markdown]
-# **Does accuracy fall with the ranks?** In section 5, we suspected that the published accuracy fell because of a larger batch. But we tested that on small digits, with another network. Does the suspicion
-# survive real MNIST?
+# **Does accuracy fall with the ranks?** Jakovac and Pichler (2025) trained a CNN on MNIST, on a laptop with eight cores. They tried one process, their own loop over MPI, and DDP over Gloo. Their test
+# error rose from 0.9 % on one rank to 1.3 % on eight.
 #
-# Jakovac and Pichler compared three programs on a laptop with eight cores: one process, their own loop over MPI, and DDP over Gloo. We repeated their study on two cores, with
-# real MNIST, models as large as theirs, five epochs and three seeds.
+# Section 5 raises a suspicion: did their global batch grow with the ranks? We repeated their study with models as large as theirs, five epochs and three seeds.
 #
-# Their batch is 128 images, but they do not say whether all ranks share these or each takes as many. So we trained the CNN both ways, at the same
-# learning rate: with a global batch of 128 on up to four ranks, and with 128 images per rank on up to eight. The figure shows *errors*: the mean of three seeds, with the best and the worst.
+# Their batch is 128 images, but they do not say whether all ranks share these or each takes as many. So we trained the CNN in both ways, at the same learning rate. The figure shows the test *errors*: the
+# mean of three seeds, with the best and the worst.
 #
-# Their test error rose from 0.9 % on one rank to 1.3 % on eight. **Predict:** with 128 images per rank, how many times as many errors do eight of our ranks make as one?
+# **Predict:** with 128 images per rank, how many times as many errors do eight of our ranks make as one?
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.errors import draw_errors
@@ -365,19 +361,19 @@ draw_errors(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 2.2 times: 1.84 % instead of 0.85 %. Five epochs have fewer steps when each rank takes 128 images, as in section 5. With a global batch of 128, four ranks make as many errors as one.
+# 2.2 times: 1.84 % instead of 0.85 %. As in section 5, five epochs have fewer steps when each rank takes 128 images. With a global batch of 128, four ranks make as many errors as one.
 #
-# So a growing batch could explain the published rise, though our eight ranks make more errors than theirs. It is no proof: we do not know their batch, and with a
-# global batch of 128 we went only to four ranks, in our own program. But it is a good reason to write down the global batch beside every accuracy that you report.
+# So a growing batch could explain the published rise. It is no proof: we do not know their batch, our eight ranks make more errors than theirs, and with a global batch of 128 we stopped at four ranks. But it
+# is a good reason to write down the global batch beside every accuracy that you report.
 #
 # </details>
 #
-# The study also compared times. (The page *The study* of the course's site has all times, the other models and the learning curves. Repeat it on your machine with `.venv/bin/course study --quick`.)
+# The study also compared times. (All of ours are on the page *The study* of the course's site. `.venv/bin/course study --quick` repeats it on your machine.)
 
 # %% tags=["exercise: 07.q5"]
 
 # %% [markdown]
-# **Who gets which images?** Three cases from practice remain, and each of these programs runs to its end. Which images does it really train or test on?
+# **Who gets which images?** Three programs from practice remain. Each runs to its end without an error. Which images does it really train or test on?
 
 # %% tags=["exercise: 07.q1"]
 
@@ -388,10 +384,10 @@ draw_errors(
 # %% [markdown]
 # ### What does a step send?
 #
-# If a batch is too large for memory, each rank cuts its shard into micro-batches, adds up their gradients, and then takes one step (lesson 05). What does DDP do meanwhile?
-# It all-reduces in *every* `backward`, so with four micro-batches four times per step.
+# If a batch is too large for memory, each rank cuts its shard into micro-batches, adds up their gradients, and then takes one step (lesson 05). But DDP all-reduces in *every* `backward`: with four
+# micro-batches, four times per step.
 #
-# Let us count the bytes. DDP collects gradients in **buckets**, and each all-reduce takes one bucket. A **communication hook** is a function that DDP calls with each bucket, in place of its own
+# How many bytes is that? DDP collects gradients in **buckets**, and each all-reduce takes one bucket. A **communication hook** is a function that DDP calls with each bucket, in place of its own
 # all-reduce. Ours notes how many bytes the bucket has, and then does what DDP would have done.
 
 # %%
@@ -434,11 +430,11 @@ if rank < 2:
     print(f"{nbytes:6} bytes, norm of the last gradient {norm:.6f}")
 
 # %% [markdown]
-# Our network has 9,610 parameters of 8 bytes, which fit into one bucket of 76,880 bytes. Each of the four `backward` hands it to an all-reduce: 4 × 76,880 = 307,520 bytes. (How many bytes travel depends on the algorithm. In a
-# ring of n ranks, each rank sends 2 (n − 1) / n bytes for every byte that it hands over (lesson 04), almost 2 on 64 ranks.)
+# Our network has 9,610 parameters of 8 bytes, which fit into one bucket of 76,880 bytes. Each of the four `backward` hands this bucket to an all-reduce: 4 × 76,880 = 307,520 bytes. (How many bytes
+# travel depends on the algorithm. In a ring of n ranks, each rank sends 2 (n − 1) / n bytes for every byte that it hands over, as lesson 04 showed.)
 #
-# The optimizer needs only one average per step. Can we save three of the four all-reduces? DDP has a switch: if forward and backward of a micro-batch run inside `with replica.no_sync():`, they only add to the
-# rank's own gradients, and DDP sends nothing.
+# The optimizer needs only one average per step. Can we save three of the four all-reduces? DDP has a switch: `with replica.no_sync():`. If forward and backward of a micro-batch run inside, they only add
+# to the rank's own gradients, and DDP sends nothing.
 #
 # **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
 #
@@ -456,20 +452,19 @@ for name, silent in {"(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (1, 2, 3)}.it
 #
 # (b). It hands over a quarter of the bytes, and the gradient is the same. The first three micro-batches add up on each rank, and the last `backward` all-reduces the whole sum.
 #
-# (a) sends least, but it averages nothing. (c) averages only the first micro-batch. You can see both in the norms, which differ between ranks 0 and 1. Their optimizers
-# would then take different steps, and the replicas would drift apart without an error.
+# (a) sends least, but it averages nothing. (c) averages only the first micro-batch. In both, the norms differ between ranks 0 and 1. Their optimizers would take different steps, and the replicas would
+# drift apart without an error.
 #
-# If you shard with PyTorch's FSDP2 (lesson 11), the switch is `set_requires_gradient_sync(False)`, and it has a price: until the ranks sum their gradients again, each keeps full gradients in place of a shard.
+# PyTorch's FSDP2 (lesson 11) has a similar switch, `set_requires_gradient_sync(False)`. There it costs memory: until the ranks reduce their gradients again, each keeps full gradients in place of a shard.
 #
 # </details>
 #
 # #### And what does a step wait for?
 #
-# A step computes and sends. It has a third part, **waiting**, for which no profile has a line of its own. Where does it hide? In lesson 06, a late rank made the others wait in their all-reduce. But
-# DDP has several all-reduces, one per bucket.
+# A step computes and sends. It also contains **waiting**: the time in a collective before the last rank arrives. In lesson 06, a late rank made the others wait in their all-reduce. But DDP has several
+# all-reduces, one per bucket. Which of them waits?
 #
-# We take a deeper network, so that there are three buckets, and let rank 1 sleep for 200 ms before its step. Meanwhile a **profiler** records on each rank when forward, backward and each all-reduce
-# begin and end.
+# We take a deeper network, so that there are three buckets, and let rank 1 sleep for 200 ms before its step. A **profiler** records when forward, backward and each all-reduce begin and end.
 
 # %%
 # %%px
@@ -514,27 +509,26 @@ if rank < 2:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06's More. The second does not wait for the first to end,
-# because Gloo works on two at a time here. So both wait for rank 1, during the same 200 ms. The third begins when one of them ends, and by then rank 1 is there. Never add up the durations of
-# all-reduces that overlap: here they would count one delay twice.
+# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06's More. The second starts before the first has
+# ended, because Gloo works on two at a time here. So both wait for rank 1, during the *same* 200 ms. If you added up their durations, you would count one delay twice.
 #
-# On GPUs, NCCL runs the all-reduces of one process group one after the other. There only the first shows a single delay. But a rank that *computes* slowly can be late for every bucket.
+# (On GPUs, NCCL runs the all-reduces of one process group one after the other. There only the first shows a single delay.)
 #
-# Suppose that you see only rank 0's lines. Is the network slow? A colleague wants to order faster links. But on rank 0 alone, waiting and sending look alike, so compare ranks. Rank 1
-# arrived last and waited for nobody. Its first two all-reduces took far less time: faster links could shorten only these few milliseconds. If rank 1 were on time, we would save the 200.
+# **Would faster links help?** Rank 0's lines alone cannot answer this, because waiting and sending look alike. So compare ranks. Rank 1 arrived last and waited for nobody, and its first two all-reduces
+# took far less time. Faster links could shorten only these few milliseconds. A punctual rank 1 would save the 200.
 #
-# The straggler is the rank on which the same all-reduce is *shortest*, in most steps. Compare durations, not moments, because each rank's clock starts at its own forward. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
-
-# To see a step drawn, save a trace with `profiler.export_chrome_trace("trace.json")`, and open it in [Perfetto](https://ui.perfetto.dev).
+# This is how you find a straggler: compare the same all-reduce on all ranks. If it is much shorter on one rank, in most steps, this rank makes the others wait. Compare durations, not moments, because
+# each rank's clock starts at its own forward pass. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
+#
+# To see a step drawn, save it with `profiler.export_chrome_trace("trace.json")`, and open the file in [Perfetto](https://ui.perfetto.dev).
 #
 # </details>
 
 # %% tags=["exercise: 07.q2"]
 
 # %% [markdown]
-# Your program has a long form, `code/train_mnist_ddp.py`, which adds real MNIST, checkpoints that survive a failure, and GPUs. Lesson 14 starts it on several machines.
-# [PyTorch's distributed package on one page](../docs/torch-distributed.md) has what this lesson left out: other ways for processes to meet, messages and groups, and
-# other backends.
+# Your program has a long form, `code/train_mnist_ddp.py`, which adds real MNIST, checkpoints that survive a failure, and GPUs. Lesson 14 starts it on several machines. For messages, groups and other
+# backends, see [PyTorch's distributed package on one page](../docs/torch-distributed.md).
 #
 # ## References
 #
