@@ -25,12 +25,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# A training step computes on a **mini-batch**, say 128 images. What if that needs more memory than your GPU has?
+# A training step computes on a **mini-batch**, say 128 images. What if they do not fit into your GPU's memory?
 #
-# Then cut it into pieces, the **micro-batches**, and run them one by one. PyTorch's `backward()` adds each gradient to those
+# Then cut the batch into pieces, the **micro-batches**, and run them one by one. PyTorch's `backward()` adds each gradient to those
 # already there. After the last piece, the optimizer takes one step. This is **gradient accumulation**.
 #
-# Does the network notice the cut? We train on 1,500 small pictures of digits, and test on 297 new ones:
+# Does the network notice the cut? We train on 1,500 pictures of digits and test on 297 new ones:
 
 # %%
 # %%px --save 05_train.py
@@ -70,7 +70,7 @@ def network():
 
 
 # %% [markdown] tags=["subslide"]
-# An **epoch** is one pass over the images. `accumulate`, written last, leaves each batch's gradient in `.grad`:
+# An **epoch** is one pass over the images. For each batch, `train` calls `accumulate`, which we write next:
 
 
 # %%
@@ -96,11 +96,11 @@ def train(model, size, piece, rate=0.4, warm_up=1):
 CUTS = 128, 64, 100, 127  # images at once, on ranks 0 to 3
 
 # %% [markdown]
-# Rank 0 leaves its batches whole. The others cut them: 64 + 64, 100 + 28 and 127 + 1.
+# Rank 0 keeps its batches whole. The others cut them: 64 + 64, 100 + 28 and 127 + 1.
 #
-# `cross_entropy` returns the *mean* loss of a piece. So with two pieces, we divide each mean by two, as many tutorials do.
+# `cross_entropy` returns the *mean* loss of a piece. We divide it by the number of pieces, as many tutorials do.
 #
-# **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All, (b) only 64 + 64, (c) none. Which ends worst?
+# **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All, (b) only 64 + 64, (c) none. Which one ends worst?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -118,7 +118,7 @@ _ = train(network(), 128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). With 127 + 1, the network only guesses: one digit in ten is right.
+# (b). 127 + 1 is almost the whole batch, but its network only guesses: one digit in ten is right.
 #
 # But 100 + 28 is more dangerous. All its gradients were wrong, yet only one digit fewer is right. Would you have noticed?
 #
@@ -127,12 +127,12 @@ _ = train(network(), 128, CUTS[comm.rank])
 # %% [markdown] tags=["slide"]
 # ## 2 · One line
 #
-# Which line of `accumulate` fails when the sizes differ?
+# One line of `accumulate` is right only when all pieces have the same size. Find and repair it.
 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# Now one process trains with all four cuts, here and as a program:
+# Does your line work? One process trains with all four cuts, here and as a program:
 
 
 # %%
@@ -147,40 +147,20 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All four are 0.324401. The old line averaged the pieces' means. In 127 + 1, one image then weighs as much as 127.
-# A **mean of means** equals the mean only if all pieces have the same size.
+# All four losses are 0.324401. The old line took a **mean of means**: in 127 + 1, one image weighed as much as 127.
 #
-# A sum may be cut anywhere: **sum the losses, and divide by the whole batch's size**:
+# A sum may be cut anywhere. **Sum the losses, and divide by the whole batch's size**:
 # `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
-#
-# </details>
-#
-# Does that let you cut any *network's* batch? We insert one layer, a **batch norm**. In training, it shifts and scales each feature by
-# its mean and spread over the images of a forward pass. **Predict:** do smaller pieces change the loss, the number of right
-# digits, or both?
-
-# %%
-# %%px
-model = network()
-model.insert(1, nn.BatchNorm1d(128))
-_ = train(model, 128, [128, 64, 16, 4][comm.rank])
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# The loss. An image's output now depends on the other images in its piece, and no division repairs that. Yet the number
-# of right digits hardly changes.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A batch for sixteen GPUs
 #
-# Pieces can also run at the same time. If each of sixteen GPUs takes 16 images, a batch has 256, and an epoch only 5 steps.
-# One GPU with batches of 16 takes 93.
+# Pieces can also run at the same time. Sixteen GPUs with 16 images each make a batch of 256. An epoch then has 5 steps.
+# On one GPU with batches of 16, it has 93.
 #
-# Should these few steps be longer, with a larger **learning rate**? One process can test this: from the same 256 images, it
-# computes the same gradient.
+# Should the few steps be longer, with a larger **learning rate**? We can try this in one process.
 #
 # Compare sixteen small steps with one large one:
 #
@@ -190,10 +170,10 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # g₁              gradient of the first 16 images
 # ```
 #
-# If the gradients hardly change from step to step, a rate of 16 · 0.05 = 0.8 makes both nearly equal. This is the
-# **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, take k times the rate.
+# If the gradients hardly change from step to step, both lead to nearly the same weights at a rate of 16 · 0.05 = 0.8.
+# This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, take k times the rate.
 #
-# Rank 0 trains with batches of 16, the others with 256, at rates of 0.05, 0.4 and 0.8.
+# Rank 0 trains with batches of 16 at a rate of 0.05, the others with 256 at 0.05, 0.4 and 0.8.
 
 # %%
 predict("How many of 297 are right with 256 images at rate 0.8?", None)
@@ -212,12 +192,14 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Longer steps help. At 0.4, 40 steps lead to as many right digits as rank 0's 744. At 0.05, 40 are too few.
+# Longer steps help: at 0.4, 40 steps lead to as many right digits as rank 0's 744 steps. At 0.05, 40 are too few.
 #
-# At 0.8, the network never learns. The rule asks for gradients that hardly change, but in a new network they
-# often change a lot at first. So raise the rate to 0.8 step by step. This is a **warm-up**:
+# But at 0.8, the network never learns. The rule asks for gradients that hardly change, and in a new network they often change
+# a lot at first. A **warm-up** raises the rate step by step.
 #
 # </details>
+#
+# **Predict:** how short may the warm-up be? Run the cell, then put your number in place of the 20 and run it again:
 
 # %%
 # %%px
@@ -227,21 +209,21 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All four learn now. None reads more digits than the training at 0.4: the rule gives a first guess.
+# All four learn. On our machine, 10 steps failed, 12 worked, and 15 failed again: near the limit, luck decides.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A language model's loss is a mean over **tokens** (word parts). Texts differ in length, so micro-batches are unequal, like 100 + 28.
-# Divide by the tokens of the *whole* batch: all micro-batches on all ranks. Several libraries do not (see More).
+# A language model's loss is a mean over **tokens** (word parts). Texts differ in length, so micro-batches are unequal, like
+# 100 + 28. Divide by the tokens of the *whole* batch, on all ranks. Several libraries do not (see More).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Sum the losses, divide by the whole batch's size, and *add* the gradients. Then any cut gives the same training, up to rounding,
-#   unless an image's loss depends on other images (batch norm) or on random numbers (dropout).
+#   unless an image's loss depends on other images (batch norm, see More) or on random numbers (dropout).
 # - With SGD, for k times the batch try k times the rate with a warm-up, then smaller rates. Beyond some batch size, no rate
 #   replaces the missing steps.
 
@@ -249,11 +231,11 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 # ## Discuss
 #
 # On 64 GPUs your run ends 2 points less accurate than on 4, with the same rate and images per GPU. Do you try
-# (a) a larger rate with warm-up, (b) fewer images per GPU, (c) more epochs? Which result would prove you wrong?
+# (a) a larger rate with warm-up or (b) fewer images per GPU? Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs no extra time. If the *training* loss is as low as on 4 GPUs, the
-# steps suffice. (b) restores the old batch (except for batch norm). If accuracy stays low, the batch is not to blame.
-# (c) takes longer, and hardly helps if accuracy has stopped rising.</details>
+# <details><summary>What to listen for</summary>(a) costs no extra time. But if the *training* loss is already as low as on
+# 4 GPUs, missing steps are not the cause. (b) restores the old batch (except for batch norm). If accuracy stays low, the batch
+# is not to blame.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -261,22 +243,38 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 # %% [markdown] tags=["more"]
 # ## More
 #
-# What repairs a cut through batch norm? A layer norm (`nn.LayerNorm`) looks at one image at a time. Put it in place of batch norm, and all losses agree. On several GPUs, PyTorch's
-# `SyncBatchNorm` takes mean and spread over the images of all ranks. That repairs a cut across ranks, but not a cut into micro-batches. (Pieces of 2
-# do worse: two images say little about the mean and spread of all.)
+# May you now cut the batches of any network? We insert one layer, a **batch norm**. In training, it shifts and scales each feature by its mean and spread over the images of a forward pass.
+# The ranks take 128, 64, 16 and 4 images at once.
 #
-# Which libraries take the mean of means over micro-batches? Keras, DeepSpeed (lesson 12) and, by default, Megatron-LM. With equal micro-batches, the result is right all the same.
+# **Vote:** with the repaired line, smaller pieces change (a) nothing, (b) the loss, but hardly the number of right digits, (c) both, clearly.
+
+# %%
+# %%px
+model = network()
+model.insert(1, nn.BatchNorm1d(128))
+_ = train(model, 128, [128, 64, 16, 4][comm.rank])
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
 #
-# DDP (lesson 07) averages the gradients of the ranks. So there each rank sums its losses, divides by the tokens of the whole batch, and multiplies by the number of ranks, which
-# undoes DDP's averaging.
+# (b). An image's output now depends on the other images in its piece, and no division repairs that.
 #
-# And section 3, was that luck? We ran it again with the seeds 1, 2 and 3. At 0.8 without a warm-up, every training failed: at most 33 digits were right. With a warm-up of 20 steps,
-# 266, 237 and 270 were right. Another seed alone changes the result by that much, so do not rank the four lengths of the warm-up by theirs.
+# What does? Put a layer norm (`nn.LayerNorm`) in place of the batch norm. It looks at one image at a time, so all losses agree again. If the cut runs between ranks,
+# PyTorch's `SyncBatchNorm` helps, too: it takes mean and spread over the images of all ranks. It does not help with micro-batches, because they run one after the other.
 #
-# Two of our choices matter more. With a warm-up of 10 steps instead of 20, only 31 digits are right. And with PyTorch's own weights, not 3 times as large, even 20 steps do not save
-# the rate of 0.8: 138 are right.
+# </details>
 #
-# Two questions on the core: which other computations change when the batch is cut? What do you do when the scaled rate fails?
+# **Which libraries take the mean of means over micro-batches?** Keras, DeepSpeed (lesson 12) and, by default, Megatron-LM. With equal micro-batches, the result is right all the same.
+#
+# **How does a rank learn the tokens of the whole batch?** Each rank counts the tokens of all its micro-batches. Before the first backward, one all-reduce adds up these counts.
+# Then each rank divides its summed losses by the total. DDP (lesson 07) would divide once more, because it averages the ranks' gradients. So with DDP, multiply each loss by the number of ranks.
+#
+# **Was section 3 luck?** We ran it again with the seeds 1, 2 and 3. At 0.8 without a warm-up, every training failed: at most 33 digits were right. With a warm-up of 20 steps,
+# 266, 237 and 270 were right. The seed alone makes that much difference, so section 3 cannot show which length of warm-up is best.
+#
+# With PyTorch's own weights, not 3 times as large, even 20 steps do not save the rate of 0.8: 138 are right.
+#
+# What else changes when a batch is cut? And what do you do when the scaled rate fails? Two questions:
 
 # %% tags=["exercise: 05.q4"]
 
@@ -332,7 +330,7 @@ print(f"agree to 8 digits in float64: {fine < 1e-8}; to 5 digits in float32: {co
 # %% [markdown]
 # ### How far does one process get?
 #
-# Back to one process. It can use all cores of its machine without sending a single message: PyTorch splits the work inside an operation among **threads**, which share the memory of their process. So why would
+# One process can use all cores of its machine without sending a single message: PyTorch splits the work inside an operation among **threads**, which share the memory of their process. So why would
 # anybody train with ranks?
 #
 # We time forward and backward of a small convolutional network (CNN) on 128 images. One process does all the work, first with one thread, then with one thread per core (at most 4).
@@ -385,7 +383,7 @@ show(cluster["speed"], x="way", y="time of a step")
 # What would more cores change? Jakovac and Pichler (see References) had eight. An epoch took 65 s with one thread and 30 s with eight threads. Eight ranks took 17 s when Gloo carried
 # the messages, and 19 s when MPI did.
 #
-# Stay with the threads for a moment. Eight of them are only about twice as fast as one. Why so little?
+# Eight threads are only about twice as fast as one. Why so little?
 #
 # Perhaps they cannot share all of the work. Suppose they share *b* seconds of an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
 # The published times for 1 and for 8 threads give us *a* and *b*. The time for 4 threads, which we did not use, tests the formula.
@@ -411,19 +409,19 @@ show(theirs, x="workers", y="an epoch of the CNN", by="way")
 # The formula (Amdahl's law, lesson 02) predicts 35 s for 4 threads. The slides report 37 s, so the formula fits roughly. It says that threads do not share 25 of the 65 s: probably operations that are too small
 # to split, and the Python code between them. If the formula is right, no number of threads gets below 25 s.
 #
-# Yet eight ranks did. How could they? Threads divide an operation, if it is large enough. Ranks divide the *images*. So on each rank, every operation has only an eighth of them to work on, even an
+# Yet eight ranks did. Threads divide an operation, if it is large enough. Ranks divide the *images*. So on each rank, every operation has only an eighth of them to work on, even an
 # operation that threads cannot split.
 #
-# One doubt remains. This comparison is fair only if all ranks *together* took 128 images per step, and the slides do not say so. If *each* rank took 128, eight ranks made an eighth of the steps. That is a
+# This comparison is fair only if all ranks *together* took 128 images per step, and the slides do not say so. If *each* rank took 128, eight ranks made an eighth of the steps. That is a
 # different training (lesson 07 tests both cases).
 #
-# In practice something simpler often decides: threads cannot use a second machine, and ranks can. With GPUs, one process per GPU is the rule, even inside one machine: PyTorch itself advises
+# In practice, something simpler often decides: threads cannot use a second machine, and ranks can. With GPUs, one process per GPU is the rule, even inside one machine: PyTorch itself advises
 # against its `DataParallel`, in which the threads of one process drive several GPUs.
 
 # %% [markdown]
 # #### And how large an image?
 #
-# Time is one limit of a process, and memory is the other. When a batch was too large, we cut it into pieces, but the smallest piece is one image. How many pixels may this image have?
+# When a batch was too large, we cut it into pieces, but the smallest piece is one image. How many pixels may this image have?
 #
 # To compute gradients, backward needs the outputs of layers, the **activations**, so forward has to keep them. We count their bytes for a network that you can also work out on paper.
 # It reads an image of 3 colours and has three convolutions, each with 16 output maps and followed by a relu. All numbers are float32, so they take 4 bytes. A convolution keeps its input, and a
@@ -480,7 +478,13 @@ memory = [
 show(memory, x="edge of the image", y="memory", by="what")
 
 # %% [markdown]
-# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each, so 204 bytes. (The few weights add almost nothing.) By this count, an image with twice the
+# Per pixel, forward keeps 3 colours and 3 times 16 maps. These 51 numbers take 4 bytes each, so 204 bytes. (The few weights add almost nothing.)
+#
+# Now change the network: add a fourth convolution, as another 16 in `(3, 16, 16)`. How many bytes per pixel do you expect? Run both cells again.
+#
+# <details><summary>Open after the run</summary>268: another 16 maps of 4 bytes each.</details>
+#
+# By this count, an image with twice the
 # edge needs four times the memory.
 #
 # But the *process* with the largest image grew by about twice the count. What did we leave out?

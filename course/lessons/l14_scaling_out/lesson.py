@@ -1,6 +1,6 @@
 # ---
 # title: Scaling out
-# goal: Forecast four all-reduces on 2,048 machines, and test the forecast on sixteen ranks.
+# goal: Forecast four all-reduces on 2,048 machines, and test three of them on sixteen ranks.
 # able:
 #   - measure a link, and forecast four all-reduces on it
 #   - say what a few machines cannot show
@@ -45,11 +45,11 @@ outcome("How many seconds does the ring need on 2,048?", 2 * 2047 * (ALPHA + BET
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# Lesson 04's doubling needs only 11 messages, since each doubles the ranks in a sum. But they hold whole arrays, and take 1.03 s. Can messages be few *and* short? Three attempts:
+# Lesson 04's doubling needs only 11 messages, since each doubles the number of ranks in a sum. But each message holds a whole array, so the sum takes 1.03 s. Can messages be few *and* short? Three attempts:
 #
 # - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. The next partners exchange halves of these halves, and so on. On the way back, they exchange the sums.
 # - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. It goes down the same way.
-# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. Then it joins a ring over the slow links.
+# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. Then it joins a ring over the slow links, and hands the sum to its seven neighbours.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -100,7 +100,7 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Halving and the tree both need 22 messages. All of halving's together hold two arrays, but each of the tree's holds one. The hierarchy, fastest on 16 ranks, needs 510 messages here.
+# (c). Halving and the tree both need 22 messages. Halving's hold two arrays in all, the tree's hold 22. The hierarchy, fastest on 16 ranks, needs 510 messages here.
 #
 # </details>
 
@@ -193,9 +193,9 @@ if __name__ == "__main__":
         print("1 MiB on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# The forecasts hold, and the ring beats the tree. (On 2,048 ranks, the ring multiplies an error of α by 4,094.)
+# The forecasts hold, and the ring beats the tree. (The last line says more than 41.1 s for the ring: our α is a little too large, and the ring pays it 4,094 times.)
 #
-# Now start 16 ranks. **Vote:** against the tree, does the ring now (a) win by more, (b) win by as much, or (c) lose?
+# Now start 16 ranks. (They fit on few cores, because a rank sleeps while it waits for a delayed message.) **Vote:** against the tree, does the ring now (a) win by more, (b) win by as much, or (c) lose?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # delayed ranks sleep
@@ -203,21 +203,21 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. Each costs 10 ms, however short it is. So four ranks named the wrong winner for sixteen. Your formulas name the right one. (With 1 MiB, the ring falls behind between 16 and 64 ranks.)
+# (c). The ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. Each costs 10 ms, however short it is. So between ring and tree, four ranks named the wrong winner for sixteen. (Halving won both races.) Your formulas name the right one. (With 1 MiB, the ring falls behind between 16 and 64 ranks.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Its trees send *pieces*, so all levels work at once. That comes close to halving.
+# - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Between nodes, its two trees send *pieces*, so all levels work at once: that comes close to halving. Inside a node, they are chains.
 # - The formulas leave out busy links, late ranks and overlap with backward. (More: fast networks.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A few ranks can measure an idle link and test a formula.
-# - Their race can name the wrong winner. The ring's latency grows with n, the tree's with log₂ n.
+# - Their race can name the wrong winner, as between ring and tree. The ring's latency grows with n, the tree's with log₂ n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
