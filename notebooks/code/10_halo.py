@@ -48,12 +48,12 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
 # %%
 class GhostRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, comm, x, width):
+    def forward(ctx, comm, x, width):  # autograd calls this on the way to the loss
         ctx.comm, ctx.width = comm, width  # ctx keeps them for backward
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # the gradient of what forward returned: of rows and ghosts
+    def backward(ctx, gradient):  # and this on the way back, with the gradient of what forward returned
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # for comm, x, width
 
 

@@ -1,4 +1,4 @@
-"""Train as ds_config.json says, on 48 images of data/shapes.npz. The number of ranks must divide 48.
+"""Train as ds_config.json says, on 48 images. The number of ranks must divide 48.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py

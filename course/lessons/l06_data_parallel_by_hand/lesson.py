@@ -232,8 +232,8 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | DDP and FSDP divide the sum by the number of ranks that share the batch. So multiply `share_of_loss` by this number. With equal shards, the product is the shard's mean |
-# | line 4 | DDP and FSDP send gradients while backward goes on |
+# | line 3 | Both divide the sum by the number of ranks that share the batch. So multiply `share_of_loss` by this number. With equal shards, the product is the shard's mean |
+# | line 4 | Both send gradients while backward goes on |
 # | line 5 | Sum the losses only every hundred steps or so: `item()` makes the CPU wait for the GPU |
 # | straggler | In a profiler, add up how long each GPU spends in collectives: over many steps, the straggler usually has the smallest sum |
 

@@ -36,6 +36,9 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
     own_above = gradients[rank - 1][-4:-2] if rank > 0 else np.zeros((2, 3))
     own_below = gradients[rank + 1][2:4] if rank + 1 < size else np.zeros((2, 3))
 
+    crossed_above = gradients[rank - 1][:2] if rank > 0 else np.zeros((2, 3))
+    crossed_below = gradients[rank + 1][-2:] if rank + 1 < size else np.zeros((2, 3))
+
     def returned(first: Any, last: Any, *, add: bool = True) -> np.ndarray:
         result = own.copy()
         for place, value in ((slice(2), first), (slice(-2, None), last)):
@@ -50,6 +53,8 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
         "last.": returned(from_below, from_above),
         "sent the gradients of its own first and last rows. The neighbours need those of its ghosts, which "
         "are copies of their rows.": returned(own_above, own_below),
+        "sent the first ghosts down and the last ghosts up. The first ghosts are copies of rows of the rank "
+        "above, so their gradients go up.": returned(crossed_above, crossed_below),
         "returned the ghosts, too; those rows belong to the neighbours.": gradients[rank],
         "took the mean; the gradient of a pixel that is used in two places is the sum of both.": returned(
             from_above, from_below
@@ -78,7 +83,7 @@ _FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, heig
 RETURN_GHOSTS = Exercise(
     id="10.3",
     title="The halo's backward",
-    task="The first and last `width` rows of `gradient` belong to ghosts. Send them to their owners with "
+    task="The first and last `width` rows of `gradient` belong to ghosts. Send them to the owners with "
     "`swap`, and add what arrives to this rank's own rows.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
@@ -123,6 +128,16 @@ RETURN_GHOSTS = Exercise(
                 ),
             ),
             "sent the gradients of its own",
+        ),
+        WrongAnswer(
+            changed(
+                _RETURN,
+                (
+                    "gradient[:, :, :width], gradient[:, :, width + height :]",
+                    "gradient[:, :, width + height :], gradient[:, :, :width]",
+                ),
+            ),
+            "sent the first ghosts down",
         ),
         WrongAnswer(changed(_RETURN, ("return total", "return gradient")), "returned the ghosts, too"),
         WrongAnswer(changed(_RETURN, ("return total", "return total / 2")), "took the mean"),
@@ -293,8 +308,8 @@ LOST_GRADIENTS = Question(
         ),
         Option(
             "the outputs near the cuts, in the forward pass",
-            reply="With equal weights, outputs need only pixels, and all pixels arrived. The error is in the "
-            "gradients, so the outputs cannot show it.",
+            reply="The forward pass receives every pixel that it reads, so for given weights the outputs are "
+            "right. The error is in the gradients.",
             belief="wrong-gradients-show",
         ),
         Option(

@@ -25,8 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of it take 320 GB in float32, and training needs several times that.
-# Can several GPUs train on it as if nobody had cut it?
+# A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of it take 320 GB in float32. How can
+# several GPUs share it?
 #
 # In **spatial parallelism**, each rank keeps a part of *every* image, its **tile**, here a strip:
 #
@@ -63,8 +63,10 @@ def new_page(lines, number=0):  # lines of digits: (1, 1, rows, columns), from 0
 
 
 # %% [markdown]
-# We start with one convolution, a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edges of an image, *padding* supplies zeros, drawn
-# black. Each rank blurs its 20 rows alone. How many of the page's 80 rows differ from a blur of the uncut page?
+# We start with one convolution, a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edges, *padding* supplies zeros, drawn
+# black.
+#
+# Each rank blurs its 20 rows alone. How many of all 80 rows differ from a blur of the uncut page?
 
 # %%
 # %%px
@@ -92,11 +94,11 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two rows are wrong on each side of the three cuts. Padding stands where a neighbour's rows should be:
+# At each of the three cuts, two rows are wrong on either side:
 #
 # ```
-# rank 0   … 15 16 17 18 19 │  0  0          row 18 needs rows 16 to 20, and one is missing
-#                           cut              row 19 needs rows 17 to 21, and two are missing
+# rank 0   … 15 16 17 18 19 │  0  0          row 18 needs rows 16 to 20, but padding stands in for row 20
+#                           cut              row 19 needs rows 17 to 21, but padding stands in for rows 20 and 21
 # ```
 #
 # </details>
@@ -107,13 +109,14 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # Rank 0 needs copies of rows 20 and 21. A copied pixel is a **ghost**, and a tile's ghosts are its **halo**:
 #
 # ```
+#                                              swap(comm, up, down) makes two exchanges:
+#
 # rank 0   [ … 16 17 18 19 ] 20 21             1. up:    rank 1 sends copies of its rows 20 and 21
 #                    ↓  ↓    ↑  ↑
 # rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends copies of its rows 18 and 19
 #
+# rank 3   has no rank below. Its partner is MPI.PROC_NULL: nothing arrives, and the ghosts stay zero, like padding.
 # ```
-#
-# Beyond the page's edge, the partner is `MPI.PROC_NULL`. A receive from it returns at once, and leaves the buffer as it was: zero, like padding.
 
 # %% tags=["source: course_lib.comm.halo:swap"]
 # %%px --save 10_halo.py
@@ -122,7 +125,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # %%px --save 10_halo.py
 
 # %% [markdown] tags=["subslide"]
-# How many rows are wrong now?
+# Count again:
 
 
 # %%
@@ -140,7 +143,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# Training also needs gradients. As a first try, let autograd compute them, for a loss whose gradients we know: the sum of all blurred pixels.
+# Training also needs gradients. As a first try, let autograd compute some that we know, those of the sum of all blurred pixels:
 #
 # ```
 # a pixel is read by 25 means, with weight 1/25 each     →   its gradient is 25 × 1/25 = 1, drawn white
@@ -160,34 +163,33 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), and no error. Two ranks read a pixel beside a cut: its owner, and the neighbour with its ghost. Its gradient is the *sum* over both uses. One part is
-# missing:
+# (b), and no error. Two ranks read a pixel beside a cut: its owner, and a neighbour that holds a ghost of it. The pixel's gradient is the *sum* of two
+# parts, one from each rank. The neighbour's part is missing:
 #
 # ```
 #                      read on rank 0            read on rank 1, as a ghost
 # a pixel of row 19    by 15 means:  0.6         by 10 means:  0.4
 # a pixel of row 18    by 20 means:  0.8         by  5 means:  0.2
 #
-#                      kept: the two greys       dropped
+#                      kept: the two greys       missing: swap detached what it sent, since mpi4py refuses
+#                                                tensors that autograd tracks. For autograd, ghosts are constants.
 # ```
-#
-# mpi4py refuses a tensor that autograd tracks (`BufferError`). So `swap` calls `.detach()`, the usual cure. Autograd then takes the ghosts for constants, and raises no error.
 #
 # </details>
 #
-# So we write `backward` ourselves. It will call `return_ghost_rows`, which is your exercise:
+# So we write `backward` ourselves, in a `torch.autograd.Function`. It calls `return_ghost_rows`, which is your exercise:
 
 
 # %%
 # %%px --save 10_halo.py
 class GhostRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, comm, x, width):
+    def forward(ctx, comm, x, width):  # autograd calls this on the way to the loss
         ctx.comm, ctx.width = comm, width  # ctx keeps them for backward
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # the gradient of what forward returned: of rows and ghosts
+    def backward(ctx, gradient):  # and this on the way back, with the gradient of what forward returned
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # for comm, x, width
 
 
@@ -205,7 +207,7 @@ def convolve(comm, x, kernel):  # 5 × 5, across the cuts
 (gradients,) = torch.autograd.grad(convolve(comm, pixels, blur).sum(), pixels)
 
 # %%
-draw({"gradients of the pixels": cluster["gradients"]})
+draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": cluster["gradients"]})
 
 # %% [markdown] tags=["notes"]
 # Nine minutes up to the exercise, five for it. The usual slips: rows from above are added to the last rows, or they replace the own gradients.
@@ -213,23 +215,22 @@ draw({"gradients of the pixels": cluster["gradients"]})
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Two convolutions learn to remove noise from two pages. Four ranks can share these pages in two ways:
+# Two convolutions learn to remove noise from two pages. Each rank computes the loss of its own pixels. The batch's loss is the sum over all pixels, so
+# its gradient is the sum over all ranks. Four ranks can share the pages in two ways:
 #
 # ```
-#               four tiles per page         two replicas (lesson 06) of two tiles
+#           four tiles per page                 two replicas (lesson 06), each of two tiles
 #
-#                page 0   page 1                      page 0   page 1
-#                rank 0   rank 0                      rank 0   rank 2
-#                rank 1   rank 1                      rank 1   rank 3
-#                rank 2   rank 2
-#                rank 3   rank 3
+#           page 0   page 1                     page 0   page 1
+#           rank 0   rank 0                     rank 0   rank 2
+#           rank 1   rank 1                     rank 1   rank 3
+#           rank 2   rank 2
+#           rank 3   rank 3
 #
-# kernels        the same on all 4 ranks              the same on all 4 ranks
-# halos          in a team of 4 ranks                 in each team of 2 ranks
-# gradients      added over all 4 ranks               added over all 4 ranks
+# halos     swapped among all 4 ranks           swapped in each team: ranks 0 and 1, ranks 2 and 3
 # ```
 #
-# The second divides the batch and each image: **hybrid parallelism**.
+# The second way cuts the batch *and* each image. This is **hybrid parallelism**.
 
 
 # %%
@@ -266,10 +267,8 @@ if __name__ == "__main__":
 draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 
 # %% [markdown]
-# Noisy pages have a loss of about 0.4² = 0.16, the variance of the noise.
-#
-# One rank, and two replicas of two tiles, should end at 0.051395. And four replicas of one tile? With only two pages, ranks 2 and 3 get none.
-# **Vote:** this last run (a) stops with an error, (b) prints `nan`, (c) ends at 0.051395.
+# One rank, and two replicas of two tiles, should also end at 0.051395. With four replicas of one tile, ranks 2 and 3 get no page.
+# **Vote:** this run (a) stops with an error, (b) prints `nan`, (c) ends at 0.051395.
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
@@ -279,7 +278,7 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Loss and gradients are sums over all pixels, and a rank without pixels adds zero. The mean of its pixels would be `nan`.
+# (c). A rank without pixels adds zero to all sums. A *mean* over its pixels would be `nan`.
 #
 # </details>
 
@@ -287,31 +286,28 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 # ## On a cluster
 #
 # ```
+# 64 GPUs share a square image, with one rank per GPU:
+#
 # 64 strips:     an inner strip sends 2 borders, each as wide as the image      ────────  ────────
 # 8 × 8 tiles:   an inner tile sends 4 borders, each an eighth as wide          ─ ─ ─ ─
 #
 # ```
 #
-# So an inner tile of a square image sends a quarter of the pixels, in 4 messages instead of 2 (in 8 with corners).
-#
-# | | with 64 GPUs, one rank per GPU |
-# |---|---|
-# | overlap | Inner rows need no ghosts. Compute them while halos travel. |
-# | links | Keep a replica's tiles in one machine if possible: halos travel in every layer, gradients once per step. |
+# So an inner tile sends a quarter of the pixels, but in 4 messages instead of 2.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A tile's halo is what its kernels read beyond a cut. Forward copies it, so backward adds the copies' gradients at the owner.
+# - Forward copies pixels across a cut, so backward adds the copies' gradients at their owner.
 # - Divide losses by *all* pixels and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
-#   needs the statistics of all ranks, dropout the masks of one process.)
+#   needs statistics of all ranks, dropout the masks of one process.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A network has twenty 3 × 3 convolutions. A tile has 64 × 64 pixels. Exchange halos (a) before each, or (b) once, twenty pixels wide?
+# A network has twenty 3 × 3 convolutions, a tile 64 × 64 pixels. Exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), neighbours both compute pixels near the cut. The first layer computes 102 × 102 pixels instead of 64 × 64. (b) pays if this work takes less time than the exchanges that it saves.</details>
+# <details><summary>What to listen for</summary>In (b), neighbours both compute pixels near their cut. (b) pays if this takes less time than 19 exchanges.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -345,11 +341,11 @@ draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["carele
 # (b). The loss is 0.3 % *lower*, and the page shows no seam. You might even have kept the first try. But with eight seeds, 0 to 7, its loss was lower six times
 # and higher twice, always by less than 1 %.
 #
-# Why is the damage so small? Only rows beside a cut get incomplete gradients, two on each side, and our strips have 24 rows. If you cut the same page into more strips, a
+# Why is the damage so small? Only the two rows on either side of a cut get incomplete gradients, and our strips have 24 rows. If you cut the same page into more strips, a
 # larger part of its rows lies beside a cut.
 #
-# So neither the loss nor the picture gives the error away. Two checks do: draw the gradients of a loss that you can work out, as in section 3, or compare the gradients with
-# those of one process.
+# So neither the loss nor the picture gives the error away. Two checks do. You can draw the gradients of a loss that you can work out, as in section 3. Or you can compare the
+# gradients with those of one process.
 #
 # </details>
 #
@@ -358,8 +354,7 @@ draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["carele
 # %% tags=["exercise: 10.q2"]
 
 # %% [markdown]
-# Before you cut a network of your own, decide two more things. How wide is the halo when a convolution skips rows? And what becomes of the sum when every replica divides by
-# its own pixels?
+# Your own network will raise two more questions. The first comes with any convolution that skips rows, the second with any loss that a replica divides by its own pixels.
 
 # %% tags=["exercise: 10.q4"]
 
@@ -399,10 +394,14 @@ for ranks in (1, 2):
 # %% [markdown]
 # ### Must every layer ask its neighbours?
 #
-# In our network, both convolutions wait for an exchange. Each uses up two rows on each side. So if a rank received *four* rows from each neighbour, it could compute both convolutions
+# Every convolution waits for its halos, forward and backward, while gradients are added once per step. Two things make this wait shorter on a cluster. Keep the tiles of a replica in one
+# machine, if they fit. And compute the inner rows, which need no ghosts, while the halos travel.
+#
+# Or ask less often. Each of our two convolutions needs two rows from each neighbour. A rank that received *four* rows from each neighbour could compute both convolutions
 # without asking again. One wide exchange for several layers is a **fused halo**.
 #
-# But if ranks do only that, some rows of the page come out wrong. What else is needed is easier to see in one dimension, so we leave images for a moment and smooth a signal, which is one row of numbers.
+# But if ranks do only that, some rows of the page come out wrong. What is missing is easier to see in one dimension. So we leave images for a moment, and smooth a signal, which is one
+# row of numbers.
 
 # %% tags=["exercise: 10.2"]
 
@@ -432,12 +431,12 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
 print(*cluster[0]["lines"], sep="\n")
 
 # %% [markdown]
-# Both compute what one process computes. Fused, rank 0 sends a quarter of the messages, because one exchange, four pixels wide, replaces four. The bytes grow by 9 %, since wider halos have
-# larger corners. (Here every layer has eight channels. If the image had three, one exchange of the image would even send fewer bytes.)
+# Both compute what one process computes. With fused halos, rank 0 sends a quarter of the messages, because one exchange, four pixels wide, replaces four. The bytes grow by 9 %, since
+# wider halos have larger corners.
 #
-# And what does it cost? Take a tile of 64 × 64 pixels with neighbours on all sides. With an exchange per layer, twenty layers compute 20 · 64 · 64 pixels. When they are fused, a layer must also
-# compute every pixel outside the tile that later layers will read, and each 3 × 3 convolution reads one pixel further on each side. **Predict:** how many times as many pixels do
-# twenty fused layers compute?
+# And what does it cost? Take a tile of 64 × 64 pixels with neighbours on all sides. With an exchange per layer, twenty layers compute 20 · 64 · 64 pixels. Fused layers compute more:
+# each must also provide the pixels outside the tile that later layers read, and every 3 × 3 convolution reads one pixel further on each side. **Predict:** how many times as many
+# pixels do twenty fused layers compute?
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -452,10 +451,10 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The extra work grows faster than the number of layers: it is 10 % for four layers and 71 % for twenty. Why? Of the twenty, the first must provide for 19 later layers, which use up one
-# pixel each on every side. So it computes 102 × 102 pixels for a tile of 64 × 64.
+# Four layers compute 10 % more, twenty layers 71 % more. Why so much? After the first of the twenty come 19 more, and each uses up one pixel on every side. So the first computes
+# 102 × 102 pixels for a tile of 64 × 64.
 #
-# So fuse a few layers at a time, where latency is what the ranks wait for.
+# So fuse only a few layers at a time, and only where ranks wait for latency.
 #
 # </details>
 #
@@ -469,9 +468,9 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 #
 # - Rank 0 judges whole images.
 # - Rank 1 judges each tile of 16 × 16 pixels alone, and rank 2 each tile of 8 × 8. Both take the mean of their tiles' scores.
-# - Rank 3 is a *control*, in case ranks 1 and 2 fail. Its tiles of 16 × 16 have no halos either. But it adds up the features of all tiles (what their convolutions compute), then makes *one* judgement per image.
+# - Rank 3 is a *control*. It has the same tiles as rank 1, without halos. But it adds up the features of all tiles (what their convolutions compute), and then makes *one* judgement per image.
 #
-# If rank 3 fails as well, missing halos may be the reason. If it succeeds, they are not. **Predict** the accuracy of rank 3.
+# Suppose that rank 1 fails. If rank 3 fails as well, missing halos may be the reason. If rank 3 succeeds, they are not. **Predict** the accuracy of rank 3.
 
 # %%
 predict("Tiles of 16, no halos, one judgement: how many % are right?", None)
@@ -502,8 +501,8 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 3 is right in 100 %, although it has no halos. So missing halos are not what holds ranks 1 and 2 back. A tile that is judged alone usually has only one of the two marks,
-# and no mean of such judgements can tell whether the two are alike. A judgement needs the features of all tiles.
+# Rank 3 is right in 100 %, although it has no halos. So missing halos are not what holds rank 1 back: its tiles are as large, and have no halos either. A tile that is judged alone
+# usually has only one of the two marks, and no mean of such judgements can tell whether the two are alike. A judgement needs the features of all tiles.
 #
 # Only when both marks lie in one tile can that tile tell. This happens more often in a large tile, so rank 1 may do better than guessing.
 #

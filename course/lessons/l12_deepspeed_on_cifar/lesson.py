@@ -9,7 +9,7 @@
 #   - save from all ranks, and repair a training loop
 # before: >-
 #   {11}, the core · {07}
-# minutes: {core: 20, more: 17}
+# minutes: {core: 20, more: 18}
 # ranks: 4
 # warm-up:
 #   - ask: ZeRO has three stages. What does each shard?
@@ -35,24 +35,21 @@ _ = Path("code/ds_config.json").write_text("""\
  "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}\n""")
 
 # %% [markdown]
-# Its keys:
-#
 # ```
-# stage                 0 shards nothing
+# stage                 0 is plain data parallelism: nothing is sharded
 # gradient_clipping     scales gradients down if their norm is above 1
+# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers (8 MB);
+#                       a larger matrix, such as most of ours, is sent alone
+# torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
 #
-# torch_adam            PyTorch's AdamW. DeepSpeed's own must be compiled, on GPUs with nvcc.
-# reduce_bucket_size    stages 1 to 3: up to 2 million gradients (8 MB) travel together, in a bucket. A
-#                       larger matrix travels alone, as most of ours. By default, it is 500 million: 2 GB.
-#
-# On GPUs, delete the last key, and torch_adam if nvcc is installed.
+# On GPUs, delete reduce_bucket_size (the default is 500 million), and torch_adam if you have nvcc.
 # ```
 #
 # Three cells start DeepSpeed. Skim them:
 
 # %%
 # %%px --save 12_train.py
-"""Train as ds_config.json says, on 48 images of data/shapes.npz. The number of ranks must divide 48.
+"""Train as ds_config.json says, on 48 images. The number of ranks must divide 48.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -97,7 +94,7 @@ images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").val
 config = json.loads((here / "ds_config.json").read_text())
 
 # %% [markdown] tags=["subslide"]
-# To avoid a download, we train on drawn shapes of CIFAR-10's size; More names a script for CIFAR-10. Our network has 33 million parameters:
+# Our images are drawn shapes of CIFAR-10's size. The network has 33 million parameters:
 
 
 # %%
@@ -113,8 +110,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. Every rank takes an equal share. If its memory is too small, the rank splits its share into
-# **micro-batches**, and adds up their gradients.
+# Each update uses 48 images, the **global batch**. Every rank takes an equal share. A rank with too little memory splits its share into **micro-batches**.
 
 # %% tags=["exercise: 12.1"]
 
@@ -122,8 +118,7 @@ def network(width):
 # Four minutes so far, five for the exercise.
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed's **engine** holds model and optimizer. For each micro-batch, we call `engine(x)`, `engine.backward(loss)` and `engine.step()`. The engine averages
-# gradients over micro-batches and ranks, so our loss is a plain mean:
+# DeepSpeed's **engine** holds model and optimizer. It averages gradients over micro-batches and ranks, so our loss is a plain mean:
 
 
 # %%
@@ -151,29 +146,22 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process runs the file. **Vote:** how many of the three decimals stay the same?
+# Now *one* process runs the file. Its share is all 48 images, in two micro-batches of 24. The losses should stay the same:
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
 
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# All three. Four ranks compute 12 images each. One process computes 24, then the other 24.
-#
-# </details>
-
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# Stage 0 shards nothing. Give each of *two* ranks 600 MiB:
+# Give each of *two* ranks 600 MiB, and stage 0:
 #
 # ```
 #                                                                    bytes per parameter
-# stage 0     weight 4  +  gradient 4  +  Adam's two averages 8    =   16
-# room        600 MiB / 33 million parameters                      =   19
+# it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
+# it has      600 MiB / 33 million parameters                      =   19
 #
-# The room is for training: Python and its libraries do not count. Activations take a few MiB.
+# The 600 MiB are for training: Python and its libraries do not count. Activations take a few MiB.
 # ```
 #
 # **Vote:** does it train?
@@ -188,30 +176,29 @@ def trains(mib, ranks=2, **zero):  # with `mib` MiB per rank; `zero` replaces ke
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
 
-print("2 ranks, stage 0: 16 of 19 bytes,", trains(600))
+print("2 ranks, stage 0 trains:", trains(600))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Our sum misses a copy. Before stage 0 sends gradients, it copies them, up to 500 million at a time. Ours are all copied at once:
+# No. Stage 0 sends gradients from a copy of up to 500 million numbers. Ours are 33 million, so all are copied at once:
 #
 # ```
 # 16  +  copies of all gradients 4  =  20 bytes per parameter
 #
-# RuntimeError: ... you tried to allocate 132261928 bytes       (`trains` hides it)
+# The error, which `trains` hides: you tried to allocate 132261928 bytes      (33 million times 4)
 # ```
 #
 # </details>
 #
-# One character selects stage 1. Now each of two ranks keeps Adam's averages for its half of the weights only. It also keeps a 32-bit copy of this
-# half, although our weights have 32 bits already. **Vote:** does it train?
+# In stage 1, each rank keeps Adam's averages for half of the weights only. One character selects it:
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
-print("2 ranks, stage 1:", trains(600))
+print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
-# Could you have known? The sum on N ranks:
+# Could you have known? On N ranks:
 #
 # ```
 #            bytes per parameter
@@ -222,9 +209,11 @@ print("2 ranks, stage 1:", trains(600))
 # stage 2     4     +    4/N    +       12/N        +    4
 # stage 3     4/N   +    4/N    +       12/N        +    4
 #
+# copy       from stage 1 on, DeepSpeed keeps a rank's slice of the weights once more in 32 bits, although
+#            ours have 32 bits already
+# buffers    exist only during a step; in stage 0, they are the copied gradients; those of stages 1 to 3
+#            we did not count, and allow 4 bytes, too
 # ```
-#
-# Buffers exist only during a step. In stages 1 to 3 they are the bucket, and AdamW's temporary tensors. We did not count them; we allow 4 bytes.
 
 # %%
 from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
@@ -232,7 +221,7 @@ from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
 draw_needs(ranks=2, room=19)
 
 # %% [markdown]
-# By this sum, three more jobs fit. **Vote:** for which is it wrong?
+# **Vote:** which of these three jobs train? By the sum, all do.
 #
 # ```
 #        ranks    stage     MiB        bytes per parameter
@@ -243,30 +232,25 @@ draw_needs(ranks=2, room=19)
 # ```
 
 # %%
-for n, mib, stage, needs in (2, 600, 2, 16), (2, 600, 3, 14), (4, 420, 2, 12):
-    print(f"{n} ranks, stage {stage}: {needs} of {mib / 31.5:.0f} bytes,", trains(mib, n, stage=stage))
+for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
+    print(f"{n} ranks, stage {stage}, {mib} MiB:", trains(mib, n, stage=stage))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The sum leaves out gathered weights. From step 2 on, DeepSpeed gathers up to 50 million ahead (**prefetch**). While layer 1 computes, the other 28
-# million arrive in one buffer. DeepSpeed copies each weight out of it. Until then, these 28 million exist twice:
+# Job (b) fails: a layer cannot run with sharded weights, so stage 3 first gathers full ones. Our network is small, so nearly all of them arrive in one buffer,
+# and DeepSpeed copies them out. For a moment, they exist twice:
 #
 # ```
-# shards 2 + 2 + 6  +  gathered weights 4  +  the buffer 3.4  +  others, about 2.6  =  20
+# shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers, about 2.6  =  20 bytes, of 19
 # ```
-#
-# Without prefetch, there is no such buffer, but each layer waits for its weights:
 #
 # </details>
-
-# %%
-print("2 ranks, stage 3 without prefetch:", trains(600, stage=3, stage3_prefetch_bucket_size=0))
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What is sent?
 #
-# A higher stage keeps less. Does it send more? With one micro-batch per update, lesson 11 sent:
+# A higher stage keeps less. Does it send more? In lesson 11, with one micro-batch per update, we sent:
 #
 # ```
 # stage                    0    1    2    3
@@ -275,10 +259,9 @@ print("2 ranks, stage 3 without prefetch:", trains(600, stage=3, stage3_prefetch
 # an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# Now give a rank room for 3 of its 12 images: an update has four micro-batches. ZeRO's other keys have their defaults.
+# Now a rank has room for 3 of its 12 images, so each update has four micro-batches. ZeRO's other keys have their defaults.
 
 # %%
-continue_with("12.1")
 predict("How many numbers per parameter and update does stage 2 send?", None)
 
 # %%
@@ -286,12 +269,12 @@ predict("How many numbers per parameter and update does stage 2 send?", None)
 from course_lib.effects import slow_collectives
 
 
-def third_step(stage, room=3, **keys):  # the numbers per parameter that a rank sends
+def third_step(stage, room=3, **keys):  # numbers per parameter that a rank sends (not the norm's few)
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns in which order layers run
     with slow_collectives(mb_per_s=1e6) as sent:  # too fast to slow anything down: it only counts
         _, loss = next(steps)
-    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # not the gradient's norm
+    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {sum(numbers.values())} = {numbers} {keys or ''}")
     return sum(numbers.values())
@@ -305,8 +288,8 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so
-# the ranks must sum those of every micro-batch:
+# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so the ranks must send after
+# each micro-batch:
 #
 # ```
 #            gradients   weights
@@ -316,42 +299,35 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather for each micro-batch
 # ```
 #
-# Why not 4 · 1 + 1 = 5 in stage 2? By default, DeepSpeed packs gradients of several owners into one bucket, and all-reduces it, although each owner needs only its part.
+# By default, a bucket mixes gradients of several owners, so stage 2 all-reduces it.
 #
-# And why does stage 3 send less than stage 2? DeepSpeed keeps weights that are used again within a billion numbers. Ours are, so they stay for backward: one gather per micro-batch,
-# where lesson 11 had two.
+# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps them until backward if fewer than a billion others are used in between, as in our network.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# **Vote:** which stage do 7 billion parameters need on 64 GPUs of 80 GB, 0, 1, 2 or 3?
+# 64 GPUs of 80 GB train 7 billion parameters, with four micro-batches per update. **Vote:** does stage 3 still send less than stage 2?
 #
 # <details><summary>Open after your vote</summary>
 #
-# ```
-#            GB per GPU, activations not counted              numbers sent per parameter, with
-#           weights   gradients   averages, copy              1 micro-batch    4 micro-batches
-#           16 bits   16 bits     32 bits                     per update       per update
-#
-# stage 0     14    +   14      +   84     =  112                  2                2
-# stage 1     14    +   14      +    1.3   =   29                  3                3
-# stage 2     14    +    0.2    +    1.3   =   16                  3                9
-# stage 3      0.2  +    0.2    +    1.3   =    1.8                3               12
-#
-# 16 bits: "bf16": {"enabled": true} in the file, and .bfloat16() on the program's inputs
-# on top: a bucket of 500 million numbers, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# stage 3: most weights are freed after forward, and gathered again for backward: 4 · 1 + 4 · 2 = 12
-# sent: on a ring, with one rank per GPU; by default ("overlap_comm"), only stage 3 sends while it computes
-# ```
-#
-# Stage 1, if the activations fit into the other 50 GB. In stage 3, let each rank build only its part of the model:
+# No. For most weights, the next use is too far away now. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
 #
 # ```
-# with deepspeed.zero.Init(config_dict_or_path=config | batch_keys(48, size, room=24)):
-#     model = network(width)
+#            GB per GPU, with 16-bit weights          numbers sent per parameter and update
+#            (lesson 11's sum)                        1 micro-batch       4 micro-batches
+#
+# stage 0        112                                        2                    2
+# stage 1         29                                        3                    3
+# stage 2         16                                        3                    9
+# stage 3          1.8                                      3                   12
+#
+# on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
+# sent: on a ring, with one rank per GPU; only stage 3 sends while it computes (default of overlap_comm)
 # ```
+#
+# Take stage 1, if the activations fit into the other 50 GB.
 #
 # </details>
 
@@ -360,15 +336,15 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 #
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits: with as many micro-batches per update, stages 2 and 3 send more.
+# - Take the lowest stage that fits. With several micro-batches, as many in each stage, stages 2 and 3 send more.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your model reads longer texts, and stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise (a), which sends less
-# than (b).</details>
+# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise (a), which never sends
+# more than (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -376,9 +352,37 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown] tags=["more"]
 # ## More
 #
+# In the core, stage 3 did not train on two ranks with 600 MiB. **Vote:** which of these keys makes it train?
+#
+# ```
+# (a)  reduce_bucket_size            1 million instead of 2: smaller buckets of gradients
+# (b)  stage3_max_reuse_distance     0 instead of a billion: keep no full weights for their next use
+# (c)  stage3_prefetch_bucket_size   0 instead of 50 million: gather no weights before their layer needs them
+# ```
+
+# %%
+keys = {"reduce_bucket_size": 10**6, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}
+for key, value in keys.items():
+    print(f"{key} {value}:", trains(600, stage=3, **{key: value}))
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (c). Gathering ahead is called **prefetch**. From step 2 on, DeepSpeed knows the order of the layers. While layer 1 computes, it gathers the weights of all later layers into one buffer, 28 million,
+# because up to 50 million are allowed. It copies each weight out of the buffer, and until it has freed the buffer, these weights exist twice.
+#
+# (b) comes too late: DeepSpeed makes the buffer before layer 1 is done. (a) saves memory, too, but only a few MiB.
+#
+# Why does DeepSpeed prefetch at all? Without it, each layer waits for its weights.
+#
+# </details>
+#
+# Now to the messages of section 3.
+#
 # ### Must stage 1 send 3?
 #
-# In stage 1, DeepSpeed sent one number per parameter more than our own code in lesson 11. A rank needs only its quarter of the summed gradients, but it got all of them, by an all-reduce. Can a key of the JSON file change that?
+# In stage 1, DeepSpeed sent 3 numbers per parameter, and our own code in lesson 11 sent 2. The difference is in the gradients. A rank needs only its quarter of their sum, but the all-reduce sent it the full sum.
+# Can a key of the JSON file change that?
 #
 # Two keys decide how gradients travel:
 #
@@ -395,12 +399,13 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each, even one with a single owner, so stage 1 still sends 3. Without mixed buckets, it sums the gradients of each owner separately. Only the owner needs the sum, so a
-# `reduce` is enough. The gradients cost 1 number instead of 2, and with the gathered weights that makes 2, as in lesson 11.
+# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces every bucket, even one with a single owner, so stage 1 still sends 3.
 #
-# Then why is this not the default? It needs a `reduce` for every owner. With many ranks and a small model, these are many small messages, and they can cost more time than they save.
+# Without mixed buckets, DeepSpeed sums the gradients of each owner separately. Only the owner needs this sum, so a `reduce` is enough, and a `reduce` sends 1. With the gathered weights, that makes 2, as in lesson 11.
 #
-# You will also meet files that say `"reduce_scatter": true`. That changes nothing: it is the default, and with mixed buckets, stages 1 and 2 all-reduce all the same.
+# What does it cost? DeepSpeed then needs a `reduce` for every owner. With many ranks and a small model, these are many small messages, and they can take longer than the all-reduce.
+#
+# You will also meet files that say `"reduce_scatter": true`. This line changes nothing. It is the default, and with mixed buckets, stages 1 and 2 all-reduce all the same.
 #
 # </details>
 #
@@ -421,29 +426,32 @@ for keys in {}, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With the default keys, our small network sends 2. When its weights are freed, they are gathered for forward and again for backward, and stage 3 sends 3, as stage 1 does. So count the micro-batches
-# that each stage needs before you choose. Equal numbers are not yet equal seconds: stage 3 waits for weights before each layer, unless they arrive while the layer before computes.
+# With the default keys, our small network sends 2. Once its weights are freed, they are gathered for forward and again for backward, and stage 3 sends 3, as stage 1 does. So count the micro-batches
+# that each stage needs before you choose.
+#
+# Equal numbers are not yet equal seconds. Stage 3 waits for weights before each layer, unless they arrive while the layer before computes.
 #
 # </details>
 
 # %% [markdown]
 # ### Whose files are these?
 #
-# A project rarely begins with an empty folder. You inherit a JSON file, a checkpoint and a script, and none of the three says what it was made for. What can go wrong with each?
+# A project rarely begins with an empty folder. You inherit a JSON file, a checkpoint and a script. What can go wrong with each?
 #
-# The JSON file comes first. Some keys depend on the machine, as our `torch_adam` does. Two others compute in 16 bits:
+# **The JSON file.** Some keys must agree with the program. One of them is `"bf16": {"enabled": true}`, which keeps weights and gradients in 16 bits. The inputs must then have 16 bits, too: here, write `.bfloat16()` after
+# `/ 8 - 1`. Otherwise, PyTorch stops at the first layer and reports two different types. (`"torch_autocast": {"enabled": true, "dtype": "bfloat16"}` keeps the weights in 32 bits, and our program runs unchanged.)
 #
-# - `"bf16": {"enabled": true}` also keeps weights and gradients in 16 bits, but adds a 32-bit copy of the weights. In stage 0, model states still take 2 + 2 + 12 = 16 bytes per parameter; from stage 1 on, the 12 are sharded. The program must then do the same with its inputs, here with `.bfloat16()` after `/ 8 - 1`.
-#   Otherwise, PyTorch stops at the first layer and reports two different types.
-# - `"torch_autocast": {"enabled": true, "dtype": "bfloat16"}` keeps the weights in 32 bits, and our program runs unchanged.
+# Does `bf16` save memory? In stage 0, it does not: weight, gradient, copy and averages take 2 + 2 + 12 = 16 bytes per parameter, as in 32 bits. From stage 1 on, the ranks share the 12.
 #
 # Other keys depend on the number of ranks, and these are easy to overlook:
 
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# Next, the checkpoint. In lesson 07, rank 0 saved for everybody, since all ranks had the same weights. In DeepSpeed, *all* ranks must call `save_checkpoint`, whatever the stage.
-# If rank 0 calls it alone, it waits for the others at a barrier, and the job hangs. From stage 1 on, no rank has the whole optimizer state. Which files do the ranks write?
+# **The checkpoint.** In lesson 07, rank 0 saved for everybody, since all ranks had the same weights. In DeepSpeed, *all* ranks must call `save_checkpoint`, whatever the stage.
+# If rank 0 calls it alone, it waits for the others at a barrier, and the job hangs.
+#
+# From stage 1 on, no rank has the full optimizer state. Which files do the ranks write?
 
 # %%
 # %%px --timeout 200
@@ -464,16 +472,17 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# What if you only want the weights, for example to give the model to somebody who has no DeepSpeed? Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the shards of all ranks
+# Do you only want the weights, for example to give the model to somebody who has no DeepSpeed? Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the shards of all ranks
 # into the full weights, in 32 bits.
 #
-# What if you resume on a different number of ranks? Then there are too many shards, or too few. `python -m deepspeed.checkpoint.ds_to_universal` rewrites them as a **universal checkpoint**, with one folder per parameter.
+# Do you resume on a different number of ranks? Then there are too many shards, or too few. `python -m deepspeed.checkpoint.ds_to_universal` rewrites them as a **universal checkpoint**, with one folder per parameter.
 # A config with `"checkpoint": {"load_universal": true}` loads it on any number of ranks.
 #
-# And what if a stranger sends you a checkpoint? Its files are pickles, and a pickle can run any code when it is loaded. Load only your own.
+# Did a stranger send you the checkpoint? Do not load it: its files are pickles, and a pickle can run any code.
 #
-# Last, the script. A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. It freezes the network with
-# `net.requires_grad_(False)`, so nothing trains. The next training loop has three bugs, and two of them are in that script, too. Find them before they cost you a night of computing:
+# **The script.** A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. It freezes the network with `net.requires_grad_(False)`, so nothing trains.
+#
+# The next training loop has three bugs, and two of them are in that script, too. Find them before they cost you a night of computing:
 
 # %% tags=["exercise: 12.3"]
 
@@ -482,8 +491,15 @@ if rank == 0:
 # DeepSpeed's launcher. For several machines, the launcher reads a **hostfile**, a list of the machines and of the ranks that each may run: `deepspeed --hostfile hosts code/12_train.py`.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) says what we ran where, and what we could not run.
 #
-# One question is left: what if not even stage 3 fits? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there (`"offload_optimizer": {"device": "cpu"}` in `zero_optimization`). **ZeRO-Infinity** moves the weights
-# as well, and can use disks.
+# What if a model is still too large? Even in stage 3, every rank first builds the full model, in the CPU's memory. If that is too much, let each rank build only its part:
+#
+# ```
+# with deepspeed.zero.Init(config_dict_or_path=config | batch_keys(48, size, room=24)):
+#     model = network(width)
+# ```
+#
+# And if the shards do not fit? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there (`"offload_optimizer": {"device": "cpu"}` in `zero_optimization`).
+# **ZeRO-Infinity** moves the weights as well, and can use disks.
 
 # %% [markdown]
 # ## References
