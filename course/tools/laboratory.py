@@ -38,9 +38,7 @@ IGNORED: Mapping[str, int] = {
 # What a program to take home imports: public packages, and torch_mpi4py where torch uses MPI.
 PUBLIC = {*sys.stdlib_module_names, "numpy", "torch", "mpi4py", "deepspeed", "transformers", "torch_mpi4py"}
 # A learner reads them whole.
-ONE_PAGE = tuple(
-    f"course_lib.{name}" for name in ("effects", "measure", "rows", "training.saving", "training.kept")
-)
+ONE_PAGE = tuple(f"course_lib.{name}" for name in ("effects", "measure", "rows", "training.kept"))
 FIGURES = re.compile(r"course\.lessons\.\w+\.figures(\.\w+)?$")
 
 
