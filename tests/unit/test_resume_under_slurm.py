@@ -16,6 +16,7 @@ from mpi_classroom.network_commands import NetworkError
 from mpi_classroom.network_slurm import start_slurm
 
 PROGRAM = NOTEBOOKS / "code" / "15_resume.py"
+COMMAND = "mpiexec python -m mpi4py code/15_resume.py FOLDER"
 SLOWLY = """
 import runpy, sys, time
 from pathlib import Path
@@ -27,17 +28,16 @@ for done, loss in mine["train"](Path(sys.argv[2], "training.pt")):
 """
 
 
-def batch_lines() -> str:
-    """The batch script that the program's docstring gives, which runs a slow training instead."""
+def batch_lines(training: str) -> str:
+    """The batch script that the program's docstring gives, which runs `training` instead."""
     wrapped = re.search(r"--wrap '\n(.*?)'\n", PROGRAM.read_text(), re.DOTALL)
-    assert wrapped
-    return wrapped[1]
+    assert wrapped and COMMAND in wrapped[1]
+    return wrapped[1].replace(COMMAND, training)
 
 
 @pytest.mark.parametrize(("training", "code"), [("true", 0), ("sh -c 'exit 3'", 3)])
 def test_a_job_that_was_not_asked_to_stop_ends_as_its_training_did(training: str, code: int) -> None:
-    lines = batch_lines().replace("mpiexec python code/15_resume.py FOLDER", training)
-    assert subprocess.run(["bash", "-c", lines], check=False).returncode == code
+    assert subprocess.run(["bash", "-c", batch_lines(training)], check=False).returncode == code
 
 
 @pytest.fixture
@@ -54,8 +54,7 @@ def lab() -> Iterator[Lab]:
 def test_a_job_that_is_asked_to_stop_saves_and_goes_on_from_that_step(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "slowly.py").write_text(SLOWLY)
     slowly = f"{find_mpiexec()} {sys.executable} {tmp_path / 'slowly.py'} {PROGRAM} {tmp_path}"
-    script = batch_lines().replace("mpiexec python code/15_resume.py FOLDER", slowly)
-    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n{batch_lines(slowly)}\n")
     out = tmp_path / "out"
     options = ["--parsable", "-n", "2", "--requeue", "--open-mode=append", f"--output={out}"]
     job = in_lab(lab, ["sbatch", *options, str(tmp_path / "job.sh")]).strip()
