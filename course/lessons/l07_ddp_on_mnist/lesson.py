@@ -37,9 +37,9 @@
 # 5  team.allreduce(loss.item())                    so are their losses
 # ```
 #
-# PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you. Which are still yours?
+# PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you, and starts its all-reduces while backward still runs (More). Which are still yours?
 #
-# DDP needs a **process group**, PyTorch's communicator. PyTorch's launcher `torchrun` tells each process its rank, and where all ranks meet. Under `mpiexec`, the second cell below asks MPI.
+# DDP needs a **process group**, PyTorch's communicator. PyTorch's launcher `torchrun` tells each process its rank, the number of ranks, and the address where they meet. Under `mpiexec`, the second cell below gets all three through MPI.
 # (You need not read that cell.)
 
 # %%
@@ -210,7 +210,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Do ranks cost accuracy?
 #
-# Four ranks reached a loss of 0.467652. **Predict:** how many of its decimals do one, three and two ranks share?
+# Four ranks reached a loss of 0.467652. **Predict:** how many of these six decimals do runs on one, three and two ranks repeat?
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -218,7 +218,7 @@ if __name__ == "__main__":
 # !torchrun --standalone --nproc-per-node 2 code/07_ddp.py
 
 # %% [markdown]
-# All six. In every step, all ranks together average over the same images. (This needs a model without batch norm and dropout, and a number of ranks that divides 1,500 images.)
+# All six. In every step, all ranks together average over the same images. (This needs a model without batch norm and dropout, and a number of ranks that divides 120 and 1,500.)
 #
 # But many programs give each rank a full batch, so the *global* batch grows. We try this, again for five epochs: four ranks with 120 images each, 480 per step.
 #
@@ -239,7 +239,7 @@ if __name__ == "__main__":
 #
 # </details>
 #
-# With the larger batch, 16 epochs have 64 steps, but they read 3.2 times as many images as five.
+# So let us train with the larger batch for 16 epochs. They read 3.2 times as many images as five.
 #
 # **Vote:** is the loss then (a) about 0.47 again, (b) far lower, (c) still far higher?
 
@@ -249,7 +249,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): 64 large steps reach practically the loss of 65 small ones, for **3.2 times the computing**. At this learning rate, the larger batch bought nothing.
+# (a): 16 epochs are 64 large steps. They reach practically the loss of 65 small ones, for **3.2 times the computing**. At this learning rate, the larger batch bought nothing.
 #
 # For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss after 20 such steps, then run with `LR=0.2` in place of `EPOCHS=16`. Can you
 # find a better rate?
@@ -258,7 +258,7 @@ if __name__ == "__main__":
 #
 # <details><summary>Open after your runs</summary>
 #
-# `LR=0.2` reaches 0.596202 in place of 1.714463. `LR=0.3` reaches 0.502068, and `LR=0.4` is worse.
+# `LR=0.2` reaches 0.596202 in place of 1.714463. `LR=0.3` reaches 0.502068, and `LR=0.4` is worse. So most of the loss comes back, not all. The rule holds for moderate batches, usually with warm-up, and not for Adam.
 #
 # </details>
 
@@ -270,12 +270,13 @@ if __name__ == "__main__":
 # IMAGES=128 torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
 #
 # # in FILE
-# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # first of all: this process's GPU
+# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # this process's GPU, before the next line
 # dist.init_process_group("nccl")                       # in place of "gloo"
 # model = network().cuda()                              # before it is wrapped
 # images, labels = images.float().cuda(), labels.cuda() # likewise new_images and new_labels
 #
-# # Delete the line with float64. In float32, different numbers of GPUs agree in fewer digits.
+# # Delete the line with float64. Then expect a nearby loss, not the same one: float32 rounds differently,
+# # and 64 does not divide 1,500, so the sampler repeats 36 images per epoch.
 # ```
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.

@@ -120,8 +120,8 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):  # only the last 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each layer does the same arithmetic in the same order. (Batch norm would not change that. Dropout would, because ranks draw
-# their own random numbers.)
+# (a). Each layer does the same arithmetic in the same order. (With batch norm, too: both runs normalize the same micro-batches. Not with
+# dropout, because ranks draw their own random numbers.)
 #
 # </details>
 
@@ -191,14 +191,15 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for two ranks, with free messages and undisturbed cores.
+# The dashed curve is the last formula for two ranks. It assumes free messages, undisturbed cores, and no work that every rank repeats; here each
+# also builds the network.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So why not take very many micro-batches? Because a rank keeps the activations of each until its backward. On rank 1 of 2:
+# So why not take very many micro-batches? Here, each has 512 images, and GPipe keeps the activations of all until their backward. On rank 1 of 2:
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
@@ -255,8 +256,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# The batch limits m. If eight pipelines of 8 GPUs share 128 micro-batches, each pipeline gets 16. With GPipe or 1F1B, and one equal
-# stage per GPU, a GPU then idles for 7/23 of the step, even if all messages overlap.
+# The batch size limits m. If eight pipelines of 8 GPUs share 128 micro-batches, each pipeline gets 16. With GPipe or 1F1B, and one equal
+# stage per GPU, a GPU then idles for *at least* 7/23 of the step: messages while the pipeline fills and drains, and the all-reduce among the eight pipelines, can only add.
 
 # %% [markdown] tags=["slide"]
 # ## Key points

@@ -127,7 +127,7 @@ def correct(comm, first, up, down):
 
 
 # %% [markdown] tags=["subslide"]
-# A team of one rank trains, then a team of four. Each team reads 297 new images. Then *one* process reads them with the collected matrices.
+# First a team of one rank trains, then a team of four. Each team reads 297 new images. In the team of four, each rank uses its own `first` and its own pieces. Then *one* process reads them with the collected matrices.
 #
 # **Vote:** is the network of four ranks worse by 20 images or more? (a) no, (b) yes, in the team and when collected, (c) only when collected.
 
@@ -190,7 +190,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They do, to all nine decimals (in 64 bits, without dropout).
+# They do: the printed weight agrees to all nine decimals (in 64 bits, without dropout).
 #
 # A rank's columns of `up` give only a part of `d_x`. Its pieces of `d_up` and `d_down` are complete, because it has all images. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
 #
@@ -199,7 +199,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# This network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks and batch, a step all-reduces:
+# This network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks and the same global batch, a step all-reduces:
 #
 # ```
 # data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
@@ -267,7 +267,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 #                        (same ranks, one per GPU; same all-reduce, same precision)
 # ```
 #
-# Usually a step has more tokens than `hidden` has numbers. Then tensor parallelism sends more.
+# Usually a step has more tokens than `hidden` has numbers. Then tensor parallelism sends more. (Gated MLPs have three matrices, so their crossing is at 1.5 times as many tokens.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -282,7 +282,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # (a) sixteen ways, or (b) eight ways on each machine, with half the batch each?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), the sums of every pair cross the slow network, while GPUs
-# wait. In (b), only gradients cross it, once per step and during backward. So layers are usually cut inside a machine.</details>
+# wait. In (b), only gradients cross it, each GPU's own eighth, once per step and during backward. So layers are usually cut inside a machine.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -336,8 +336,8 @@ for width in 8, 512:
 #
 # This comparison also shows why a pair is rarely cut 64 ways. With more ranks, each rank has less work, but `y` and `d_x` stay as large. (A second reason: 64 GPUs usually span several machines.)
 #
-# Could the ranks work while a sum is on its way? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` meanwhile. In forward this is harder, because the next layer needs all of `y`. There, Megatron-LM's `--tp-comm-overlap` cuts
-# a matrix product into pieces: while the ranks add up one piece, they compute the next.
+# Could the ranks work while a sum is on its way? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` meanwhile. In forward this is harder, because the next layer needs all of `y`. With sequence parallelism (below), its `--tp-comm-overlap` cuts
+# matrix products into pieces: while one piece is being sent, the GPU computes the next.
 #
 # </details>
 
@@ -355,7 +355,7 @@ for width in 8, 512:
 # pair        x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
 # ```
 #
-# What are f and g? They are our two sums, under their names in Megatron-LM. This time PyTorch's autograd runs the backward pass, and autograd knows nothing of MPI. So each sum becomes a function with a backward of its own:
+# What are f and g? They are our two sums, under their names in the Megatron-LM paper. This time PyTorch's autograd runs the backward pass, and autograd knows nothing of MPI. So each sum becomes a function with a backward of its own:
 #
 # - **f** (`_CopyTo`) is your line from exercise 09.4. In forward, it passes `x` on unchanged. In backward, it adds up the ranks' parts of the gradient of `x`.
 # - **g** (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient of `y` on unchanged, because every rank has all of it.

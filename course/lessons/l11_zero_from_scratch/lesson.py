@@ -137,7 +137,7 @@ train(comm, network())
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), and nothing reports an error. On one rank, the test passed because a slice is the full tensor.
+# (b). Each rank has updated only its own slices, so the ranks train different networks, and nothing reports an error. On one rank, the test passed because a slice is the full tensor.
 #
 # </details>
 
@@ -190,9 +190,9 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # Which stage do you need? Memory decides. We train a larger network on two ranks, so a slice is half. In stage 0, each keeps:
 #
 # ```
-# 8.4 million parameters, 8 bytes each:    weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
+# 8.4 million numbers of 8 bytes each:     weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
 #
-# in every stage, up to 12 MiB more:       activations (no stage shards them), and full tensors of the layer that runs
+# on top, up to 12 MiB:                    activations (no stage shards them); from stage 2 on, full tensors of the layer that runs
 # ```
 #
 # We limit each rank to 184 MiB (Linux only):
@@ -201,7 +201,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 predict("The lowest stage that fits into 184 MiB?", None)
 
 # %% [markdown]
-# We try two steps of stage 1. Where does a rank fail?
+# We try two steps of stage 1. The command starts two ranks, limits each to 184 MiB, and shows the line that failed and the error:
 
 # %%
 from course_lib.effects import LIMITED, runs_within  # LIMITED: the program of a job under a limit
@@ -212,7 +212,7 @@ job = f'mpiexec -n 2 python -m mpi4py -c "{LIMITED}" 184 code/11_zero.py "{large
 # !MALLOC_MMAP_THRESHOLD_=100000 {job} 2>&1 | grep -aoE "^    (loss|update).*|Default.*bytes" | sort -u
 
 # %% [markdown]
-# A rank asked for 2 MiB, the gradient of one layer, and died. **Vote:** in the backward of (a) the first step, (b) the second? We try one:
+# A rank asked for 2 MiB, the gradient of one layer, and died. **Vote:** did it die in the backward of (a) the first step, (b) the second? To find out, we run a single step:
 
 
 # %%
@@ -237,7 +237,7 @@ trains(184, "steps=1")  # stage 1
 #
 # </details>
 #
-# By this sum, stage 1 should train in 224 MiB. And stage 2 in 184?
+# Stage 1 needs 192 MiB plus up to 12, so it should train in 224. Does stage 2 train in 184?
 
 # %%
 print("stage 1 trains in 224 MiB:", trains(224, "steps=3"))
@@ -245,7 +245,7 @@ fits = trains(184, "sum_in_backward, steps=3")  # stage 2
 outcome("The lowest stage that fits into 184 MiB?", 2 if fits else "not 2", word="it is stage")
 
 # %% [markdown]
-# **Your turn:** change this line until it says `True`. The limit stays 154:
+# **Your turn:** 154 MiB are too few for stage 2. Which hook must you add to this line, so that it says `True`?
 
 # %%
 trains(154, "sum_in_backward, steps=3")
@@ -278,17 +278,17 @@ trains(154, "sum_in_backward, steps=3")
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations; in stages 2 and 3 full gradients of a bucket or layer; in stage 3 also full weights of one layer or two
+# on top: activations; in stages 2 and 3 full gradients of a bucket or layer; in stage 3 also full weights of one layer or two, and of what is in no layer
 #
-# PyTorch calls stage 3 FSDP. In mixed precision, FSDP2 keeps slices of 32 bits: 4 + 4 + 8 bytes per parameter, also 2 GB.
+# PyTorch's FSDP does stage 3 by default. In mixed precision, FSDP2 keeps slices of 32 bits: 4 + 4 + 8 bytes per parameter, also 2 GB.
 # ```
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
-# - If the optimizer works element by element, as Adam does, ZeRO trains as data parallelism does, up to rounding. (Norms need all slices.)
-# - Choose the lowest stage that fits. Stage 3 gathers weights twice per step, which costs time unless computation hides it.
+# - If the optimizer works element by element, as Adam does, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one more all-reduce.)
+# - Choose the lowest stage that fits with your batch. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss

@@ -62,7 +62,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# The states take 110 GB, so *data* cannot fit. The other plans keep an eighth, 14 GB. Activations take 8.6 GB per sequence: 69 GB for a ZeRO-3 rank's 8 sequences, which is too much. Pipeline and tensor ranks compute a part of all 64.
+# The states take 110 GB, so *data* cannot fit. The other plans keep an eighth, 14 GB. Activations take 8.6 GB per sequence. A ZeRO-3 rank's 8 sequences take 69 GB, and with the states 83 GB: too much. Pipeline and tensor ranks see all 64 sequences, but compute an eighth of the model.
 #
 # So each rank cuts its sequences into eight micro-batches. **Vote:** which plan still needs more than 72 GB? (a) ZeRO-3, (b) pipeline, (c) tensor.
 
@@ -101,7 +101,7 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{memory(**asked)['total'] / 1e9:5.1f} GB {step(**asked)['total']:5.2f} s")
 
 # %% [markdown]
-# Tensor ranks send for 1.02 s, and wait for all of it. ZeRO-3 ranks send for 1.23 s, and never wait. Is that luck? For a model ten times as large, ZeRO-3 would send ten times as much. **Vote:** how much would hide, if memory allowed it? (a) All, (b) a part, (c) nothing.
+# Tensor ranks send for 1.02 s, and wait for all of it. ZeRO-3 ranks send for 1.23 s, and never wait. Is that luck? For ten times the parameters, in layers as wide and as many, ZeRO-3 would send ten times as much. **Vote:** how much would hide, if memory allowed it? (a) All, (b) a part, (c) nothing.
 
 # %%
 # %%px
@@ -114,7 +114,9 @@ if rank == 0:
 #
 # (a). Computing grows almost as much. Per micro-batch, a rank sends 6 bytes per parameter: 2 bytes, three times. It computes 6 flop per parameter *and token*. So the parameters cancel, and the tokens decide:
 #
-# **In a dense model (no experts), messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
+# **In a dense model (no experts) in 16 bits, a ring's messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
+#
+# (Latency is left out. Plain data ranks send 4 bytes behind the last micro-batch's 4 flop of backward: the same limit.)
 #
 # On NVLink that is 928. Our micro-batch has 2,048.
 #
@@ -171,9 +173,9 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # The best bill is 31.0 hours.
 #
-# - `chat` takes ZeRO-3 or ZeRO-1, whose messages hide.
-# - `cards` cannot hide them: `rate` / `link` is 11,500 tokens, but memory allows one sequence of 2,048. On our page, a pipeline of 64 micro-batches wins.
-# - `genome` keeps tensor. One sequence feeds one data rank, and makes one micro-batch. So a pipeline of eight idles seven eighths of the time.
+# - `chat` takes ZeRO-3 or ZeRO-1, whose messages hide (ZeRO-1's weights only if the next forward overlaps with gathering them).
+# - `cards` cannot hide them: `rate` / `link` is 11,500 tokens, but memory allows one sequence of 2,048, without recomputing. By our formulas, a pipeline of 64 micro-batches wins.
+# - `genome` keeps tensor. Its one sequence cannot be shared among data ranks, and it is a single micro-batch. So a pipeline of eight idles seven eighths of the time.
 #
 # </details>
 
@@ -184,7 +186,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 # |---|---|
 # | 64 GPUs | Rings leave the node. If they use eight 25 GB/s network cards per node, a data rank (one A100) needs 1,090 tokens. |
 # | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch, if the loss allows, or [split the model](https://huggingface.co/spaces/nanotron/ultrascale-playbook). |
-# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 inside groups whose link passes section 2's test, and all-reduce gradients between groups (hybrid sharding, HSDP). |
+# | 2,048 GPUs | A ring's latency grows with its ranks. Make groups in which ZeRO-3 passes section 2's test. Between groups, all-reduce gradients once per step (hybrid sharding, HSDP). |
 
 
 # %% [markdown] tags=["slide"]

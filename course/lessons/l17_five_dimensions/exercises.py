@@ -142,7 +142,7 @@ HOW_WELL = Question(
             right=True,
         ),
         Option(
-            "0.95: 30 times as fast as MASTER",
+            "0.94: 30 times as fast as MASTER",
             reply="That would mean 4.21 hours became 8 minutes, but they became 27. Data parallelism need "
             "not scale that well: if the batch per update stays the same, each GPU computes less between two "
             "all-reduces.",

@@ -58,7 +58,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. An arrow is an image that starts on rank 0.
+# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. Each → is one image that starts on rank 0.
 # **Predict:** how many times as much as rank 1 does rank 0 hold?
 
 
@@ -101,7 +101,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`
 # ```
 #
-# The replicas take images in turn, `→←→←`. GEMS's authors call this *MASTER*.
+# The replicas take images in turn, `→←→←`. GEMS's authors call this *MASTER* (with one pair of images per update: *MAST*).
 #
 # Rank 0 now also runs stage 3, which held 0.508 MiB.
 
@@ -183,11 +183,11 @@ from course.lessons.l17_five_dimensions.figures import draw_directions
 draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": cluster[0]["order"]})
 
 # %% [markdown] tags=["subslide"]
-# Find an order that takes 42 slots: change yours above, run it, and draw again.
+# Find an order that takes 42 slots: change `order` in section 3's last code cell, run it, and draw again.
 #
 # <details><summary>Open when you have one</summary>
 #
-# Two changes of direction, as in `→←←→`. At a change, each rank starts the next forward right after its backward. That saves 3 of an image's 12 slots. MASTER's three changes save 9 of 48: (b).
+# Two changes of direction, as in `→←←→`. At a change, each rank starts the next forward right after its backward. That saves 3 of an image's 12 slots. MASTER's three changes save 9 of 48, and 48 / 39 = 1.23: (b).
 #
 # </details>
 #
@@ -195,7 +195,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open after the vote</summary>
 #
-# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. Something outside our model must have helped.
+# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. We assume equal stages, backwards of two slots, and free messages. At least one of these, or something else in their runs, must differ.
 #
 # </details>
 
@@ -233,7 +233,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # ## On a cluster
 #
 # - Where micro-batches fit, prefer 1F1B: it idles less, and keeps model states once.
-# - With one rank per GPU, keep an image's tiles inside one machine: most layers exchange halos.
+# - With one rank per GPU, keep an image's tiles inside one machine, if they fit there: most layers exchange halos.
 # - With batch norm or dropout, expect differences from one process. We had neither.
 
 # %% [markdown] tags=["slide"]
@@ -249,7 +249,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # An image needs 60 GB of activations; weights and optimizer take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(a) idles most, and fails if one stage needs 40 GB. (b) needs 7.5 + 12 GB, and all compute: it wins unless halos take long. (c) idles unless a second image fits.</details>
+# <details><summary>What to listen for</summary>(a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (b) needs 7.5 + 12 GB per GPU, and all compute all the time: it wins unless halos take long. (c) idles for 3/(m + 3) of a step with m images.</details>
 
 # %% [markdown]
 # ## References
