@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__: code/00_hello.py, also here
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__ is code/00_hello.py, also here
 images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels
 new_images = digits["test_images"].reshape(-1, 64) / 16
 x = np.array_split(images, size)[rank]
@@ -32,7 +32,7 @@ y = np.array_split(digits["train_labels"], size)[rank]
 
 # %%
 def train(team, steps=200):
-    """Train on the images of all ranks of `team`; return which share of the new images is read rightly."""
+    """Train on the images of all ranks of `team`; return the share of new images classified correctly."""
     weights = np.zeros((64, 10))  # from 64 pixels to 10 digits
     total = team.allreduce(len(x))
     for _ in range(steps):

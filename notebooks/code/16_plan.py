@@ -52,8 +52,8 @@ def step(
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # computing that can hide them: in ZeRO-3 all of it; gradients are complete only in the last backward,
-    # and backward is 2/3 of a micro-batch's computing
+    # ZeRO-3 sends in every micro-batch, so all computing can hide it; others send once, in the last
+    # micro-batch's backward, which is 2/3 of its computing
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

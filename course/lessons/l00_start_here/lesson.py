@@ -102,9 +102,8 @@ cluster["mine"]
 #
 # One reason is time: four ranks can share the work of a step. The other is memory: a large model does not fit on one GPU. How large is that?
 #
-# A small language model has seven billion parameters: 14 GB at 2 bytes each. To *train* it, you also need a gradient per parameter,
-# again of 2 bytes. For each parameter, the optimizer Adam keeps two running averages, of 4 bytes each, and usually a more exact copy of the weight,
-# 4 bytes more. How much is that in all?
+# A GPU has 80 GB. A small language model has seven billion parameters: 14 GB at 2 bytes each. To *train* it, you also need a gradient per parameter,
+# and what the optimizer Adam keeps. How much is that in all? Guess:
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -115,7 +114,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Training takes eight times as much as the weights alone. Each block is one byte per parameter:
+# Eight times as much as the weights alone, and more than a GPU has. Each block is one byte per parameter:
 #
 # ```
 # weight             ██     16 bits, in which the layers compute: fast
@@ -126,7 +125,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # ```
 #
 # This is **mixed precision**. The last three are the **optimizer state**. **Activations**, the results of the layers, come on top. So
-# several GPUs of 80 GB must hold a part each.
+# at least two GPUs must share them.
 #
 # </details>
 
@@ -134,7 +133,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # ## 4 · Four ranks, one classifier
 #
 # Lessons 08, 09 and 11 divide the model. Ours is small, so we divide the work of each step: 1,500 images of handwritten digits.
-# `array_split` cuts them into as many parts as there are ranks, and each rank takes the part with its number.
+# `array_split` cuts them into `size` parts, and each rank takes the part with its number.
 
 # %%
 # %%px --save 00_hello.py
@@ -142,7 +141,7 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__: code/00_hello.py, also here
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__ is code/00_hello.py, also here
 images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels
 new_images = digits["test_images"].reshape(-1, 64) / 16
 x = np.array_split(images, size)[rank]
@@ -156,7 +155,7 @@ y = np.array_split(digits["train_labels"], size)[rank]
 # %%
 # %%px --save 00_hello.py
 def train(team, steps=200):
-    """Train on the images of all ranks of `team`; return which share of the new images is read rightly."""
+    """Train on the images of all ranks of `team`; return the share of new images classified correctly."""
     weights = np.zeros((64, 10))  # from 64 pixels to 10 digits
     total = team.allreduce(len(x))
     for _ in range(steps):
@@ -168,14 +167,14 @@ def train(team, steps=200):
 
 
 # %% [markdown]
-# First, let each rank train alone, on its quarter. `COMM_SELF` is a team of one:
+# First, let each rank train alone, on its quarter. `COMM_SELF` is a communicator of one rank, the rank itself:
 
 # %%
 # %%px
 print(f"trained on {len(x)} images, alone: {train(MPI.COMM_SELF):.1%} right")
 
 # %% [markdown] tags=["subslide"]
-# Now the four train as a team, each still with its quarter. **Predict:** what will the four ranks print?
+# Now the four train as a team, each still with its quarter. **Vote:** will they print (a) four different numbers, as before, (b) one number, about as good, (c) one number, and a better one?
 
 # %%
 # %%px
@@ -184,13 +183,13 @@ print(f"trained on {len(x)} images, with the others: {train(comm):.1%} right")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The same number, and a better one. The copies of the weights started equal, and all took the same steps, with the sum of all gradients. This sum
-# knows all 1,500 images, although no rank has seen more than 375.
+# (c). The copies of the weights started equal, and all took the same steps, with the sum of all gradients. This sum comes from all 1,500 images, although
+# no rank has seen more than 375.
 #
 # </details>
 #
-# Does one rank with all 1,500 images do better still? The cells with `--save` are a program, `code/00_hello.py`. `mpiexec` starts it on one rank,
-# then on four:
+# **Vote:** is one rank with all 1,500 images (a) better still, (b) as good, (c) worse? The cells with `--save` are a program, `code/00_hello.py`. `mpiexec`
+# starts it on one rank, then on four:
 
 # %%
 # %%px --save 00_hello.py
@@ -206,8 +205,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Up to rounding, four ranks take the same steps as one, and each computes only a quarter of every step. So a quarter of the data is enough for
-# each, as long as all add up their gradients.
+# (b). Up to rounding, four ranks take the same steps as one, and each computes only a quarter of every step. So a quarter of the data per rank is enough,
+# as long as all add up their gradients. (The hellos come in any order.)
 #
 # </details>
 
@@ -220,7 +219,7 @@ if __name__ == "__main__":
 # mpiexec -n 64 --hostfile hosts python code/00_hello.py
 # ```
 #
-# The file `hosts` has one line per machine: with Open MPI, `node1 slots=8` starts eight ranks on `node1`. All machines must find the program, its
+# The file `hosts` has one line per machine: with Open MPI, `node1 slots=8` starts up to eight ranks on `node1`. All machines must find the program, its
 # data and Python under the same path.
 #
 # Usually there is one rank per GPU or, without GPUs, one per **core**, the part of a CPU that runs a process. A machine with more ranks

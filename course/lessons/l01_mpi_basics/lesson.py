@@ -58,9 +58,11 @@ elif rank == 1:
 # <details><summary>Open after the run</summary>
 #
 # (c). `np.arange(4)` holds integers, and `np.empty(4)` has room for floats. MPI copies the bytes and does not convert them, so rank 1 reads
-# integers as if they were floats. Our classroom complains; MPI alone would go on with wrong numbers. **Repair the cell:** send `np.arange(4.0)`.
+# integers as if they were floats. Our classroom complains; MPI alone would go on with wrong numbers.
 #
 # </details>
+#
+# **Repair the cell:** send `np.arange(4.0)`.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
@@ -70,7 +72,7 @@ elif rank == 1:
 # └────────────────────────────────────────────┘
 # ```
 #
-# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3` ends it after three seconds.)
+# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3` stops a cell after three seconds.)
 
 
 # %%
@@ -88,7 +90,7 @@ def ring(nbytes):  # below, `% size` closes the ring: right of rank 3 is rank 0
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# It works: each has its left neighbour's array. Now only the size changes, to 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# It works. Now only the size changes, to 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -101,8 +103,8 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The **hang report** shows every rank in `Send`, waiting for its right neighbour to receive. That neighbour is in `Send`,
-# too. Nobody gets to `Recv`. Such a circle of waiting ranks is a **deadlock**. Then why did 80 bytes arrive?
+# (c). The **hang report** shows every rank in `Send`. Each waits for its right neighbour to receive, which is in `Send`,
+# too. Such a circle of waiting ranks is a **deadlock**. Then why did 80 bytes arrive?
 #
 # </details>
 
@@ -118,8 +120,9 @@ predict("Largest array that still gets around the ring, in bytes?", None)
 # Each hang costs a restart. So we ask MPI whether `Send` *would* wait:
 #
 # 1. `Isend` starts the same send, but returns at once.
-# 2. For 50 ms we ask `Test`, and nobody calls `Recv`. If the send is done then, `Send` would have returned.
-# 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait. (A single one that goes on frees its neighbour.)
+# 2. For 50 ms, nobody calls `Recv`, and each rank asks `Test` whether its send is done. If it is, `Send` would have returned.
+# 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait. (If one `Send` returns, its rank goes on to `Recv` and frees its left
+#    neighbour.)
 # 4. All ranks receive, and `Wait` completes the send.
 
 
@@ -170,9 +173,9 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 #            time ──▶
 # ```
 #
-# Why 4,016? Between ranks on one machine, Open MPI has a **buffer** for messages of 4,096 bytes, 80 of them for its own header. If a message fits, MPI
+# Why 4,016? Between ranks on this machine, Open MPI has **buffers** of 4,096 bytes each. Its own header takes 80. If a message fits and a buffer is free, MPI
 # copies it there, and `Send` returns at once: the **eager protocol**. For a larger message, `Send` itself waits for `Recv`: the **rendezvous
-# protocol**. Most MPI libraries do both.
+# protocol**.
 #
 # What do you know, then, when `Send` returns? You may change the array. You do not know whether anybody has received it.
 #
@@ -184,7 +187,7 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 # The MPI standard promises no buffer. A program that needs one is **unsafe**: our ring is, even with 80 bytes.
 #
 # Our first repair breaks the circle: odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings, ranks
-# 0 to 2 and rank 3 alone. Each ring numbers its ranks from 0, so rank 3 is rank 0 of its own. **Vote:** which ring hangs? (a) four, (b) three, (c) one, (d) none
+# 0 to 2 and rank 3 alone. Each ring numbers its ranks from 0, so rank 3 is number 0 in its ring. **Vote:** which ring hangs? (a) the ring of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -222,7 +225,7 @@ for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share
 #
 # </details>
 #
-# Now write the ring that never hangs. (Stuck? Run `hint()`.)
+# Now write the ring that never hangs.
 
 # %% tags=["exercise: 01.1", "subslide"]
 
@@ -230,7 +233,7 @@ for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Whoever is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and `largest` make a program that needs no classroom:
+# Your `shift` and `largest` also run without the classroom:
 
 
 # %%
@@ -246,7 +249,7 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/01_ring.py
 
 # %% [markdown]
-# 1 MB arrives both times, above the limits. (A message to oneself takes a different path inside MPI.)
+# 1 MB arrives. (A message to oneself takes a different path inside MPI.)
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -254,7 +257,7 @@ if __name__ == "__main__":
 # | | what changes |
 # |---|---|
 # | limit | Depends on the network and its settings: Open MPI's over TCP is usually 65,456 bytes |
-# | GPUs | With NVIDIA's NCCL, a send of any size may wait for its receive, so start both together (PyTorch: `batch_isend_irecv`) |
+# | GPUs | With NVIDIA's NCCL, a send of any size may wait for its receive: on the GPU, while Python goes on. So start both together (PyTorch: `batch_isend_irecv`) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -266,11 +269,12 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In forty places of your program, two ranks exchange 3 kB. In some, both call `Send` first; you do not know in which. It worked for a year. Tomorrow
+# In forty places of your program, two ranks exchange 3 kB. In some, both call `Send` first; you do not know in which. Tomorrow
 # it is 60 kB, on several machines over TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
 # <details><summary>What to listen for</summary>(a) may work between machines, where TCP's limit is higher. But two ranks on
-# the same machine still have the limit of 4,016 bytes. (b) finds only what the tests run. (c) risks forty new mistakes. How good are your tests?</details>
+# the same machine have a lower one (here 4,016 bytes). (b) finds each wrong exchange that the tests run, at any size. (c) risks forty new mistakes. How good
+# are your tests?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -291,7 +295,7 @@ if __name__ == "__main__":
 #
 # - `Barrier` returns only when all ranks have called it, so they start nearly together.
 # - The slowest rank's time counts, because sooner or later the others wait for it.
-# - A computer is sometimes busy with other things, so we take the median of ten runs.
+# - A computer is sometimes busy with other things, so we take the median of ten runs. (On a GPU, synchronize before you read the clock.)
 
 # %% tags=["source: course_lib.measure:timed"]
 # %%px
@@ -311,7 +315,7 @@ if rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size, and 80 bytes cost hardly anything else.
-# (With a core per rank, this cost is smaller, and the ratio larger.) This is why training libraries collect many small gradients and send them in one large message (lessons 04 and 06).
+# (With a core per rank, this cost is smaller, and the ratio larger.) This is why training libraries collect many small gradients and send them in a few large messages (lessons 04 and 06).
 #
 # </details>
 #
@@ -322,8 +326,8 @@ if rank == 0:
 # same way. Now the rank is free to compute. When it needs the array again, it calls the request's `Wait`, which returns when the array may
 # be used.
 #
-# On one computer, messages are too fast to see the difference, so `slow_messages` gives us a communicator, `link`, on which each message
-# takes 0.2 s longer. Each rank also has 0.2 s of work (a `sleep` stands in for it).
+# On one computer, a small message takes microseconds: too little to see the difference. So `slow_messages` gives us a communicator, `link`, on which each
+# message takes 0.2 s longer. Each rank also has 0.2 s of work (a `sleep` stands in for it).
 # **Predict:** how many seconds do the message and the work take together?
 
 
@@ -378,13 +382,14 @@ for nbytes in (80, 1_000_000):
         comm.Barrier()
     if rank == 1:
         comm.Recv(array, source=0)
-        print(f"{nbytes} bytes: {array[0]}")
+        print(f"{nbytes} bytes: {array[-1]}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # (c). The 80 bytes went out eagerly: they were in a buffer before the nines came. The 1 MB waited for its rendezvous in rank 0's own
-# array, and by then the array held nines. A test with small messages would never find this mistake.
+# array, and by then the array held nines. (Over some networks the beginning leaves at once: then the message is partly zeros.) A test with small messages
+# would never find this mistake.
 #
 # Until `Wait` returns, the array belongs to MPI: do not change an array that you send, and do not touch one that you receive.
 #

@@ -7,7 +7,9 @@ TERMS = (
         "SPMD", "Single program, multiple data: all ranks run one program, each with its own number and data."
     ),
     Term(
-        "message", "Data that one rank sends and another receives; the only way from rank to rank.", forms=""
+        "message",
+        "Data that one rank sends and another receives. In this course, all data goes from rank to rank in messages.",
+        forms="",
     ),
     Term(
         "blocking",

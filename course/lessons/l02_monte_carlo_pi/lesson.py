@@ -119,8 +119,8 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# So each rank needs its own **stream**: a sequence of random numbers independent of all others. Still, it must be the same in every run,
-# or you cannot repeat a run that went wrong.
+# So each rank needs its own **stream**: a sequence of random numbers that has nothing to do with the others. Still, it must be the same in every run
+# on as many ranks, or you cannot repeat a run that went wrong.
 
 # %% tags=["exercise: 02.4"]
 
@@ -147,19 +147,19 @@ draw_darts(cluster["dots"])
 # <details><summary>Open after the run</summary>
 #
 # About half. Why only half? In section 2, all ranks erred alike, so the sum of their hits was off by four times as much as one rank's.
-# Independent errors partly cancel: one rank has too many hits, another too few. Their sum is typically off by only √4 = 2 times as much.
-# We divide it by four times as many darts, and half of the error remains.
+# Independent errors partly cancel: one rank has too many hits, another too few. Their variances add, so the sum of four is typically off by only
+# √4 = 2 times as much. Divided by four times as many darts, half of one rank's error remains.
 #
-# Statistics agrees. One dart counts 4 or 0, with a standard deviation of 1.64. The mean of N independent darts has the **standard error** 1.64/√N,
-# here 0.0052.
+# Statistics calls the typical error the **standard error**. One dart counts 4 or 0, with a standard deviation of 1.64. For the mean of N independent darts,
+# the standard error is 1.64/√N, here 0.0052.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Four ranks give a better answer. How much sooner do they give one that is as good as one rank's? `main` always throws 512 blocks of 100,000 darts,
-# and its ranks share the blocks.
+# If one rank's answer is good enough, how much sooner are four ranks done? `main` always throws 512 blocks of 100,000 darts,
+# and its ranks share the blocks. **Predict:** how many times as fast as one rank are two, and four? (The line below Setup counts your cores.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -179,7 +179,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# **Predict:** how many times as fast as one rank are two, and four? (The line below Setup counts your cores.)
+# Now the program, on one, two and four ranks:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -190,7 +190,7 @@ if __name__ == "__main__":
 # <details><summary>Open after the run</summary>
 #
 # The time follows your cores. On two cores, two ranks take roughly half as long as one. Four gain little more, or nothing, because two of them
-# share each core. The three π differ: one rank takes all darts from one stream, four from four.
+# share each core; on four free cores, they take a quarter. The three π differ: each run has as many streams as ranks.
 #
 # The **speed-up** of n ranks is one rank's time divided by that of n ranks. What is yours?
 #
@@ -201,10 +201,10 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks, each on its own core |
 # |---|---|
-# | time | The same darts take about 1/256 of the time, if the shares are equal and throwing takes much longer than `allreduce` |
+# | time | The same darts take about 1/256 of the time, if the shares are equal (512 blocks serve at most 512 ranks) and throwing takes much longer than `allreduce` |
 # | error | In the same time, they throw 256 times as many darts. With a stream per rank, the error is 16 times smaller |
-# | seeds | Never `seed + rank`: runs with seeds 0 and 1 would share 255 of 256 streams |
-# | training | A batch's gradient is an estimate, too: 256 times as many independent samples make its error 16 times smaller, but not training 16 times faster (lesson 05) |
+# | seeds | Not `seed + rank`: seeds 0 and 1 would share 255 of 256 streams |
+# | training | A batch's gradient is an estimate, too. 256 times as many independent samples make its error 16 times smaller. Training does not get 16 times faster (lesson 05) |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
@@ -212,7 +212,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - Ranks with the same seed draw the same numbers, and a single estimate does not show it.
-# - Spawn one stream per rank from one seed. Then four times the darts halve the error.
+# - Where ranks must differ, spawn one stream per rank from one seed. Then four times the darts halve the error.
 # - Independent work on n cores takes about 1/n of the time, if the ranks have equal shares and exchange little.
 
 # %% [markdown] tags=["slide"]
@@ -221,8 +221,8 @@ if __name__ == "__main__":
 # Your colleague's 16 ranks estimate π = 3.14159 in every run. For more digits, she wants 256 ranks. What do you ask to see first?
 #
 # <details><summary>What to listen for</summary>Equal runs may only show a fixed seed. Ask for each rank's hits: if they are equal, all
-# ranks throw the same darts. Five correct decimals take about 10¹¹ darts, or luck. And 16 times the darts only make the error four times
-# smaller, not even one more digit.</details>
+# ranks throw the same darts. For an error of 0.000005, 1.64/√N asks for about 10¹¹ darts, or luck. And 16 times the darts only make the error four
+# times smaller, not even one more digit.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

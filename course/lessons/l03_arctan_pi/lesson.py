@@ -59,7 +59,7 @@ def pi(team, strips):
 print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# They do, to seven digits. But are two ranks faster? Ranks 0 and 1 do each job alone, then as a `pair`. A job takes as
+# They do, to seven digits. But are two ranks faster? First, ranks 0 and 1 each do every job alone. Then they share it, as a `pair`. A job takes as
 # long as its slowest rank. With `MPI.MAX`, `allreduce` returns the largest time:
 
 # %%
@@ -124,7 +124,7 @@ draw_times({"one rank": one, "two ranks": two})
 #
 # ***t* = *a* + *b*·N/p**
 #
-# For a fixed p, this is a straight line. (The logarithmic axes above bend it.)
+# For a fixed p, this is a straight line.
 
 # %% tags=["exercise: 03.4"]
 
@@ -143,14 +143,14 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁. At which N are both equal? (1 µs is
-# 1,000 ns.) **Predict:**
+# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁. At which N are both equal?
+# **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We measure sixteen jobs around this number, in steps of an eighth of it. Which is the largest that one rank still wins?
+# We compute this number from the lines, then measure sixteen jobs, from an eighth of it to twice it. Up to which of them does one rank win?
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -178,7 +178,8 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The notebook records every MPI call for its hang reports. Your saved program records nothing. Does its break-even point rise or fall?
+# For its hang reports, the notebook records the pair's MPI calls, but not those of `COMM_SELF`. Your saved program records nothing. Does its break-even
+# point rise or fall?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -186,16 +187,16 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: without recording, *a* is smaller, above all on two ranks. The loop over strips never calls MPI, so *b* changes
-# only by chance.
+# It falls: without recording, *a*₂ is smaller, and *a*₁ about the same. (From your numbers: 2·(*a*₂ − *a*₁)/*b*.) The loop over strips never calls
+# MPI, so *b* changes only by chance.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# So far, we wanted the same job sooner: p grows, N stays. This is **strong scaling**. In **weak scaling**, N grows with p: more
-# ranks do a larger job. **Predict** from your *a* and *b*:
+# We wanted the same job sooner: p grows, N stays. This is **strong scaling**. In **weak scaling**, N grows with p.
+# **Predict** from the notebook's *a* and *b* (section 2):
 
 # %%
 predict("40,000 strips on two ranks: how many times as long as 20,000 on one?", None)
@@ -213,12 +214,11 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips as before. But the overhead grew, and it is a large part of the short job's time. (Of the long job, it is less than 1 %. The rest is *b*: a
-# strip may take a little longer if two ranks compute at once.)
+# Each rank computes as many strips as before. But the overhead grew, and it is a large part of the short job's time. (Of the long job's, it is less than 1 %.)
 #
 # </details>
 #
-# Now strong scaling. Suppose a job's strips take 1,000 s on one rank, and the overhead takes 1 s for any p. **Predict:**
+# Now strong scaling. Suppose a job's strips take 1,000 s on one rank, and the overhead is 1 s, whatever p is. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
@@ -237,22 +237,20 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # Each of 1,024 ranks computes for just under a second, so the overhead is half the time.
 #
 # </details>
-#
-# In weak scaling, efficiency is the time on one rank divided by the time on p ranks.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | what changes |
 # |---|---|
-# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up one number in 10 steps. So this part of *a* grows with log p |
+# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in 10 steps, so this part grows with log p. Gradients are many bytes: their time depends more on the network. What overlaps with computing (lesson 06) does not count |
+# | *b* | Rises if many ranks read a node's memory at once, or if a GPU's share of a batch is too small to fill it |
 # | training | With one rank per GPU, N counts the images per step. More GPUs with the same batch *per GPU* are weak scaling |
-# | overhead | It includes adding up gradients, except what overlaps with computing (lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks pay when they save more computing (*b*·N/p) than they add overhead (*a*).
+# - More ranks pay if they save more computing, *b*·N·(1 − 1/p), than they add overhead: *a* on p ranks, less *a* on one.
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
 # - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
@@ -263,7 +261,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
 # <details><summary>What to listen for</summary>(b). If the slide's job grew with the GPUs, each kept plenty to do. Your job stays the same. Each of 480 GPUs has
-# a sixtieth of what each of 8 has now, so *a* may dominate, and 480 be too few.</details>
+# a sixtieth of what each of 8 has now, so *a* may dominate. If *a* takes a minute, no number of GPUs is enough.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

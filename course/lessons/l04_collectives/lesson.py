@@ -193,8 +193,8 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | link | We chose our delays so: a fast network card has 2 µs and 25 GB/s, both 5,000 times better, and thus the same α/β |
-# | eight ranks share a card | Doubling between nodes pushes eight arrays at once through it, a ring that follows the nodes two in all |
+# | link | A fast network card has 2 µs and 25 GB/s. Both are 5,000 times better than our delays, so α/β and the ties stay the same |
+# | eight ranks share a card | In doubling between nodes, each of the eight sends its whole array through the card. A ring that follows the nodes sends less than two in all |
 # | NCCL | For small arrays, two trees instead of doubling: about 2·log₂(nodes) steps, and about two arrays per rank, as in a ring |
 
 # %% [markdown] tags=["slide"]

@@ -98,7 +98,7 @@ def share_of_loss(outputs, targets, batch_size):
         "an empty shard on rank 1" if 0 in lengths else f"shards of {lengths[0]} images, {lengths[1]}, …"
     ),
     sizes=(2, 3, 4, 1),
-    imports="import torch\nfrom torch.nn import functional as F\nteam = comm = MPI.COMM_WORLD",
+    imports="import torch\nfrom torch.nn import functional as F\ncomm = MPI.COMM_WORLD",
     save="06_by_hand.py",
     wrong=(
         WrongAnswer(changed(_SHARE, (" / batch_size", "")), "How many images does the mean run over?"),
@@ -110,7 +110,7 @@ def share_of_loss(outputs, targets, batch_size):
             "Is it a mean or a sum that you divide?",
         ),
         WrongAnswer(
-            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / team.size")),
+            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / comm.size")),
             "right only while shards are equal",
         ),
         WrongAnswer(

@@ -24,10 +24,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# A training step uses 128 images, the **global batch**. Four ranks could take 32 each. Would they learn what one rank learns from all 128?
+# A training step uses 128 images, the **global batch**. Four ranks could take 32 each. Would they learn what one rank learns from 128?
 #
-# In **data parallelism**, each rank has a copy of the network, its **replica**, and computes the gradient of a part of the batch, its **shard**. Then
-# all replicas take the same step, with the sum of the gradients:
+# In **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. All replicas take the same
+# step, with the sum of the gradients:
 #
 # ```
 #              ┌ rank 0: 32 images → replica → gradient ┐
@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits. `--save` also writes a cell to `code/06_by_hand.py`; in both places, `__file__` is the path of that file.
+# The images are digits:
 
 # %%
 # %%px --save 06_by_hand.py
@@ -62,14 +62,14 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# This is the usual training loop, with five numbered lines. `team` is a communicator of any size.
+# This is the usual training loop, with five numbered lines. `team` is a communicator of any size. Its functions come next.
 
 
 # %%
 # %%px --save 06_by_hand.py
 def train(team, rate):
     """Train one network on all ranks of `team`."""
-    torch.manual_seed(team.rank)  # each rank draws different weights
+    torch.manual_seed(team.rank)  # different weights per rank, on purpose
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 replace them by rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
@@ -88,7 +88,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4 call the functions below. `numbers(tensor)` returns the tensor's memory as a flat NumPy array, so MPI writes straight into the tensor.
+# `numbers(tensor)` is the tensor's memory as a flat array, so MPI writes straight into the tensor.
 # With `MPI.IN_PLACE`, the sum overwrites this rank's gradient.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
@@ -101,8 +101,8 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. First, every rank trains alone on whole batches. All
-# four runs are identical, so only rank 0 prints. Then the four share each batch.
+# In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. We train twice, at a
+# learning rate of 0.1. First, each rank trains alone, on whole batches. Then the four share them.
 #
 # **Vote:** of 297 new images, does the network of the four get (a) fewer right than that of rank 0 alone, (b) as many, (c) more?
 
@@ -120,11 +120,12 @@ train(comm, rate=0.1)
 # <details><summary>Open after the run</summary>
 #
 # (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They report four
-# times as much, because line 5 adds four means. Line 4 adds their gradients, so every step is four times too large.
+# times as much, because line 5 adds four means. Line 4 adds their gradients, so with SGD every step is four times too large. (Adam divides by the
+# gradient's size, so it would hide the mistake from everything but the printed loss.)
 #
 # </details>
 #
-# Now *one* rank trains with four times the rate. Predict its last loss, with all six decimals. (You need one number from above.)
+# Now *one* rank trains with four times the rate. **Predict** its last loss, with all six decimals.
 
 # %%
 # %%px
@@ -140,26 +141,8 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# Lines 4 and 5 add. So line 3 must return a *share*: the shares of all ranks must add up to the mean over the batch. Let each rank divide its mean by
-# the number of ranks. Ranks 0 to 2 train as a team of three, then all four. **Predict** both last losses.
-
-
-# %%
-# %%px
-def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / team.size  # `team`: of the loop below
-
-
-for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
-    train(team, rate=0.4)
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# Only four ranks repeat 0.400933. Three have shards of 43, 43 and 42 images. There, an image weighs 1/(3 · 43) = 1/129 in a shard of 43,
-# and 1/126 in one of 42. It should be 1/128. The more unequal the shards, the larger the error, and nothing warns you.
-#
-# </details>
+# Lines 4 and 5 add, so line 3 must return a *share* of the loss. The shares of all ranks must add up to the mean over the batch. Then four ranks at a
+# rate of 0.4 should repeat one rank's 0.400933. Will three ranks repeat it, too, although 3 does not divide 128?
 
 # %% tags=["exercise: 06.1"]
 
@@ -168,7 +151,8 @@ for team in (comm.Split(comm.rank == 3), comm):  # 0 to 2, and 3 alone; then all
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Run your function on three ranks, and the program on four and on three:
+# Does your function repeat 0.400933? First, ranks 0 to 2 run it as a team of three. The second cell completes the program and runs it on all four ranks,
+# the third on two:
 
 # %%
 # %%px
@@ -180,18 +164,24 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %%
-# !mpiexec -n 3 python code/06_by_hand.py
+# !mpiexec -n 2 python code/06_by_hand.py
 
 # %% [markdown]
-# One, three and four ranks train the same network. Two common layers break this equality. **Batch norm** uses the mean and variance of a rank's own
-# shard; lesson 07's `SyncBatchNorm` uses those of all shards. **Dropout** draws different masks on four ranks than on one. That does
-# no harm if each rank has its own seed.
+# <details><summary>Open after the run</summary>
+#
+# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. The loss is *lower*, and wrong: see the first one, 1.75.
+# Division by 3 prints 0.401138, which is nearly right: an image in a shard of 43 weighs 1/129 instead of 1/128.
+#
+# </details>
+#
+# One to four ranks train the same network, unless an image's loss depends on the other images of its shard. So **batch norm** breaks the equality
+# (lesson 07 has a remedy). So does **dropout**, whose masks differ. That does no harm if each rank has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow, and one rank holds up the others. Which? To practise, the ranks sleep 0, 100, 200 and 400 ms, in a secret order. Then all call `allreduce`, and
-# each measures only the time that it spends in there.
+# A job is slow, and one rank holds up the others. Which? To practise, the ranks sleep 0, 100, 200 and 400 ms, in a secret order. Then all call
+# `allreduce`, and each measures only the time that it spends there.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -232,26 +222,25 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both divide the sum by the number of ranks that share the batch. So multiply `share_of_loss` by this number. With equal shards, the product is the shard's mean |
-# | line 4 | Both send gradients while backward goes on |
-# | line 5 | Sum the losses only every hundred steps or so: `item()` makes the CPU wait for the GPU |
-# | straggler | In a profiler, add up how long each GPU spends in collectives: over many steps, the straggler usually has the smallest sum |
+# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So multiply your share by the number of these ranks before `backward`. With equal shards, the product is the shard's mean |
+# | line 4 | Both send gradients while backward goes on. Clip gradients after the sum, not before |
+# | straggler | In a profiler, add up each GPU's time in collectives. Over many steps, the straggler's total is usually the smallest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
-#   ranks trains as one does, up to rounding (without batch norm and dropout).
+#   ranks trains as one does with this batch, up to rounding (without batch norm and dropout).
 # - In an all-reduce, the last rank waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you ask first? (a) By what is the loss divided?
-# (b) Did the global batch grow? (c) How far apart are two seeds on one rank?
+# On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
+# first? (a) Five more seeds of both, (b) loss and gradient norm of the first step of both, (c) a profile?
 #
-# <details><summary>What to listen for</summary>(c) first: if two seeds differ by nine images, there may be nothing to explain. Then (a), in one step:
-# from equal weights and images, compare the first losses and gradient norms. (b) needs another rate (lesson 05).</details>
+# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division. A small difference suggests other images
+# or batch norm. If both agree, compare later steps and the evaluation, then try (a). (c) shows who is slow, not who is wrong.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -313,14 +302,14 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #
 # </details>
 #
-# In the toy we knew when a gradient was complete. In a real network, this happens somewhere inside `backward`. But PyTorch can call a function of ours at that moment, a
-# **hook**, and ours starts the all-reduce. `sum_when_ready` registers such a hook for every parameter, and returns a function that waits for all of them.
+# In the toy we knew when a gradient was complete. In a real network, this happens somewhere inside `backward`. But PyTorch can call a function at that moment, a
+# **hook**. Our hook starts the all-reduce. `sum_when_ready` registers one for every parameter, and returns a function that waits for all sums.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# Does it help a real network? We take a deeper one and a slow link. Call the time of forward and backward 1: forward takes about 1/3, backward 2/3. A step sends 12 gradients, a weight and a bias for each of 6
+# Does it help a real network? We take a deeper one and a slow link. Our unit of time is one forward and backward: forward takes about 1/3 of it, backward 2/3. A step sends 12 gradients, a weight and a bias for each of 6
 # layers. Each of the 12 messages takes equally long on our link, and together they take as long as backward, 2/3.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
@@ -350,7 +339,7 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes about 1 + 2/3. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
+# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes at least 1 + 2/3. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
@@ -371,7 +360,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #
 # ```
 # backward   … ▓▓▓ layer 3 ▓▓▓▓▓▓▓ layer 2 ▓▓▓▓▓ layer 1
-# messages   …  4  ░░░░          ░ 3 ░░          ░ 2 ░░░ 1 ░░
+# messages   … ░ layer 4 ░░░░░░░░ layer 3 ░░░░░░░ layer 2 ░░░ layer 1 ░░
 #                                                 not hidden
 # ```
 #
@@ -422,7 +411,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: they keep the link busy for 12/10 + 1 = 2.2 alone. Four keep it busy for 1.4, and the first can start when forward and a part of backward are over, after about 0.5: 1.9 in all.
+# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: they keep the link busy for 12/10 + 1 = 2.2, and the first must wait for forward and the beginning of backward. Four keep it busy for 1.4, and the first can start after about 0.5: at best, 1.9 in all.
 #
 # Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
@@ -430,7 +419,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #
 # #### Are the replicas still equal after a restart?
 #
-# A job crashes and restarts. Only rank 0 loads the checkpoint, and sends the weights to rank 1. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
+# A job crashes and restarts. Its optimizer is SGD with momentum. Only rank 0 loads the checkpoint, and sends the weights to rank 1. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
 
 # %%
 # %%px --targets 0:2
@@ -461,7 +450,7 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No, not with the weights alone. SGD's momentum remembers earlier gradients; it is **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too. With DDP (lesson 07), every rank loads the checkpoint instead.
+# No, not with the weights alone. SGD's momentum remembers earlier gradients; it is **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too. With DDP (lesson 07), every rank loads the checkpoint instead: DDP sends the weights when it wraps the model, but never the optimizer's state.
 #
 # </details>
 #

@@ -83,8 +83,8 @@ def step(
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # computing that can hide them: in ZeRO-3 all of it; gradients are complete only in the last backward,
-    # and backward is 2/3 of a micro-batch's computing
+    # ZeRO-3 sends in every micro-batch, so all computing can hide it; others send once, in the last
+    # micro-batch's backward, which is 2/3 of its computing
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -110,8 +110,8 @@ HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
     task="Data ranks' messages can hide behind `cover` seconds of computing. The rest is **exposed**: the "
-    "GPU waits for it. A friend's `step` returns 6.7 s for ZeRO-3. Even if nothing hid, it would be 4.6 s. "
-    "Correct one line.",
+    "GPU waits for it. With eight micro-batches, ZeRO-3 computes for 3.4 s and sends for 1.2 s, so a step "
+    "takes at most 4.6 s. A friend's `step` returns 6.7 s. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),

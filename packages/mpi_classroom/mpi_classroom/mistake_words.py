@@ -275,6 +275,6 @@ def remedy(what: Any, into: Any) -> str:
     if {name[0] for name in one | other} == {"i", "f"}:
         example = ", e.g. np.arange(4.0) or dtype=np.float64 on both sides"
     return (
-        f"MPI converts nothing: bytes of one type are other numbers in the other ({names}). "
+        f"MPI copies bytes and converts nothing, and the same bytes are different numbers in {names}. "
         f"Make both the same{example}."
     )
