@@ -4,11 +4,16 @@
     backward   …   gather 1 │ backward 1 │ sum its gradients, free 1   gather 0 │ …
 
 `LayerHooks` finds these moments with four of PyTorch's hooks. Two run before and after a layer's forward.
-Two wait for gradients, because a layer's backward begins when its outputs have their gradients, and has ended
-when its trained weights have theirs. The hooks gather, sum and free the layer's `LayerBucket`s.
+Two wait for gradients, because a layer's backward begins when the first of its outputs has its gradient, and
+has ended when all its trained weights have theirs. The hooks gather, sum and free the layer's `LayerBucket`s.
 
 `zero.py` has stages 0 to 2, `zero_shards.py` what all stages share, `training/flat.py` the flat buffers;
-`fast/zero.py` gathers ahead.
+`fast/zero.py` gathers ahead. From these files:
+
+    bucket.owned(flat)           the shard of a flat buffer that this rank owns, as a view
+    weights.attach()             makes every parameter a view of the flat buffer `weights.flat`
+    FlatGradients(parameters)    makes every `.grad` a view of a new flat buffer, `gradients.flat`, of zeros
+    gradients.collect()          copies into that buffer every `.grad` that is no view of it any more
 
 Source: Rajbhandari, Rasley, Ruwase and He, ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models, SC 2020, https://arxiv.org/abs/1910.02054
@@ -40,14 +45,17 @@ from course_lib.parallel.zero_shards import (
 from course_lib.theory.partition import even_ranges
 from course_lib.training.flat import FlatGradients
 
+SHARDED = "sharded_by_zero3"  # a parameter has an attribute of this name when a `LayerBucket` shards it
+NEW_MODEL = "build a new model and, inside full_weights(), call new.load_state_dict(model.state_dict())"
+
 
 class LayerBucket(Bucket):
     """A layer's parameters: gathered while the layer runs; at other times this rank keeps its shard only.
 
-    Freeing empties the *memory* of the flat buffer. The tensors that autograd saves for backward are views of
-    the buffer, so they show the weights again after the next gather. Autograd refuses a saved tensor whose
-    version counter has risen. Gathering must not raise it: `resize_` acts on the storage, `allocate` writes
-    through `.data`, and MPI writes to the address.
+    Freeing empties the *memory* of the flat buffer. The tensors that autograd saves for backward are the
+    parameters, or views of the buffer, so they show the weights again after the next gather. Autograd refuses
+    a saved tensor whose version counter has risen. Gathering does not raise it: the flat buffer has a counter
+    of its own, and `parameter.data = …` leaves the parameter's as it is.
     """
 
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
@@ -57,10 +65,12 @@ class LayerBucket(Bucket):
             self.gradient_shard = torch.zeros_like(self.shard)
         self.full_gradients: FlatGradients | None = None  # from the layer's backward until `reduce`
         self.gathered, self.pinned = True, False  # pinned: not to be freed
+        for parameter in self.parameters:
+            setattr(parameter, SHARDED, True)
         self.free()
 
     def own_shard(self) -> torch.Tensor:
-        """A copy of the shard of the weights that this rank owns: the flat buffer will be freed."""
+        """A copy of the shard of the weights that this rank owns, because the flat buffer will be freed."""
         return super().own_shard().clone()
 
     def gather(self) -> None:
@@ -74,7 +84,7 @@ class LayerBucket(Bucket):
     def allocate(self) -> None:
         """Give the flat buffer memory again, with this rank's shard in place."""
         self.weights.flat.untyped_storage().resize_(self.nbytes)
-        self.owned(self.weights.flat).data.copy_(self.shard)  # .data: the version counter does not rise
+        self.owned(self.weights.flat).copy_(self.shard)
 
     def free(self) -> None:
         """Free the full weights; this rank's shard stays."""
@@ -87,20 +97,18 @@ class LayerBucket(Bucket):
     def expect_gradients(self) -> None:
         """Make every gradient a view of one flat buffer of zeros, to which backward adds."""
         if self.trains and self.full_gradients is None:
-            # While the weights are gathered, so that both buffers have the same order of elements.
+            # Only while the weights are gathered: a freed parameter, and so its gradient, has no elements.
             self.full_gradients = FlatGradients(self.parameters)
 
-    @torch.no_grad()
     def reduce(self) -> None:
         """Sum the full gradients over ranks, add this rank's shard to `gradient_shard`, and free the rest."""
         if self.full_gradients is not None:
-            self.full_gradients.collect()
+            self.full_gradients.collect()  # the weights may be freed: gradients have a buffer of their own
             self.gradient_shard += reduce_scatter(self.comm, self.full_gradients.flat)
             for parameter in self.parameters:
                 parameter.grad = None
             self.full_gradients = None
 
-    @torch.no_grad()
     def keep_written(self) -> None:
         """Copy this rank's shard of the full weights to `shard` and, where it was changed, to `master`."""
         written = self.owned(self.weights.flat)
@@ -110,25 +118,30 @@ class LayerBucket(Bucket):
 
 
 class Zero3(ShardedOptimizer):
-    """Stage 3: a rank keeps only its shards of weights, gradients and optimizer state.
+    """Stage 3: once constructed, a rank keeps only its shards of weights, gradients and optimizer state.
 
         zero = Zero3(comm, model, lambda shards: AdamW(shards, lr=1e-3), layers=model.blocks)
 
     `layers` are modules of `model` that are gathered one at a time. Parameters in none of them, or in two,
     stay gathered while the model runs. Between steps parameters are empty; inside `with zero.full_weights():`
-    they can be read and written. Gathering is collective: all ranks must run the same layers, forward and
-    backward, in the same order, and reach the same parameters. Gradients are summed over ranks: divide the
-    loss by `comm.size` for their mean.
+    they can be read and written. Gradients are summed over ranks: divide the loss by `comm.size` for their
+    mean. A parameter without a gradient has one of zeros, so momentum and weight decay act on it, too.
+
+    Gathering is collective: all ranks must run the same layers, forward and backward, in the same order, and
+    reach the same parameters. Nothing checks this: ranks that differ wait forever or gather wrong weights.
 
     A layer's backward begins with the gradient of its outputs, so a loss must be made of outputs, not of
     tensors that a layer stored inside. It ends when all trained weights of the layer have their gradients, so
     its `forward` must not use a trained weight's `detach()`, which backward may need even later. A frozen
     weight is needed until the inputs have theirs, so tensors that need gradients must come as arguments.
-    Otherwise backward reads freed memory: a RuntimeError about a size of 0, or a segmentation fault.
+    The hooks find arguments and outputs in lists, tuples and dicts, not in dataclasses. A checkpoint with
+    `use_reentrant=True` must not use weights that the layer also uses outside of it. Otherwise backward reads
+    freed memory: a RuntimeError about a size of 0, or a segmentation fault.
     """
 
     buckets: Sequence[LayerBucket]
-    layer_bucket: type[LayerBucket] = LayerBucket
+    layer_bucket: type[LayerBucket] = LayerBucket  # `fast/zero.py` has its own
+    remedy = f"{ShardedOptimizer.remedy}. The weights of this model stay sharded, so first {NEW_MODEL}"
 
     def __init__(
         self,
@@ -142,6 +155,8 @@ class Zero3(ShardedOptimizer):
     ) -> None:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("there is nothing to train: no parameter requires a gradient")
+        if any(hasattr(parameter, SHARDED) for parameter in model.parameters()):
+            raise ValueError(f"the weights of this model are sharded already; {NEW_MODEL}")
         # `model` first, then `layers` as they were given, each with its buckets
         self.layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]] = [
             (module, [self.layer_bucket(comm, each) for each in alike(parameters)])
@@ -159,14 +174,15 @@ class Zero3(ShardedOptimizer):
         return [bucket for bucket in self.buckets if bucket.trains]
 
     def gather(self, index: int) -> None:
-        """Gather the weights of layer `index`, which runs now; `fast/zero.py` adds the next one."""
+        """Gather the weights of layer `index`; `fast/zero.py` then starts to gather the layer after it."""
         for bucket in self.layers[index][1]:
             bucket.gather()
 
     def step(self) -> float | None:
         """Update this rank's shards; returns the gradients' norm if `max_norm` is set, else None.
 
-        ValueError inside `full_weights()`.
+        ValueError inside `full_weights()`, without `zero_grad` since the last step, or when the trainable
+        parameters have changed since construction.
         """
         if any(bucket.pinned for bucket in self.buckets):
             raise ValueError("full_weights() would undo this step when it ends; call step() after it")
@@ -180,19 +196,23 @@ class Zero3(ShardedOptimizer):
         super().zero_grad()
 
     @contextmanager
-    @torch.no_grad()
     def full_weights(self) -> Iterator[None]:
-        """Gather all parameters, on all ranks together; what is written to them is kept.
+        """Gather all parameters, on all ranks together; what is written to them in place is kept.
 
         Each rank keeps its own shard of what it wrote, so all ranks must write the same values. The model may
-        run inside, but not step. 16-bit weights that are only read keep their float32 masters.
+        run inside, but not step. 16-bit weights that are only read keep their float32 masters. ValueError if
+        it is open already, and at its end if `parameter.data = …` replaced a weight, which is not in place.
         """
+        if any(bucket.pinned for bucket in self.buckets):
+            raise ValueError("full_weights() is open already")
         for index, (_, in_layer) in enumerate(self.layers):
             self.gather(index)
             for bucket in in_layer:
                 bucket.pinned = True
         try:
             yield
+            for bucket in self.buckets:
+                bucket.weights.check()
         finally:
             for bucket in self.buckets:
                 bucket.keep_written()
@@ -213,19 +233,19 @@ class LayerHooks:
         self.trained = [parameter for bucket in buckets if bucket.trains for parameter in bucket.parameters]
         self.frozen = any(not bucket.trains for bucket in buckets)
         self.marks: set[object] = set()  # of the inputs of the call that runs now, if a weight is frozen
-        self.missing: set[object] = set()  # what has no gradient yet in this backward pass: weights and marks
         self.last_pass = -1  # the last backward pass that reached the layer
+        self.missing: set[object] = set()  # the weights and marks that have no gradient yet in that pass
+        self.done: set[object] = set()  # the weights and marks that have theirs
         module.register_forward_pre_hook(lambda _, *inputs: self.before_forward(inputs), with_kwargs=True)
         module.register_forward_hook(lambda _module, _inputs, outputs: self.after_forward(outputs))
         for parameter in self.trained:
             parameter.register_post_accumulate_grad_hook(self.reached)
 
     def before_forward(self, inputs: Any) -> None:
-        """Gather the weights; mark the inputs, if backward has to tell when it reaches them."""
+        """Gather the weights; if one is frozen, mark the inputs, to know when they have their gradients."""
         self.gather()
-        self.marks = (
-            {mark(each, self.reached) for each in needing_gradients(inputs)} if self.frozen else set()
-        )
+        marked = needing_gradients(inputs) if self.frozen else []
+        self.marks = {mark(each, self.reached) for each in marked}
 
     def after_forward(self, outputs: Any) -> None:
         """Free the weights; the first of `outputs` that backward reaches gathers them again."""
@@ -240,10 +260,10 @@ class LayerHooks:
         """Gather the weights, and expect the gradients of the trained ones and of the inputs with `marks`."""
         if self.last_pass != backward_pass():
             self.last_pass = backward_pass()
-            self.missing = set(self.trained)  # without what the pass before did not reach
-        elif not self.missing and not marks:
-            return  # all weights have their gradients: this output is an input, returned as it was
-        self.missing |= marks
+            self.missing, self.done = set(self.trained), set()  # the last pass may have left some
+        elif not self.missing and marks <= self.done:
+            return  # all that this call waits for is done: this output is an input, returned as it was
+        self.missing |= marks - self.done
         self.gather()
         for bucket in self.buckets:
             bucket.expect_gradients()
@@ -251,6 +271,7 @@ class LayerHooks:
     def reached(self, what: object) -> None:
         """A weight, or an input with this mark, has its gradient: after the last one, sum and free."""
         self.missing.discard(what)
+        self.done.add(what)
         if not self.missing:
             finish(self.buckets)
 
@@ -283,14 +304,14 @@ def backward_pass() -> int:
 
 
 def needing_gradients(tensors: Any) -> list[torch.Tensor]:
-    """Those of `tensors` (nested as you like) for which backward computes a gradient."""
+    """Those of `tensors`, which may be nested lists, tuples and dicts, that need a gradient."""
     return [each for each in tree_leaves(tensors) if torch.is_tensor(each) and each.requires_grad]
 
 
 def layers_with_parameters(
     model: nn.Module, layers: list[nn.Module]
 ) -> list[tuple[nn.Module, list[nn.Parameter]]]:
-    """Each layer with the parameters that no other module has; `model`, first, with all the others.
+    """Each layer with the parameters that it alone uses; `model`, first, with all the others.
 
     ValueError when a parameter of a layer is not in the model.
     """

@@ -179,6 +179,7 @@ class ShardedOptimizer:
     """
 
     buckets: Sequence[Bucket]
+    remedy = "make it anew after you freeze, unfreeze or add parameters"  # stage 3 adds how
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class ShardedOptimizer:
         scaler: LossScaler | None,
     ) -> None:
         self.comm, self.buckets, self.max_norm, self.scaler = comm, buckets, max_norm, scaler
-        self.model, self.stepped = model, False  # stepped: since the last zero_grad
+        self.model, self.stepped = model, False  # stepped since zero_grad; only stages 2 and 3 read it
         self.masters = [bucket.master for bucket in self.trained]
         self.optimizer = make_optimizer(list(self.masters))
 
@@ -226,7 +227,7 @@ class ShardedOptimizer:
         if known != {parameter for parameter in self.model.parameters() if parameter.requires_grad}:
             raise ValueError(
                 f"{type(self).__name__} was made for {len(known)} trainable parameters, and the model trains "
-                "others now; make it anew after you freeze, unfreeze or add parameters"
+                f"others now; {self.remedy}"
             )
 
     def check_cleared(self) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -280,25 +281,49 @@ def test_a_backward_between_step_and_zero_grad_leaves_nothing(comm: MPI.Intracom
 class Passing(nn.Module):
     """A layer that also returns its input as it was; that gets its gradient after the layer's weights."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, partly_frozen: bool) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
+        self.first = nn.Linear(WIDTH, WIDTH).requires_grad_(not partly_frozen)
 
     def forward(self, x: torch.Tensor, total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x, total + torch.tanh(self.linear(x))
+        return x, total + torch.tanh(self.linear(self.first(x)))
 
 
 @pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
-def test_a_layer_that_returns_its_input_is_freed_in_backward(comm: MPI.Intracomm, kind: Any) -> None:
+@pytest.mark.parametrize("partly_frozen", [False, True])
+def test_a_layer_that_returns_its_input_is_freed_in_backward(
+    comm: MPI.Intracomm, kind: Any, *, partly_frozen: bool
+) -> None:
     torch.manual_seed(0)
-    model = nn.ModuleList(Passing() for _ in range(3)).double()
-    start = torch.randn(2, WIDTH, dtype=torch.float64, requires_grad=True)
+    model = nn.ModuleList(Passing(partly_frozen=partly_frozen) for _ in range(3)).double()
+    values = torch.randn(2, WIDTH, dtype=torch.float64)
 
     def losses(model: Any) -> list[torch.Tensor]:
-        x, total = start, start
+        x = total = values.clone().requires_grad_()
         for layer in (*model, model[0]):  # one is used twice
             x, total = layer(x, total)
         return [(x * total).square().sum()]
+
+    expected = alone(model, losses)
+    zero = kind(comm, model, sgd, layers=model)
+    for _ in range(2):
+        (losses(model)[0] / comm.size).backward()
+        assert not any(bucket.gathered for bucket in zero.buckets)  # freed before the step
+        zero.step()
+        zero.zero_grad()
+    check_weights(zero, model, expected)
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_a_frozen_layer_that_runs_twice_is_gathered_for_both(comm: MPI.Intracomm, kind: Any) -> None:
+    torch.manual_seed(0)
+    frozen = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).requires_grad_(requires_grad=False)
+    model: Any = nn.ModuleList([nn.Linear(WIDTH, WIDTH), frozen]).double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+
+    def losses(model: Any) -> list[torch.Tensor]:
+        return [model[1](torch.sin(model[1](model[0](x)))).square().sum()]
 
     expected = alone(model, losses)
     zero = kind(comm, model, sgd, layers=model)
@@ -368,6 +393,48 @@ def test_a_stage_that_is_made_anew_takes_the_model_over(comm: MPI.Intracomm, bef
     (model(x).square().sum() / comm.size).backward()
     zero.step()
     check_weights(zero, model, expected)
+
+
+def pair() -> Any:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)).double()
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+@pytest.mark.parametrize("gathered", [False, True])
+def test_a_second_stage_3_for_one_model_is_refused(comm: MPI.Intracomm, kind: Any, *, gathered: bool) -> None:
+    model = pair()
+    zero = kind(comm, model, sgd, layers=model)
+    before = weights_of(zero, model)
+    refused = pytest.raises(ValueError, match=r"sharded already; build a new model .*load_state_dict\(")
+    with zero.full_weights() if gathered else nullcontext(), refused:
+        kind(comm, model, sgd, layers=model)
+    after = weights_of(zero, model)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_stage_3_says_how_to_freeze_later(comm: MPI.Intracomm, kind: Any) -> None:
+    """What the message asks for gives the training of one process."""
+    torch.manual_seed(0)
+    model, new = pair(), pair()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    old = kind(comm, model, sgd, layers=model)
+    with old.full_weights():
+        new.load_state_dict(model.state_dict())
+    new[0].requires_grad_(requires_grad=False)
+    expected = alone(new, lambda model: [model(x).square().sum()])
+    model[0].requires_grad_(requires_grad=False)
+    model(x).square().sum().backward()
+    with pytest.raises(ValueError, match=r"freeze.*inside full_weights\(\), call new\.load_state_dict"):
+        old.step()
+    with old.full_weights():
+        new.load_state_dict(model.state_dict())
+    zero = kind(comm, new, sgd, layers=new)
+    for _ in range(2):
+        (new(x).square().sum() / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
+    check_weights(zero, new, expected)
 
 
 class Mixed(nn.Module):
@@ -465,6 +532,31 @@ def test_a_step_inside_full_weights_is_refused(comm: MPI.Intracomm, kind: Any) -
     zero.step()
     changed = any(not torch.equal(old, new) for old, new in zip(before, zero.masters, strict=True))
     assert comm.allreduce(changed, MPI.LOR)
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_full_weights_inside_full_weights_is_refused(comm: MPI.Intracomm, kind: Any) -> None:
+    model = pair()
+    zero = kind(comm, model, sgd, layers=model)
+    before = weights_of(zero, model)
+    with zero.full_weights():
+        with pytest.raises(ValueError, match=r"full_weights\(\) is open already"), zero.full_weights():
+            pass
+        assert model[0].weight.shape == (WIDTH, WIDTH)
+    after = weights_of(zero, model)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_a_weight_that_is_replaced_inside_full_weights_is_noticed(comm: MPI.Intracomm, kind: Any) -> None:
+    model = pair()
+    zero = kind(comm, model, sgd, layers=model)
+    with pytest.raises(ValueError, match="left its flat buffer"), zero.full_weights():
+        model[0].weight.data = torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
+    assert not any(bucket.gathered or bucket.pinned for bucket in zero.buckets)
+    with zero.full_weights():
+        nn.init.zeros_(model[0].weight)  # in place
+    assert not weights_of(zero, model)["0.weight"].any()
 
 
 # ------------------------------------------------------------------ clipping, scaling, files
