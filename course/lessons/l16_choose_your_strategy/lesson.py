@@ -78,7 +78,7 @@ if rank == 0:
     print_memory(1)
 
 # %% [markdown]
-# None fits into 72 GB. *data* fails by its states alone. The other plans keep an eighth of them. But a ZeRO-3 rank keeps the activations of 8 sequences, and pipeline and tensor ranks an eighth of all 64's.
+# None fits into 72 GB. *data* fails by its states alone. The other plans keep an eighth of them. But a ZeRO-3 rank keeps all activations of 8 sequences; pipeline and tensor ranks keep a part of those of 64.
 #
 # So each rank cuts its sequences into eight micro-batches. **Vote:** which of the last three still needs more than 72 GB? (a) ZeRO-3, (b) pipeline, (c) tensor.
 
