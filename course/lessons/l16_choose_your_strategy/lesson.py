@@ -105,7 +105,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# Your `step` times plans that fit.
+# Your `step` times them:
 
 # %%
 # %%px --save 16_plan.py

@@ -15,7 +15,7 @@
 #     answer: One. The others wait for activations, and on the way back for gradients.
 #   - ask: Why does a stage keep activations after it has sent its output?
 #     answer: >-
-#       Its backward needs them: layers' inputs for the weights' gradients, and ReLU's masks and pooling's
+#       Its backward needs them: layers' inputs for the weights' gradients, and ReLU's outputs and pooling's
 #       indices for the inputs' gradients.
 #   - ask: "`comm.Split(color, key)`: which of the ranks with one color becomes rank 0?"
 #     answer: The one with the smallest key.
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# The activations of one large image can fill a GPU. Then rank 0 cannot begin the next image until this one's backward has freed the memory.
+# The activations of one large image can fill a GPU. Then rank 0 cannot begin the next image before this one's backward frees the memory.
 # So one stage works at a time. This is **layer parallelism**, here called *Basic*.
 #
 # Our network has four stages. Stage 0 sees 256 × 256 pixels and pools to 64 × 64.
@@ -58,8 +58,8 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. Each → is one image that starts on rank 0.
-# **Predict:** how many times as much as rank 1 does rank 0 hold?
+# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. An arrow → is one image, started on rank 0.
+# **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
 # %%
@@ -70,7 +70,7 @@ pipelines = {"→": (comm, cut(comm.rank))}
 
 
 def run(order):
-    """Add up gradients; return the most activations this rank held, as a row to draw."""
+    """Add up gradients; return the most that autograd kept on this rank, as a row to draw."""
     with SavedBytes(*(stage for _, stage in pipelines.values())) as counter:
         for arrow, image in zip(order, images, strict=True):  # forward and backward, then the next image
             run_stage(*pipelines[arrow], [("F", 0), ("B", 0)], [image], cross_entropy, width=8 * 64 * 64)
@@ -129,7 +129,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the images. Our loss is a sum over images, so both replicas' gradients of a stage must be added. To compare, each rank runs all four stages alone.
+# Each replica saw half of the images. Our loss is a sum over images, so both replicas' gradients of a stage must be added. To compare, each rank also trains as one process.
 
 
 # %%
@@ -166,7 +166,7 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding, in every order. With a mean per replica, an image of the smaller share would weigh more.
+# Yes, up to rounding, in every order. With a mean per replica, images of the smaller half would weigh more.
 #
 # </details>
 
@@ -212,12 +212,12 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
 # [ ]  two ranks share stage 0: each computes, and keeps, about half of an image; both send to stage 1.
-#      So there is room for two micro-batches.
+#      So two micro-batches fit.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains like this, then with one sum left out, and compares weights with one process's.
+# A program trains like this, then without one of its sums. Each time, it compares weights with one process.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -225,16 +225,16 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two groups. The second run omits the sum between ranks 0–3 and 4–7. Nothing hangs: only the comparison finds it.
+# (c): two tiles, two directions, two groups. The second run omits the sum between ranks 0–3 and 4–7. Nothing hangs. Only a comparison of weights finds it.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - Where micro-batches fit, prefer 1F1B: it idles less, and keeps model states once.
+# - Where two micro-batches fit, 1F1B idles less than MASTER, and keeps model states once.
 # - With one rank per GPU, keep an image's tiles inside one machine, if they fit there: most layers exchange halos.
-# - With batch norm or dropout, expect differences from one process. We had neither.
+# - We had no batch norm (statistics differ between replicas) and no dropout (masks differ).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -249,7 +249,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # An image needs 60 GB of activations; weights and optimizer take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (b) needs 7.5 + 12 GB per GPU, and all compute all the time: it wins unless halos take long. (c) idles for 3/(m + 3) of a step with m images.</details>
+# <details><summary>What to listen for</summary>(a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (b) needs 7.5 + 12 GB per GPU, and all compute all the time: it wins unless halos, or layers too small to tile, take long. (c) idles for 3/(m + 3) of a step with m images, if a first stage has room for four.</details>
 
 # %% [markdown]
 # ## References
