@@ -58,7 +58,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. An arrow → is one image, started on rank 0.
+# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. An arrow is one image, started on rank 0.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -195,7 +195,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open after the vote</summary>
 #
-# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. We assume equal stages, backwards of two slots, and free messages. At least one of these, or something else in their runs, must differ.
+# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. We assume equal stages, backwards of two slots, and free messages. One of these, or something else in their runs, must differ.
 #
 # </details>
 
@@ -217,7 +217,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains like this, then without one of its sums. Each time, it compares weights with one process.
+# A program trains like this, then without one of its sums, and compares weights with one process.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -225,7 +225,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two groups. The second run omits the sum between ranks 0–3 and 4–7. Nothing hangs. Only a comparison of weights finds it.
+# (c): two tiles, two directions, two groups. The second run omits the sum between ranks 0–3 and 4–7. Nothing hangs. Comparing weights finds it.
 #
 # </details>
 
