@@ -8,7 +8,7 @@ TERMS = (
     ),
     Term(
         "message",
-        "Data that one rank sends and another receives. In this course, all data goes from rank to rank in messages.",
+        "Data that one rank sends and another receives; here, the way from rank to rank.",
         forms="",
     ),
     Term(
