@@ -166,7 +166,7 @@ WHO_COMPUTES = Question(
         Option(
             "2 s: the layers that it owns, on 32 samples",
             reply="That would be a pipeline, as in lesson 08: ranks own layers and send activations. "
-            "In ZeRO, every rank owns a slice of every layer, and ranks send weights.",
+            "In stage 3, every rank owns a slice of every layer, and ranks send weights.",
             belief="owner-runs-the-layer",
         ),
     ),

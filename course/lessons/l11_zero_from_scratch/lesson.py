@@ -79,14 +79,12 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An **all-gather** builds the full tensor from all ranks' slices:
+# An **all-gather** builds the full tensor from all ranks' slices. (Skip its two `if` lines until section 3.)
 
 # %% tags=["source: course_lib.parallel.plain_zero:gather"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# (Skip the two `if` lines until section 3.)
-#
 # In stage 1, Adam gets only `mine`, this rank's slices. A slice is a view: when Adam changes it, that part of the full tensor changes, too:
 
 
@@ -128,7 +126,7 @@ def update(comm, model, mine, optimizer):
 
 
 # %% [markdown]
-# **Vote:** on four ranks, the loss (a) ends at 0.001087 again, (b) ends near 1, (c) stays near 2.3.
+# **Vote:** on four ranks, it (a) ends at 0.001087 again, (b) ends far above, without an error, (c) stops with an error.
 
 # %%
 # %%px
@@ -165,7 +163,7 @@ if __name__ == "__main__":
 
 # %% [markdown] tags=["subslide"]
 # Weights are harder: a layer cannot run with a slice of them. In **stage 3**, hooks gather a layer's full weights just before it runs, in forward and again in
-# backward. They free them right after.
+# backward. Other hooks free these weights right after.
 #
 # **Vote:** your `update` still calls `sum_slice` and `gather`. In stage 3, (a) gradients are summed twice, so the loss is wrong, (b) a call fails: nothing full is left, (c) the loss is 0.001087.
 
@@ -180,7 +178,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 #
 # (c). Nothing full is left, so both `if` lines skip the work.
 #
-# ZeRO changes where numbers are kept, not what is computed. Every rank still runs every layer in full.
+# ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
 #
 # </details>
 
@@ -190,7 +188,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # Which stage do you need? Memory decides. We train a larger network on two ranks, so a slice is half. In stage 0, each keeps:
 #
 # ```
-# 8.4 million numbers of 8 bytes each:     weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
+# 8.4 million parameters, 8 bytes per number:  weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
 #
 # on top, up to 12 MiB:                    activations (no stage shards them); from stage 2 on, full tensors of the layer that runs
 # ```
@@ -245,7 +243,7 @@ fits = trains(184, "sum_in_backward, steps=3")  # stage 2
 outcome("The lowest stage that fits into 184 MiB?", 2 if fits else "not 2", word="it is stage")
 
 # %% [markdown]
-# **Your turn:** 154 MiB are too few for stage 2. Which hook must you add to this line, so that it says `True`?
+# **Your turn:** 154 MiB are too few for stage 2. Add what makes this line say `True`:
 
 # %%
 trains(154, "sum_in_backward, steps=3")
@@ -266,7 +264,7 @@ trains(154, "sum_in_backward, steps=3")
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# 64 GPUs, with one rank each, shard 8 billion parameters. Each GPU keeps:
+# 64 GPUs, with one rank each, train 8 billion parameters. Per parameter, then per GPU:
 #
 # ```
 #            weights   gradients   optimizer state
@@ -278,7 +276,8 @@ trains(154, "sum_in_backward, steps=3")
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations; in stages 2 and 3 full gradients of a bucket or layer; in stage 3 also full weights of one layer or two, and of what is in no layer
+# on top: activations; in stages 2 and 3 full gradients of a bucket or layer; in stage 3 also full weights:
+#         FSDP's of one layer or two, and of what is in no layer; DeepSpeed's (lesson 12), up to a billion
 #
 # PyTorch's FSDP does stage 3 by default. In mixed precision, FSDP2 keeps slices of 32 bits: 4 + 4 + 8 bytes per parameter, also 2 GB.
 # ```
@@ -287,15 +286,15 @@ trains(154, "sum_in_backward, steps=3")
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
-# - If the optimizer works element by element, as Adam does, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one more all-reduce.)
+# - If the optimizer works element by element, as Adam does, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one more all-reduce. Batch norm and dropout act per rank, as before.)
 # - Choose the lowest stage that fits with your batch. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller batch?
+# Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory. Stage 1 frees 7/8 of the optimizer state, stage 3 of all model states, a smaller batch only activations.</details>
+# <details><summary>What to listen for</summary>What fills the memory. If 7/8 of the optimizer state are over 20 GB, (a). If activations fill it, (c), with accumulation: the batch stays. Else (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -311,7 +310,7 @@ trains(154, "sum_in_backward, steps=3")
 # per parameter    6,464 / 9,610 parameters                     =   0.67
 # ```
 #
-# **Vote:** leave out the layer that runs. In stage 0, a rank keeps 4 + 0.67 numbers per parameter. In stage 3, on four ranks, it keeps about (a) a quarter of this, (b) a third, (c) half.
+# **Vote:** without the layer that runs, a rank keeps 4 + 0.67 numbers per parameter in stage 0. In stage 3, on four ranks, it keeps about (a) a quarter of this, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
@@ -345,7 +344,7 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # 1. Forward is about to run the layer. The hook `before` gathers its weights.
 # 2. Forward has run the layer. The hook `after` frees the weights. They will be needed again, so `after` also puts a hook on the layer's output: when backward gets there, it calls
 #    `before` once more.
-# 3. In backward, the gradient of a weight is complete. Hooks run in the order in which they were registered: stage 2's sums the gradient, then `free` drops the weight.
+# 3. In backward, the gradient of a weight is complete. Hooks run in the order in which they were registered: stage 2's hook sums the gradient, then `free` frees the weight.
 #
 # How do you free a tensor that autograd and the layer still hold? We take away its memory, and leave the tensor itself in place:
 
@@ -411,7 +410,7 @@ outcome(
 # <details><summary>Open after the run</summary>
 #
 # 1.5 times. In stages 1 and 2, a step has one reduce-scatter for the gradients and one all-gather for the new weights. Together, the two are the all-reduce of a ring, so stages 1
-# and 2 send exactly as much as stage 0. Stage 3 gathers the weights for forward, frees them, and gathers them again for backward. That makes three collectives instead of two.
+# and 2 send as much as stage 0. (DeepSpeed's defaults send more: lesson 12.) Stage 3 gathers the weights for forward, frees them, and gathers them again for backward. That makes three collectives instead of two.
 #
 # ZeRO's paper has the same counts: 2, 2, 2 and 3 numbers per parameter in stages 0 to 3. They hold for one backward per step. If you accumulate the gradients of several backwards,
 # stages 0 and 1 can wait and sum once. Stage 2 must sum after each, since it does not keep full gradients. Stage 3 must also gather each time. (Our short code expects one
@@ -498,7 +497,7 @@ for name in ("sharded", "hybrid"):
 # Now you know what ZeRO's stages are called in PyTorch:
 #
 # ```
-# stage 1    ZeroRedundancyOptimizer, with DDP; FSDP2 has no stage 1
+# stage 1    ZeroRedundancyOptimizer, with DDP: sends 3 numbers, not 2; FSDP2 has no stage 1
 # stage 2    nearly: fully_shard(…, reshard_after_forward=False)
 # stage 3    fully_shard(…), with its defaults
 # HSDP       fully_shard(…, mesh=…), with a mesh of two dimensions
@@ -511,7 +510,7 @@ for name in ("sharded", "hybrid"):
 #
 # Our stages train a network of 9,610 parameters. Let the model grow until something breaks. What breaks first?
 #
-# **One layer is too large.** While a layer runs, stage 3 gathers all of its weights on every rank, so more of ZeRO's ranks do not help. The usual answer is tensor parallelism
+# **One layer is too large.** While a layer runs, stage 3 gathers all of its weights on every rank, so more ranks do not help. The usual answer is tensor parallelism
 # (lesson 09): a rank computes with its part of the layer only. A rarer one, *memory-centric tiling*, keeps to ZeRO: it splits a linear layer into many small linear layers, the
 # tiles. Stage 3 then treats each tile as a layer.
 #
@@ -572,7 +571,7 @@ print(f"bytes in files: {sum(cluster['in_files']):,}")
 # <details><summary>Open after the run</summary>
 #
 # 2 · 8 · 9,610 = 153,760 bytes: two averages per parameter, each kept by its owner only. Without ZeRO, it would be four times as much. Both losses are 0.537938: Adam reads and writes
-# the same numbers, but from a file. So here, offloading changes no result; it costs time in every step.
+# the same numbers, but from a file. So here, offloading changes no result. With large files, each step waits for the disk, unless computing hides it.
 #
 # </details>
 
