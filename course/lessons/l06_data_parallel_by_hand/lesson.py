@@ -121,7 +121,7 @@ train(comm, rate=0.1)
 #
 # (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They report four
 # times as much, because line 5 adds four means. Line 4 adds their gradients, so with SGD every step is four times too large. (Adam divides by the
-# gradient's size, so it would hide the mistake from everything but the printed loss.)
+# gradient's size, so only loss and gradient norm would show the mistake.)
 #
 # </details>
 #
@@ -174,8 +174,8 @@ if __name__ == "__main__":
 #
 # </details>
 #
-# One to four ranks train the same network, unless an image's loss depends on the other images of its shard. So **batch norm** breaks the equality
-# (lesson 07 has a remedy). So does **dropout**, whose masks differ. That does no harm if each rank has its own seed.
+# Up to rounding, one to four ranks train the same network, with two exceptions. **Batch norm** mixes the images of a shard (lesson 07 has a remedy).
+# **Dropout** draws different masks on four ranks; that does no harm if each rank has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?

@@ -110,7 +110,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. Every rank takes an equal share. A rank with too little memory splits its share into **micro-batches**.
+# Each update uses 48 images, the **global batch**. Every rank takes an equal share. It computes its share in **micro-batches**: one if memory allows, otherwise several.
 
 # %% tags=["exercise: 12.1"]
 
@@ -181,7 +181,7 @@ print("2 ranks, stage 0 trains:", trains(600))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Stage 0 sends gradients from a copy of up to 500 million numbers. Ours are 33 million, so all are copied at once:
+# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer. Ours are 33 million, so all are copied at once:
 #
 # ```
 # 16  +  copies of all gradients 4  =  20 bytes per parameter
@@ -211,7 +211,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 #
 # copy       from stage 1 on, DeepSpeed keeps a rank's slice of the weights once more in 32 bits, although
 #            ours have 32 bits already
-# buffers    exist only during a step; in stage 0, they are the copied gradients; those of stages 1 to 3
+# buffers    exist only during a step; in stage 0, the copied gradients (at most 2 GB); those of stages 1 to 3
 #            we did not count, and allow 4 bytes, too
 # ```
 
@@ -221,7 +221,7 @@ from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
 draw_needs(ranks=2, room=19)
 
 # %% [markdown]
-# **Vote:** which of these three jobs train? By the sum, all do.
+# **Vote:** which of these three jobs train? By the sum, all do. But which stage must fetch full weights before a layer computes?
 #
 # ```
 #        ranks    stage     MiB        bytes per parameter
@@ -239,7 +239,7 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 # <details><summary>Open after the run</summary>
 #
 # Job (b) fails: a layer cannot run with sharded weights, so stage 3 first gathers full ones. Our network is small, so nearly all of them arrive in one buffer,
-# and DeepSpeed copies them out. For a moment, they exist twice:
+# and DeepSpeed copies them out before it frees the buffer. For a moment, they exist twice:
 #
 # ```
 # shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers, about 2.6  =  20 bytes, of 19
@@ -288,20 +288,20 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so the ranks must send after
+# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so the ranks must send in
 # each micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce, once per update
 # stage 1        2     +     1      =   3    the same, then gather the new weights
-# stage 2      4 · 2   +     1      =   9    all-reduce after each micro-batch
-# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather for each micro-batch
+# stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch
 # ```
 #
 # By default, a bucket mixes gradients of several owners, so stage 2 all-reduces it.
 #
-# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps them until backward if fewer than a billion others are used in between, as in our network.
+# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if fewer than a billion numbers are used in between, as in our network.
 #
 # </details>
 
@@ -324,7 +324,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # stage 3          1.8                                      3                   12
 #
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# sent: on a ring, with one rank per GPU; only stage 3 sends while it computes (default of overlap_comm)
+# sent: on a ring, one rank per GPU; by default (`overlap_comm`), only stage 3 sends while it computes
 # ```
 #
 # Take stage 1, if the activations fit into the other 50 GB.
@@ -334,9 +334,9 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Global batch = micro-batch × accumulation steps × ranks.
+# - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits. With several micro-batches, as many in each stage, stages 2 and 3 send more.
+# - Take the lowest stage that fits. With several micro-batches, stages 2 and 3 send more, unless their room makes do with fewer.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -368,7 +368,7 @@ for key, value in keys.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Gathering ahead is called **prefetch**. From step 2 on, DeepSpeed knows the order of the layers. While layer 1 computes, it gathers the weights of all later layers into one buffer, 28 million,
+# (c). Gathering ahead is called **prefetch**. From the second micro-batch on (here, step 2), DeepSpeed knows the order of the layers. While layer 1 computes, it gathers the weights of all later layers into one buffer, 28 million,
 # because up to 50 million are allowed. It copies each weight out of the buffer, and until it has freed the buffer, these weights exist twice.
 #
 # (b) comes too late: DeepSpeed makes the buffer before layer 1 is done. (a) saves memory, too, but only a few MiB.
@@ -403,7 +403,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # Without mixed buckets, DeepSpeed sums the gradients of each owner separately. Only the owner needs this sum, so a `reduce` is enough, and a `reduce` sends 1. With the gathered weights, that makes 2, as in lesson 11.
 #
-# What does it cost? DeepSpeed then needs a `reduce` for every owner. With many ranks and a small model, these are many small messages, and they can take longer than the all-reduce.
+# What does it cost? DeepSpeed then needs a `reduce` for every owner. With many ranks, these are many small messages, and they can take longer than the all-reduce.
 #
 # You will also meet files that say `"reduce_scatter": true`. This line changes nothing. It is the default, and with mixed buckets, stages 1 and 2 all-reduce all the same.
 #
@@ -426,7 +426,7 @@ for keys in {}, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With the default keys, our small network sends 2. Once its weights are freed, they are gathered for forward and again for backward, and stage 3 sends 3, as stage 1 does. So count the micro-batches
+# With the default keys, our small network sends 2. With the two keys, weights are gathered for forward and again for backward, and stage 3 sends 3, as stage 1 does. So count the micro-batches
 # that each stage needs before you choose.
 #
 # Equal numbers are not yet equal seconds. Stage 3 waits for weights before each layer, unless they arrive while the layer before computes.
@@ -475,7 +475,7 @@ if rank == 0:
 # Do you only want the weights, for example to give the model to somebody who has no DeepSpeed? Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the shards of all ranks
 # into the full weights, in 32 bits.
 #
-# Do you resume on a different number of ranks? Then there are too many shards, or too few. `python -m deepspeed.checkpoint.ds_to_universal` rewrites them as a **universal checkpoint**, with one folder per parameter.
+# Do you resume on a different number of ranks? Then there are too many shards, or too few. `python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state` (stage 3 needs no flag) rewrites them as a **universal checkpoint**, with one folder per parameter.
 # A config with `"checkpoint": {"load_universal": true}` loads it on any number of ranks.
 #
 # Did a stranger send you the checkpoint? Do not load it: its files are pickles, and a pickle can run any code.
