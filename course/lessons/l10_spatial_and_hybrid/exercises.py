@@ -298,12 +298,12 @@ WHICH_SUM = Question(
 LOST_GRADIENTS = Question(
     id="10.q2",
     question="A library exchanges halos in the forward pass, but in the backward pass it drops the gradients "
-    "of the ghosts. You train a network of five convolutions with it. What is wrong?",
+    "of the ghosts. You train a network of five 3 × 3 convolutions with it. What is wrong?",
     options=(
         Option(
             "the gradients of the weights of all layers",
             reply="The last layer reads correct pixels, and the gradients of its outputs come from the "
-            "loss. No ghost is involved. Which gradients does this layer pass back?",
+            "loss. Its weights need no ghost's gradient. Which gradients does this layer pass back?",
             belief="tiles-train-alone",
         ),
         Option(

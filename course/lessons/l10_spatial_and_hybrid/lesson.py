@@ -26,7 +26,7 @@
 # ## 1 · Cut a page
 #
 # A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of it take 320 GB in float32. How can
-# several GPUs share it?
+# several GPUs share one slide?
 #
 # In **spatial parallelism**, each rank keeps a part of *every* image, its **tile**, here a strip:
 #
@@ -143,7 +143,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# Training also needs gradients. As a first try, let autograd compute some that we know, those of the sum of all blurred pixels:
+# Training also needs gradients. Let autograd compute some that we can check, those of the sum of all blurred pixels:
 #
 # ```
 # a pixel is read by 25 means, with weight 1/25 each     →   its gradient is 25 × 1/25 = 1, drawn white
@@ -215,8 +215,8 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Two convolutions learn to remove noise from two pages. Each rank computes the loss of its own pixels. The batch's loss is the sum over all pixels, so
-# its gradient is the sum over all ranks. Four ranks can share the pages in two ways:
+# Two convolutions learn to remove noise from two pages. Each rank adds up the loss of its own pixels, and divides by the number of *all* pixels. So
+# the batch's gradient is the sum over all ranks. Two ways for four ranks to share the pages:
 #
 # ```
 #           four tiles per page                 two replicas (lesson 06), each of two tiles
@@ -293,21 +293,21 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 #
 # ```
 #
-# So an inner tile sends a quarter of the pixels, but in 4 messages instead of 2.
+# So an inner tile sends about a quarter of the pixels, but in two rounds: the second carries the corners' ghosts on.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Forward copies pixels across a cut, so backward adds the copies' gradients at their owner.
+# - Forward copies pixels across a cut, so backward adds each copy's gradient to the original's.
 # - Divide losses by *all* pixels and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
-#   needs statistics of all ranks, dropout the masks of one process.)
+#   needs statistics of all ranks; dropout needs a seed per rank, and then draws other masks.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty 3 × 3 convolutions, a tile 64 × 64 pixels. Exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), neighbours both compute pixels near their cut. (b) pays if this takes less time than 19 exchanges.</details>
+# <details><summary>What to listen for</summary>In (b), neighbours both compute and keep pixels near their cut. The bytes do not shrink, so (b) pays if this takes less time than 19 latencies that computing does not hide.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -341,7 +341,7 @@ draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["carele
 # (b). The loss is 0.3 % *lower*, and the page shows no seam. You might even have kept the first try. But with eight seeds, 0 to 7, its loss was lower six times
 # and higher twice, always by less than 1 %.
 #
-# Why is the damage so small? Only the two rows on either side of a cut get incomplete gradients, and our strips have 24 rows. If you cut the same page into more strips, a
+# One reason why the damage is so small: only the two rows on either side of a cut get incomplete gradients, and our strips have 24 rows. If you cut the same page into more strips, a
 # larger part of its rows lies beside a cut.
 #
 # So neither the loss nor the picture gives the error away. Two checks do. You can draw the gradients of a loss that you can work out, as in section 3. Or you can compare the
@@ -354,7 +354,7 @@ draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["carele
 # %% tags=["exercise: 10.q2"]
 
 # %% [markdown]
-# Your own network will raise two more questions. The first comes with any convolution that skips rows, the second with any loss that a replica divides by its own pixels.
+# Your own network will raise two more questions. The first comes with any convolution that skips rows, the second when a replica divides its loss by its own pixels.
 
 # %% tags=["exercise: 10.q4"]
 
@@ -363,7 +363,7 @@ draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["carele
 # %% [markdown]
 # #### What do tiles buy?
 #
-# So a spatial program can be wrong, and neither the loss nor the picture shows it. Why run that risk? Because of memory. Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank
+# So a spatial program can be wrong, and neither the loss nor the picture shows it. Why run that risk? For memory, or for speed once each replica has a single image. First, memory. Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank
 # allocate at most 128 MiB. Our first convolution turns the page into eight maps of the same size, and backward needs what forward computed.
 #
 # **Vote:** who can train on this page? (a) One rank can, since 128 MiB hold 32 pages. (b) Two ranks can, one cannot. (c) Neither can, since every rank holds all weights. (The
@@ -394,7 +394,7 @@ for ranks in (1, 2):
 # %% [markdown]
 # ### Must every layer ask its neighbours?
 #
-# Every convolution waits for its halos, forward and backward, while gradients are added once per step. Two things make this wait shorter on a cluster. Keep the tiles of a replica in one
+# Almost every convolution waits for its halos, forward and backward, while gradients are added once per step. Two things make this wait shorter on a cluster. Keep the tiles of a replica in one
 # machine, if they fit. And compute the inner rows, which need no ghosts, while the halos travel.
 #
 # Or ask less often. Each of our two convolutions needs two rows from each neighbour. A rank that received *four* rows from each neighbour could compute both convolutions
@@ -406,7 +406,7 @@ for ranks in (1, 2):
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# With two layers fused, one exchange is left of two. What does this save? We count what rank 0 sends when four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions.
+# Fusing two layers leaves one exchange. What does this save? We count what rank 0 sends when four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions.
 #
 # In the cell, `tile_model` exchanges before each convolution, and `FusedHalos` only once. (`Tiles` holds the communicators of a rank's column and row of tiles, and `counted` returns
 # a communicator that counts what it sends.)
@@ -454,13 +454,13 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 # Four layers compute 10 % more, twenty layers 71 % more. Why so much? After the first of the twenty come 19 more, and each uses up one pixel on every side. So the first computes
 # 102 × 102 pixels for a tile of 64 × 64.
 #
-# So fuse only a few layers at a time, and only where ranks wait for latency.
+# Backward keeps these pixels, too. So fuse few layers at a time, and only where ranks wait for latency.
 #
 # </details>
 #
 # #### Must tiles talk at all?
 #
-# One exchange can serve several layers. Can we do without any? We could train on tiles as if each were an image, and take the mean of its tiles' scores as the answer for an image. Whether
+# One exchange can serve several layers. Can we do without any? We could train on tiles as if each were an image, and answer for an image with the mean of its tiles' scores. Whether
 # this works depends on the task, so we choose one on which it should be hard. An image has 32 × 32 pixels and two marks somewhere, and the label says whether the two marks are alike.
 # Guessing is right in 50 % of the cases.
 #
@@ -506,11 +506,11 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 #
 # Only when both marks lie in one tile can that tile tell. This happens more often in a large tile, so rank 1 may do better than guessing.
 #
-# Halos serve a different purpose: with them, tiles compute what one process would compute, up to rounding, whatever the task.
+# Halos serve a different purpose: with them, convolutions on tiles compute what they would on the uncut image, up to rounding, whatever the task.
 #
 # </details>
 #
-# Images are not the last thing that can be cut. If a network has parallel branches, each rank can take one: **sub-graph parallelism**. And in a pipeline, ranks that would be idle can
+# Not only images can be cut. If a network has parallel branches, each rank can take one: **sub-graph parallelism**. And in a pipeline, ranks that would be idle can
 # run a second replica in the opposite direction: **GEMS**. In lesson 17 we combine up to five ways to cut, and [a page](../docs/ways-to-split.md) shows all of them as a tree, with the
 # published figures.
 

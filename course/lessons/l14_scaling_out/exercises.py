@@ -55,7 +55,7 @@ def _check_forecasts(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "that is the way up to rank 0; how do the others get the sum?": log2 * whole,
         "rank 0 does not talk to all others. With how many does it?": 2 * (n - 1) * whole,
         "a message of the tree holds the whole array.": 2 * log2 * alpha + bytes_of_halving,
-        "that holds for a tree that sends many small pieces, as NCCL's does. This one sends the whole "
+        "that holds for NCCL's two trees, which send many small pieces. This one sends the whole "
         "array again in every round.": 2 * log2 * alpha + 2 * beta * nbytes,
     }
     _compare("tree", n, got, 2 * log2 * whole, tree)
@@ -167,8 +167,8 @@ FORECASTS = Exercise(
 
 CLIPPING = Question(
     id="14.q3",
-    question="To clip gradients by their norm, the ranks also sum *one number* per step, in one ring of all "
-    "ranks with equal links. On 8 ranks, this takes 0.3 ms. How long does it take on 1,024?",
+    question="To clip *sharded* gradients by their norm, the ranks also sum *one number* per step, in one "
+    "ring of all ranks with equal links. On 8 ranks, this takes 0.3 ms. How long does it take on 1,024?",
     options=(
         Option(
             "about as long, because 8 bytes travel in 0.001 ms",

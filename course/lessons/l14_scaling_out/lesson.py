@@ -26,7 +26,7 @@
 #
 # Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all ranks sum 1 MiB of gradients in lesson 04's ring.
 #
-# On four machines, the sum takes 0.186 s. On more, each rank sends hardly more bytes: 1.5 arrays become almost two. Would you start all 2,048?
+# On four machines, the sum takes 0.186 s. On more, each rank sends hardly more bytes: 1.5 arrays become almost two. How many machines' work would 2,048 do?
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -38,17 +38,17 @@ outcome("How many seconds does the ring need on 2,048?", 2 * 2047 * (ALPHA + BET
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You would wait 41 s for each second of work. Bytes take only 0.17 s. The rest is latency: 4,094 messages in a row, 10 ms each for 512 bytes.
+# You would wait 41 s for each second of work: 2,048 machines do the work of 49. Bytes take only 0.17 s. The rest is latency: 4,094 messages in a row, 10 ms each for 512 bytes.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# Lesson 04's doubling needs only 11 messages, since each doubles the number of ranks in a sum. But each message holds a whole array, so the sum takes 1.03 s. Can messages be few *and* short? Three attempts:
+# Lesson 04's doubling needs only 11 messages, since each doubles the number of ranks in a sum. But each of the 11 holds a whole array, so the sum takes 1.03 s. Can messages be few *and* short? Three attempts:
 #
 # - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. The next partners exchange halves of these halves, and so on. On the way back, they exchange the sums.
-# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. It goes down the same way.
+# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. The sum returns along the same pairs.
 # - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. Then it joins a ring over the slow links, and hands the sum to its seven neighbours.
 
 # %% [markdown] tags=["subslide"]
@@ -193,7 +193,7 @@ if __name__ == "__main__":
         print("1 MiB on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# The forecasts hold, and the ring beats the tree. (The last line says more than 41.1 s for the ring: our α is a little too large, and the ring pays it 4,094 times.)
+# The forecasts hold, and the ring beats the tree. (The last line says more than 41.1 s for the ring: a delayed message takes a little over 10 ms, and the ring pays for 4,094.)
 #
 # Now start 16 ranks. (They fit on few cores, because a rank sleeps while it waits for a delayed message.) **Vote:** against the tree, does the ring now (a) win by more, (b) win by as much, or (c) lose?
 
@@ -203,7 +203,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. Each costs 10 ms, however short it is. So between ring and tree, four ranks named the wrong winner for sixteen. (Halving won both races.) Your formulas name the right one. (With 1 MiB, the ring falls behind between 16 and 64 ranks.)
+# (c). The ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. Each costs 10 ms, however short it is. So four ranks prefer the ring to the tree, and sixteen the tree. (Halving won both races.) Your formulas name the right one. (With 1 MiB, the ring falls behind between 16 and 64 ranks.)
 #
 # </details>
 
@@ -217,7 +217,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - A few ranks can measure an idle link and test a formula.
-# - Their race can name the wrong winner, as between ring and tree. The ring's latency grows with n, the tree's with log₂ n.
+# - A race on a few ranks can name the wrong winner for many, as between ring and tree. The ring's latency grows with n, the tree's with log₂ n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -241,7 +241,7 @@ if __name__ == "__main__":
 #
 # On 2,048 of section 1's ranks, bytes take 0.17 s of halving's 0.39 s. Could we send fewer?
 #
-# Most entries of a gradient are small. So in **top-k**, each rank sends only the largest 1 % of its gradients, with their indices. On two ranks, this takes 0.012 s, and halving takes 0.104 s. Top-k is
+# Most entries of a gradient are small. So in **top-k**, each rank sends only the 1 % of its gradients that are largest in magnitude, with their indices. On two ranks, this takes 0.012 s, and halving takes 0.104 s. Top-k is
 # nine times as fast.
 #
 # But ranks pick different entries, and these cannot be added like arrays. In the simplest form, every rank *gathers* the picks of all ranks, in log₂ n messages. **Predict:** does top-k stay nine times as fast?
@@ -302,7 +302,7 @@ for name, nbytes in {"1 MiB": GRADIENTS, "1 GB": 1e9}.items():
 #
 # With 1 MiB, PowerSGD is slower. It saves nearly all of the 0.17 s that bytes take, but its second all-reduce costs another 22 messages, 0.22 s. With 1 GB, it is about 60 times as fast, because there you wait for bytes.
 #
-# So first find out what you wait for, with your α and β. Where you wait for bytes, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, take local SGD: of
+# So first find out what you wait for, with your α and β. Where you wait for bytes that backward does not hide, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, take local SGD: of
 # these remedies, it alone leaves out whole all-reduces. (Summing one long array in place of many short ones helps, too.)
 #
 # </details>
@@ -317,7 +317,7 @@ for name, nbytes in {"1 MiB": GRADIENTS, "1 GB": 1e9}.items():
 # GPU), and each keeps a copy of the weights. How can four be faster than one?
 #
 # We try it with two, and our device is this whole machine. First, one process trains alone, with one thread or with one thread per core, whichever is faster. Then two processes train together. Each takes
-# half of the batch and half of the cores, and they sum their gradients. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would.)
+# half of the batch and half of the cores, and they sum their gradients. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would, and dropout would draw other masks.)
 
 
 # %%
@@ -386,7 +386,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# A ratio above 1 says that one process left cores idle, and that a second one could use them. Below 1, splitting the batch and summing the gradients cost more than the idle cores gave. A few per cent around 1
+# A ratio above 1 is what idle cores would give, though half a batch also fits better into a cache. Below 1, splitting the batch and summing the gradients cost more than the idle cores gave. A few per cent around 1
 # say nothing. With two cores, as in the run shown, idle cores explain a ratio of at most 2. If a ratio exceeds the number of cores, something else must be at work: do not use that row.
 #
 # How much could a single process leave idle at most? The **model FLOP utilization (MFU)** gives a bound. It is the number of operations per second that the *model* needs, divided by the most that the device
@@ -467,7 +467,7 @@ for nbytes in 1e9, 25e6:
 # cross the network. The others stay inside a node.
 #
 # A hierarchy profits as well, if it does not leave seven cards idle. Its ranks reduce-scatter inside each node, run eight all-reduces side by side between the nodes, each over its own card, and all-gather inside.
-# And the nodes need not form a ring. With halving between its 256 machines, section 2's hierarchy takes 0.33 s instead of 5.27 s.
+# And the nodes need not form a ring. On section 1's slow links, halving between the 256 machines would take 0.33 s, not 5.27 s.
 #
 # #### And your own network?
 #
