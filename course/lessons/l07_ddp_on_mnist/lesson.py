@@ -37,7 +37,7 @@
 # 5  team.allreduce(loss.item())                    so are their losses
 # ```
 #
-# PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you, and starts its all-reduces while backward still runs (More). Which are still yours?
+# PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you. Which are still yours?
 #
 # DDP needs a **process group**, PyTorch's communicator. PyTorch's launcher `torchrun` tells each process its rank, the number of ranks, and the address where they meet. Under `mpiexec`, the second cell below gets all three through MPI.
 # (You need not read that cell.)
@@ -138,7 +138,7 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take one step more, and wait in its all-reduce for ranks that never come.
+# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take one step more, and its all-reduce would wait for ranks that have finished.
 #
 # All ranks shuffle with one seed, so they agree on the order. Each takes every fourth image:
 #
@@ -185,7 +185,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with equal weights, so rank 0 alone tests and saves.
+# All ranks end with equal weights. So rank 0 alone saves, and also tests, as our test is short.
 
 
 # %%
@@ -230,7 +230,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), although a gradient averaged over 480 images is *more* exact. Count the steps:
+# (c). A gradient averaged over 480 images is *more* exact, but there are fewer steps:
 #
 # ```
 # 1,500 images in batches of 120:  5 epochs × 13 steps = 65 steps
@@ -249,7 +249,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): 16 epochs are 64 large steps. They reach practically the loss of 65 small ones, for **3.2 times the computing**. At this learning rate, the larger batch bought nothing.
+# (a): 16 epochs are 64 large steps. They reach practically the loss of 65 small ones, for **3.2 times the computing**. At this learning rate, the larger batch saved no steps.
 #
 # For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss after 20 such steps, then run with `LR=0.2` in place of `EPOCHS=16`. Can you
 # find a better rate?
@@ -275,8 +275,8 @@ if __name__ == "__main__":
 # model = network().cuda()                              # before it is wrapped
 # images, labels = images.float().cuda(), labels.cuda() # likewise new_images and new_labels
 #
-# # Delete the line with float64. Then expect a nearby loss, not the same one: float32 rounds differently,
-# # and 64 does not divide 1,500, so the sampler repeats 36 images per epoch.
+# # Delete the line with float64. Then expect a nearby loss, not the same one: batches of 128 make fewer
+# # steps, float32 draws other first weights, and the sampler repeats 36 images (64 does not divide 1,500).
 # ```
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
@@ -286,7 +286,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - DDP broadcasts the weights when it wraps a model, and averages the gradients inside `backward`.
+# - DDP broadcasts the weights when it wraps a model, and averages gradients while `backward` still runs.
 # - The rest is yours: shards, `set_epoch`, learning rate, batch norm, testing, saving.
 # - Compare numbers of ranks at the same global batch. If it grows, count steps and tune the rate.
 
@@ -296,7 +296,7 @@ if __name__ == "__main__":
 # You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast as on one. (b) Each takes a full batch: seven times as fast. Which do you choose?
 #
 # <details><summary>What to listen for</summary>The time to equal accuracy counts. So (b) loses if it needs more than 7 / 2 = 3.5 times as many epochs. In section 5, *four* times the batch
-# needed 3.2 times as many. *Eight* times may need more, unless a larger rate helps.</details>
+# needed 3.2 times as many, because equal steps counted. *Eight* times needs nearly eight, so choose (a), unless a tuned rate gets below 3.5.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -324,7 +324,7 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), although DDP does copy buffers. When a forward pass begins, each rank gets rank 0's. Then each rank updates its copy from its own 30 images. After the last step, nothing
+# (c), although DDP does copy buffers. When a training step's forward pass begins, each rank gets rank 0's. Then each rank updates its copy from its own 30 images. After the last step, nothing
 # copies the buffers again. (For this copy, all ranks must call the replica. So rank 0 never calls it alone.)
 #
 # What does rank 0 save, then? Its weights learned from all images. But its running mean saw only its own shards, because each forward pass overwrites what the other ranks had added.
@@ -435,7 +435,7 @@ if rank < 2:
 # travel depends on the algorithm. In a ring of n ranks, each rank sends 2 (n − 1) / n bytes for every byte that it hands over, as lesson 04 showed.)
 #
 # The optimizer needs only one average per step. Can we save three of the four all-reduces? DDP has a switch: `with replica.no_sync():`. If forward and backward of a micro-batch run inside, they only add
-# to the rank's own gradients, and DDP sends nothing.
+# to the rank's own gradients, and DDP sends no gradients.
 #
 # **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
 #
@@ -518,7 +518,7 @@ if rank < 2:
 # **Would faster links help?** Rank 0's lines alone cannot answer this, because waiting and sending look alike. So compare ranks. Rank 1 arrived last and waited for nobody, and its first two all-reduces
 # took far less time. Faster links could shorten only these few milliseconds. A punctual rank 1 would save the 200.
 #
-# This is how you find a straggler: compare the same all-reduce on all ranks. If it is much shorter on one rank, in most steps, this rank makes the others wait. Compare durations, not moments, because
+# This is how you find a straggler: compare the same all-reduce on all ranks. If it is much shorter on one rank, in most steps, this rank makes the others wait. (A slow link makes it long on all.) Compare durations, not moments, because
 # each rank's clock starts at its own forward pass. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
 #
 # To see a step drawn, save it with `profiler.export_chrome_trace("trace.json")`, and open the file in [Perfetto](https://ui.perfetto.dev).
