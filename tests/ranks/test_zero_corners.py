@@ -45,6 +45,16 @@ def alone(model: nn.Module, losses: Callable[[nn.Module], list[torch.Tensor]], s
     return model
 
 
+def train(zero: Any, loss: Callable[[], torch.Tensor], *, freed: bool = False) -> None:
+    """Take two steps; with `freed`, no weights may be gathered after a backward."""
+    for _ in range(2):
+        (loss() / zero.comm.size).backward()
+        if freed:
+            assert not any(bucket.gathered for bucket in zero.buckets)
+        zero.step()
+        zero.zero_grad()
+
+
 def check_weights(zero: Any, model: nn.Module, expected: nn.Module, atol: float = 1e-12) -> None:
     """The weights of `model`, gathered, are those of `expected` within `atol`."""
     for name, value in weights_of(zero, model).items():
@@ -90,12 +100,7 @@ def test_a_partly_frozen_layer_stays_until_backward_is_past_it(
 
     expected = alone(layers, losses)
     zero = kind(comm, layers, sgd, layers=layers)
-    for _ in range(2):
-        (losses(layers)[0] / comm.size).backward()
-        if not isinstance(zero, fast.Zero3):
-            assert not any(bucket.gathered for bucket in zero.buckets)  # freed before the step
-        zero.step()
-        zero.zero_grad()
+    train(zero, lambda: losses(layers)[0], freed=not isinstance(zero, fast.Zero3))
     check_weights(zero, layers, expected)
 
 
@@ -113,10 +118,7 @@ def test_partly_frozen_layers_with_activation_checkpointing(comm: MPI.Intracomm,
 
     expected = alone(layers, losses)
     zero = Zero3(comm, layers, sgd, layers=layers)
-    for _ in range(2):
-        (losses(layers)[0] / comm.size).backward()
-        zero.step()
-        zero.zero_grad()
+    train(zero, lambda: losses(layers)[0])
     check_weights(zero, layers, expected)
 
 
@@ -143,10 +145,7 @@ def test_a_frozen_layer_stays_until_all_its_inputs_are_reached(comm: MPI.Intraco
 
     expected = alone(model, losses)
     zero = Zero3(comm, model, sgd, layers=model)
-    for _ in range(2):
-        (losses(model)[0] / comm.size).backward()
-        zero.step()
-        zero.zero_grad()
+    train(zero, lambda: losses(model)[0])
     check_weights(zero, model, expected)
 
 
@@ -307,11 +306,7 @@ def test_a_layer_that_returns_its_input_is_freed_in_backward(
 
     expected = alone(model, losses)
     zero = kind(comm, model, sgd, layers=model)
-    for _ in range(2):
-        (losses(model)[0] / comm.size).backward()
-        assert not any(bucket.gathered for bucket in zero.buckets)  # freed before the step
-        zero.step()
-        zero.zero_grad()
+    train(zero, lambda: losses(model)[0], freed=True)
     check_weights(zero, model, expected)
 
 
@@ -327,11 +322,7 @@ def test_a_frozen_layer_that_runs_twice_is_gathered_for_both(comm: MPI.Intracomm
 
     expected = alone(model, losses)
     zero = kind(comm, model, sgd, layers=model)
-    for _ in range(2):
-        (losses(model)[0] / comm.size).backward()
-        assert not any(bucket.gathered for bucket in zero.buckets)  # freed before the step
-        zero.step()
-        zero.zero_grad()
+    train(zero, lambda: losses(model)[0], freed=True)
     check_weights(zero, model, expected)
 
 
@@ -369,10 +360,7 @@ def test_gradients_that_are_sparse(comm: MPI.Intracomm, stage: Any) -> None:
     words = torch.tensor([1, 4, 4])
     expected = alone(model, lambda model: [model(words).square().sum()])
     zero = stage(comm, model, sgd)
-    for _ in range(2):
-        (model(words).square().sum() / comm.size).backward()
-        zero.step()
-        zero.zero_grad()
+    train(zero, lambda: model(words).square().sum())
     check_weights(zero, model, expected)
 
 
@@ -430,10 +418,7 @@ def test_stage_3_says_how_to_freeze_later(comm: MPI.Intracomm, kind: Any) -> Non
     with old.full_weights():
         new.load_state_dict(model.state_dict())
     zero = kind(comm, new, sgd, layers=new)
-    for _ in range(2):
-        (new(x).square().sum() / comm.size).backward()
-        zero.step()
-        zero.zero_grad()
+    train(zero, lambda: new(x).square().sum())
     check_weights(zero, new, expected)
 
 

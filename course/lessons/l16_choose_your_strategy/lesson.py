@@ -358,7 +358,7 @@ for one in COMPARISONS:
 #
 # So believe the page when two plans are far apart, and measure when they are close. Section 3 had two close pairs:
 #
-# - For `chat`, ZeRO-1 is as fast as ZeRO-3. With eight micro-batches, ZeRO-1 needs 46.5 GB instead of 22.4, but sends only a twelfth of the bytes. On a slower link, try ZeRO-1 first.
+# - For `chat`, a step takes as long with ZeRO-1 as with ZeRO-3. With eight micro-batches, ZeRO-1 needs 46.5 GB instead of 22.4, but sends only a twelfth of the bytes. On a slower link, try ZeRO-1 first.
 # - For `cards`, ZeRO-1 on 2 × pipeline 4 is only 2 % behind the pipeline of 8.
 #
 # Measure memory as well, in the second step: Adam's state exists only after the first. The page leaves out:
