@@ -85,11 +85,12 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
-    """Sum `buffer` over all nodes, in place: inside each node, between the leaders, who pass the sum on.
+    """Sum `buffer` over all nodes, in place: inside nodes, between their leaders, back into the nodes.
 
     `inside` has the ranks of one node; its rank 0 is the node's leader. `between` has all leaders;
     the other ranks pass COMM_NULL. Only what is sent through `between` crosses from node to node:
-    with N nodes 2(N-1)/N of the bytes per leader, however many ranks a node has (Kielmann et al. 1999).
+    with N nodes, a leader sends 2(N-1)/N of the bytes (the ring of Patarasuk & Yuan), however many ranks a
+    node has. The idea of leaders: Kielmann et al. 1999.
 
         inside = comm.Split_type(MPI.COMM_TYPE_SHARED)
         between = comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED)

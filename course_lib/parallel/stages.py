@@ -40,7 +40,7 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
             y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
             result, other = x.grad, comm.rank - 1
         if 0 <= other < comm.size:  # keep each request, and what it sends, until the message has left
-            message = result.numpy().copy()  # of our own: autograd may add to a gradient again
+            message = result.numpy().copy()  # a copy, since autograd may still write to this gradient
             sends = [sent for sent in sends if not sent.Test()] + [comm.Isend(message, other, i)]
     MPI.Request.Waitall(sends)
     return loss

@@ -22,16 +22,16 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: where this cell is saved
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 
 
 # %%
 def cut(team):
-    torch.manual_seed(0)  # each rank builds all 8 layers here, so that any cut starts with equal weights
+    torch.manual_seed(0)  # every rank builds all 8 layers, so that any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # and keeps its own
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # it keeps its stage
 
 
 # %%
@@ -63,7 +63,7 @@ def run_stage(comm: MPI.Comm, stage: Any, schedule: Any, parts: Any, loss_fn: An
             y.backward(None if last else received(comm, comm.rank + 1, i, len(targets), width))
             result, other = x.grad, comm.rank - 1
         if 0 <= other < comm.size:  # keep each request, and what it sends, until the message has left
-            message = result.numpy().copy()  # of our own: autograd may add to a gradient again
+            message = result.numpy().copy()  # a copy, since autograd may still write to this gradient
             sends = [sent for sent in sends if not sent.Test()] + [comm.Isend(message, other, i)]
     MPI.Request.Waitall(sends)
     return loss

@@ -58,7 +58,7 @@ def train(path, steps=60, every=20):
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
         yield (done := done + 1), comm.allreduce(loss.item())  # the caller can disturb each step
-        stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
+        stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
             atomic_save(path, file.getvalue())

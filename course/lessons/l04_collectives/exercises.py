@@ -169,7 +169,7 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
         pairs = np.array(answer.counts(n), float)
     except (TypeError, ValueError):
         pairs = np.zeros(0)
-    expect(pairs.shape == (2, 2), "returned something else than (messages, arrays), (messages, arrays).")
+    expect(pairs.shape == (2, 2), "returned something other than (messages, arrays), (messages, arrays).")
     ring, doubling = pairs
     typical: dict[str, tuple[float, float]] = {
         "in the ring, a message holds one chunk, not an array: 1/n of it.": (both, both),
@@ -206,7 +206,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="What does each rank send?",
-    task="How many messages does one rank send, and how many arrays do they make together? Write formulas "
+    task="How many messages does one rank send, and how many arrays is that in all? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
@@ -252,7 +252,7 @@ def counts(n):
             changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(2 * (n - 1) * n, 2 * (n - 1))")),
             "in the ring, that is what all ranks send together",
         ),
-        WrongAnswer("def counts(n):\n    return 2 * (n - 1), n.bit_length() - 1\n", "something else than"),
+        WrongAnswer("def counts(n):\n    return 2 * (n - 1), n.bit_length() - 1\n", "something other than"),
     ),
     why="a rank sends less than two arrays in the ring, on however many ranks. What grows instead?",
 )
@@ -318,12 +318,6 @@ AFTER_REDUCE = Question(
 EXERCISES = (COUNTS, LOG_THE_LOSS, TREE, AFTER_REDUCE, CENTRED)
 
 PREDICTIONS = (
-    Prediction(
-        id="04.p6",
-        question="At how many MB do both ways tie on 2,048 ranks?",
-        objectives=(3,),
-        targets=("fewest-bytes-wins",),
-    ),
     Prediction(
         id="04.p3",
         question="How many kB does the ring send between the two nodes, all ranks together?",

@@ -27,7 +27,7 @@
 # Four ranks train one network. Each computes gradients, and all four need the sum: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
 # and make all such calls in the same order.
 #
-# How would you write it? All could send to rank 0, which adds up and sends the sum back. But then all wait for rank 0. Here are two ways that share the work.
+# How would you write it? All could send to rank 0, but then all wait for rank 0. Here are two ways that share the work.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -137,7 +137,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). At 1 kB, the bytes take less than 1 ms, so messages decide: doubling sends two, the ring six. At 4 MB, an array takes 0.8 s, and the ring sends 1.5, doubling two.
+# (c). At 1 kB, the bytes take less than 1 ms, so messages decide: doubling sends two, the ring six. At 4 MB, bytes decide: 0.8 s per array, and the ring sends 1.5 arrays, doubling two.
 #
 # </details>
 
@@ -157,34 +157,26 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# At 0.4 MB, both ways took almost equally long on four ranks. Why there? Four extra messages cost the ring 40 ms. It sends half an array less, 0.2 MB, which saves 40 ms. Below this
-# **crossover** doubling wins, above it the ring.
-#
-# In the time α of one message, our link could have carried α/β = 10 ms · 5 MB/s = 0.05 MB. So the ways tie where
-#
-# saved arrays · size = 0.05 MB · extra messages
-
-# %%
-predict("At how many MB do both ways tie on 2,048 ranks?", None)
+# Ranks sum 100 MB of gradients over links like ours: in one call, or layer by layer, in a hundred. **Vote:** on 2,048 ranks, what is fastest, and what slowest? (a) One call, ring. (b) One call, doubling. (c) A hundred calls, ring. (d) A hundred calls, doubling.
 
 # %%
 # %%px --save 04_allreduce.py
-if __name__ == "__main__":
-    for n in 4, 8, 64, 2048:
-        (ring_messages, ring_arrays), (messages, arrays) = counts(n)
-        extra, saved = ring_messages - messages, arrays - ring_arrays
-        tie = 0.05 * extra / saved  # in MB
-        if comm.rank == 0:
-            print(f"{n:4}: {extra:4.0f} extra messages, {saved:.2f} saved arrays, tie at {tie:.1f} MB")
-
-# %%
-outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], unit="MB", word="computed")
+if __name__ == "__main__" and comm.rank == 0:
+    for n in 4, 64, 2048:
+        for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
+            one, hundred = (calls * messages * 0.01 + arrays * 100 / 5 for calls in (1, 100))
+            print(f"{n:4} ranks, {way:8}: one call {one:5.1f} s, a hundred calls {hundred:6.1f} s")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# From 4 to 2,048 ranks, extra messages grow a thousandfold, saved arrays only from 0.5 to 9. So the tie moves up. Of these two, choose the ring for one call with 100 MB of gradients,
-# and doubling for each of a hundred calls with 1 MB. (Lesson 14 builds a third way, with few messages *and* few bytes.)
+# (a) and (c): the ring sends 4,094 messages per call. So join small arrays, as DDP does (lesson 07). (Lesson 14 has a third way, with few messages *and* few bytes.)
+#
+# At which size do both tie? An extra message costs 10 ms, in which our link carries 0.05 MB. So at this **crossover**,
+#
+# saved arrays · size = extra messages · 0.05 MB
+#
+# On four ranks, the ring saves half an array and sends four extra messages: a tie at 0.4 MB, as measured. On 2,048, it is 22.7 MB.
 #
 # </details>
 
@@ -193,22 +185,22 @@ outcome("At how many MB do both ways tie on 2,048 ranks?", cluster["tie"][0], un
 #
 # | | what changes |
 # |---|---|
-# | link | A fast network card has 2 µs and 25 GB/s. Both are 5,000 times better than our delays, so α/β and the ties stay the same |
-# | eight ranks share a card | In doubling between nodes, each of the eight sends its whole array through the card. A ring that follows the nodes sends less than two in all |
-# | NCCL | For small arrays, two trees instead of doubling: about 2·log₂(nodes) steps, and about two arrays per rank, as in a ring |
+# | link | A fast card has 2 µs and 25 GB/s, both 5,000 times better than ours. With one card per rank, ties stay |
+# | eight ranks share a card | Each exchange of doubling between nodes sends eight arrays through the card; a ring that follows the nodes, under two in all. On 2,048 ranks, the tie falls to 3 MB |
+# | NCCL | Two trees instead of doubling: about 2·log₂(nodes) steps between nodes, about two arrays per rank. On many nodes, they can win even at 100 MB |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - In a ring, each rank sends 2(n−1) messages, together less than two arrays. By doubling (n = 2, 4, 8 …), it sends log₂ n whole arrays.
-# - From four ranks on, doubling wins below the crossover, the ring above (in the alpha-beta model).
+# - In a ring, each rank sends 2(n−1) chunks, less than two arrays in all. In doubling (n = 2, 4, 8 …), it sends log₂ n whole arrays.
+# - From four ranks on, doubling wins below the crossover, the ring above (equal links, one per rank).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # You buy twice the bandwidth, but the latency stays. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c). In one latency, the link now carries twice the bytes. So the ring must save twice the bytes.</details>
+# <details><summary>What to listen for</summary>(c). An extra message now costs as much as twice the bytes. So the tie doubles.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -266,7 +258,7 @@ for name, kilobytes in total.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In a ring of four, each rank sends 1.5 arrays, or 900 kB, all of it to its right neighbour. Two ranks have that neighbour on the other node, so 1,800 kB cross.
+# In a ring of four, each rank sends 1.5 arrays, or 900 kB, all of it to its right neighbour. For two ranks, this neighbour is on the other node, so 1,800 kB cross.
 #
 # If neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So a launcher that fills one node before it starts the next places our ring well.
 # NCCL looks for the nodes itself, and orders its rings by node.
@@ -317,13 +309,13 @@ if comm.rank == 0:
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 6 inside the nodes |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. What they save is steps, and if sends wait for their receiver (rendezvous,
-# lesson 01), each step of the large ring takes as long as a message between nodes.
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. They save steps. With rendezvous (lesson 01), ranks wait for each other, so each of the 1,022 steps takes as long
+# as a message between nodes.
 #
-# For small arrays, steps decide, so take leaders. For gigabytes, take the ring: our leaders' two trees move whole arrays inside each node, in six rounds, and meanwhile the network
-# waits. The ring works in chunks and keeps all its links busy at once.
+# For small arrays, steps decide: take leaders, and let them double (6 steps instead of 126). For gigabytes on these 512 ranks, take the ring: our leaders' two trees move whole arrays inside each node, in six rounds, and meanwhile the network
+# waits (not for long over NVLink). The ring works in chunks and keeps all its links busy at once.
 #
-# Both ways use one network card per node. If a node has more, a library lets several ranks of the node send a part of the array each.
+# Both ways use one network card per node. If each GPU has its own, a leader leaves seven of eight idle. So NCCL runs several rings at once, each with a part of the array.
 #
 # </details>
 
@@ -332,23 +324,23 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# A training script never calls a ring. It calls `torch.distributed`, which passes the request to a **communication runtime**, and the runtime drives the network:
+# A training script never calls a ring. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime), and the library drives the network:
 #
 # ```
 # application      your training script
 # on top           DeepSpeed (lesson 12), Lightning, Hugging Face's Trainer
 # framework        torch.distributed                             Horovod (lesson 06)
-# runtime          NCCL (NVIDIA's GPUs)    Gloo (CPUs)    MPI    oneCCL (Intel)
+# library          NCCL (NVIDIA's GPUs)    Gloo (CPUs)    MPI    oneCCL (Intel)
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. In PyTorch, the runtime of a group of ranks is called the group's **backend**.
+# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. In PyTorch, the library of a group of ranks is called the group's **backend**.
 #
 # On GPUs you would choose NCCL. One thing about it surprises people who time their code: NCCL's all-reduce takes a **stream**, which is a queue of work for the GPU, and the call returns when the sum
-# is *queued*, not when it is done. MPI can do without NCCL, too: a **CUDA-aware MPI** accepts arrays in a GPU's memory. Any other MPI needs a copy in main memory.
+# is *queued*, not when it is done. You can also use MPI on GPUs: a **CUDA-aware MPI** accepts arrays in a GPU's memory. Any other MPI needs a copy in main memory.
 #
-# When NCCL estimates which of its algorithms is faster for a call, it uses latencies and bandwidths, as we did. Between nodes, it assumes up to 14 µs per step. That is seven times the 2 µs of our
-# table, so ties may lie up to seven times higher.
+# When NCCL estimates which of its algorithms is faster for a call, it uses latencies and bandwidths, as we did. Between nodes, recent versions assume about 3 to 14 µs per step of a ring, depending on the protocol (see References). With 14 µs, seven times the 2 µs of our
+# table, the ties of our two ways would lie seven times higher.
 #
 # We have no GPU here, so we use Gloo. It knows nothing of our MPI ranks, so the ranks must find each other again. Rank 0 opens a **store**, a small table that all ranks can reach. Each rank
 # writes its address into the table and reads the others' addresses.
@@ -380,14 +372,14 @@ def meet(ranks):
 
 
 # %% [markdown]
-# PyTorch has MPI's collectives, under the same names. Later lessons use most of them. The **root** is the one rank that has, or gets, everything:
+# PyTorch has most of MPI's collectives, under almost the same names. Later lessons use most of them. The **root** is the one rank that has, or gets, everything:
 #
 # | collective | what it does |
 # |---|---|
 # | broadcast | copies the root's array to all ranks |
-# | **scatter** | cuts the root's array into parts, and sends one to each rank |
+# | **scatter** | sends each rank its own part from the root |
 # | **gather** | collects a part from each rank on the root |
-# | all-gather | the same, but all ranks get all parts |
+# | all-gather | collects a part from each rank on all ranks |
 # | reduce | leaves the sum on the root |
 # | all-reduce | leaves the sum on all ranks |
 # | reduce-scatter | leaves a different part of the sum on each rank |
@@ -429,7 +421,7 @@ for way in cluster["left"][0]:
 # Rank 0 has the sum each time. On two ranks, rank 1 kept its 10. On four ranks, Gloo left 1110 there, the sum over ranks 1, 2 and 3: it uses the tensors of some ranks as work space on the way to rank 0.
 # Through MPI, rank 1 kept its 10.
 #
-# Is that a bug of Gloo? No. PyTorch's documentation says that only rank `dst` receives the result. It guarantees nothing for the others. A longer tensor may change even on two ranks (PyTorch issue 76527).
+# Is that a bug of Gloo? No. PyTorch's documentation says that only rank `dst` receives the result. It says nothing about the others. A longer tensor may change even on two ranks (PyTorch issue 76527).
 # A published guide ran Gloo on two ranks, and concluded that the other ranks' tensors "shouldn't be changed" (Kolly 2022). One small run on one backend is not a rule. After `reduce`, read the tensor
 # only on `dst`.
 #
@@ -533,7 +525,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# By the model, doubling wins at every size, by one α. At 64 MiB, one α is nothing, and the ring is often ahead, even of MPI's own `Allreduce`. What did the model forget? It counts messages
+# The model says that doubling wins at every size, by one α. But at 64 MiB, where α hardly counts, the ring is often ahead, even of `Allreduce`. What did the model forget? It counts messages
 # and bytes, but each rank also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions decide. Where the bars of two ways
 # overlap, one run cannot say which is faster.
 #
@@ -544,8 +536,8 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # <details><summary>Open after you have looked</summary>
 #
 # A ping-pong is two messages, one after the other. So the ring should take one ping-pong, and doubling's single exchange half of one. The ring often takes longer, because it also spends time in
-# Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and a thread of its own has to wake up for every message, on cores that are busy. So for
-# small arrays inside one machine, software costs more than the messages that the model counts.
+# Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and a thread of its own has to wake up for every message, on cores that are busy. Doubling
+# and `Allreduce` stay close to the model. For the ring and Gloo, software costs more than the messages that the model counts.
 #
 # </details>
 
@@ -558,6 +550,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #   2005: which algorithm for which size; halving and doubling.
 # - P. Patarasuk and X. Yuan, [Bandwidth optimal all-reduce algorithms for clusters of workstations](https://doi.org/10.1016/j.jpdc.2008.09.002), 2009: the ring.
 # - R. Hockney, [The communication challenge for MPP](https://doi.org/10.1016/S0167-8191(06)80021-9), 1994: latency and bandwidth.
+# - NVIDIA, [NCCL's cost model](https://github.com/NVIDIA/nccl/blob/master/src/graph/tuning.cc): latencies and bandwidths of rings and trees.
 # - T. Kielmann and others, [MagPIe](https://doi.org/10.1145/301104.301116), 1999: a hierarchy of nodes.
 # - PyTorch, [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html).
 # - F. Kolly, *Data Parallelism in PyTorch*, 2022: the guide that ran `reduce` on two ranks.

@@ -53,8 +53,8 @@ TERMS = (
     ),
     Term("leader", "The one rank of a node that talks to other nodes.", forms=""),
     Term(
-        "communication runtime",
-        "The library that moves the data between ranks, below the framework: MPI, Gloo, NCCL.",
+        "communication library",
+        "Also communication runtime: what moves data between ranks below the framework: MPI, Gloo, NCCL.",
     ),
     Term(
         "backend",

@@ -29,7 +29,7 @@ def _check_1f1b(answer: SimpleNamespace, comm: Any, m: int) -> None:
     strange = [each for each in got if each not in wanted]
     expect(
         not strange,
-        f"{where}: {strange[:1]} is no pass of these micro-batches, which are 0 to {m - 1}. "
+        f"{where}: {strange[:1]} is not among the passes of micro-batches 0 to {m - 1}. "
         "Is `warmup` ever larger than m?",
     )
     missing = [each for each in wanted if each not in got]
@@ -99,7 +99,7 @@ def one_f_one_b(stage, stages, m):
         WrongAnswer(changed(_1F1B, ("stages - 1 - stage", "stage")), "one for each later stage"),
         WrongAnswer(changed(_1F1B, (' + [("B", i) for i in range(m - warmup, m)]', "")), "is missing"),
         WrongAnswer(changed(_1F1B, ("min(stages - 1 - stage, m)", "0")), "expected 2"),
-        WrongAnswer(changed(_1F1B, ("min(stages - 1 - stage, m)", "stages - 1 - stage")), "is no pass"),
+        WrongAnswer(changed(_1F1B, ("min(stages - 1 - stage, m)", "stages - 1 - stage")), "is not among"),
     ),
     why="which stage holds most micro-batches, and how many would GPipe hold there?",
 )

@@ -4,7 +4,7 @@
 # able:
 #   - run a network across ranks
 #   - count idle slots
-#   - write the schedule 1F1B
+#   - repair the schedule 1F1B
 # more:
 #   - say what recomputing, interleaving and unequal stages cost
 # before: >-
@@ -55,7 +55,7 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: what the cell is saved to
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: where this cell is saved
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 
@@ -63,9 +63,9 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    torch.manual_seed(0)  # each rank builds all 8 layers here, so that any cut starts with equal weights
+    torch.manual_seed(0)  # every rank builds all 8 layers, so that any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # and keeps its own
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # it keeps its stage
 
 
 # %% [markdown] tags=["subslide"]
@@ -77,7 +77,7 @@ def cut(team):
 # ```
 #
 # Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of its output, our `x`.
-# Until the backward, `held` keeps `x` and `y`. With `y`, autograd keeps what backward needs: the **activations**.
+# Until its backward, a micro-batch's `x` and `y` stay in a dictionary, `held`. With `y`, autograd keeps what backward needs: the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -121,7 +121,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):  # only the last 
 # <details><summary>Open after the run</summary>
 #
 # (a). Each layer does the same arithmetic in the same order. (With batch norm, too: both runs normalize the same micro-batches. Not with
-# dropout, because ranks draw their own random numbers.)
+# dropout, because ranks draw their own random numbers. Another schedule may add gradients in another order: then last decimals may differ.)
 #
 # </details>
 
@@ -155,7 +155,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# About as fast as one: one rank works while the other waits. With more micro-batches, both can work at once.
+# Two ranks are about as fast as one, because one works while the other waits. With more micro-batches, both can work at once.
 #
 # </details>
 #
@@ -191,45 +191,48 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for two ranks. It assumes free messages, undisturbed cores, and no work that every rank repeats; here each
-# also builds the network.
+# The dashed curve is the last formula for two ranks. It assumes equal stages, free messages and undisturbed cores. Here, rank 0 has 14 % more weights.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So why not take very many micro-batches? Here, each has 512 images, and GPipe keeps the activations of all until their backward. On rank 1 of 2:
+# So why not take very many micro-batches? GPipe keeps every micro-batch's activations until its backward. Here a micro-batch has 512 images. On rank 1 of 2:
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
 # outputs of four ReLUs    4 · 0.5 MiB                           2.0 MiB
-# per micro-batch                                                2.5 MiB
+# images (in `parts`)      512 images · 64 numbers · 8 bytes     0.25 MiB
+# per micro-batch                                                2.75 MiB
 # ```
 #
 # **Predict:** how many micro-batches fit into 64 MiB? Write your number in place of 32.
 
 # %%
-from course_lib.effects import runs_within  # do 64 MiB suffice for 2 ranks each? `first` has no limit
+from course_lib.effects import runs_within  # do 64 MiB per rank suffice? `first` runs before the limit
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 25 fit. Here it is a few fewer, because a rank also holds images and weights.
+# On paper, 23 fit. Here it is a few fewer, because a rank also holds weights and Adam's state.
 #
 # </details>
 #
-# GPipe runs no backward before its last forward. Can a rank begin earlier?
+# GPipe runs no backward before its last forward. Can a rank run its first backward earlier?
 
 # %% tags=["exercise: 08.4"]
 
 # %% [markdown] tags=["notes"]
 # Eight minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
+# %% [markdown]
+# GPipe died with 32 micro-batches. **Predict:** does 1F1B survive 100?
+
 # %%
-runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 32)", first="train(comm)")
+runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 100)", first="train(comm)")
 
 # %% [markdown] tags=["subslide"]
 # On four ranks, GPipe takes 24 + 9 = 33 slots for 8 micro-batches. **Predict:** how many does 1F1B take?
@@ -248,7 +251,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
 # ```
 #
-# With free messages, 1F1B saves memory, not time. After four forwards, rank 0 runs a backward before each forward, so it keeps
+# With free messages, 1F1B saves no time, but memory if m > p. After four forwards, rank 0 runs a backward before each forward, so it keeps
 # at most 4 micro-batches.
 #
 # </details>
@@ -256,21 +259,23 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# The batch size limits m. If eight pipelines of 8 GPUs share 128 micro-batches, each pipeline gets 16. With GPipe or 1F1B, and one equal
-# stage per GPU, a GPU then idles for *at least* 7/23 of the step: messages while the pipeline fills and drains, and the all-reduce among the eight pipelines, can only add.
+# The batch size limits m. If eight pipelines of 8 GPUs share 128 micro-batches, each pipeline gets 16. With GPipe or 1F1B (others idle less, see More), and one equal
+# stage per GPU, a GPU then idles for 7/23 of the time from the first forward to the last backward, if messages are free. Waiting for messages, or for the all-reduce among the eight pipelines, comes on top.
+#
+# A pipeline sends only one activation per boundary, so put it between nodes, where links are slow. NCCL ignores tags: start a send and the receive of the opposite direction together (`batch_isend_irecv`).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
-# - GPipe keeps the activations of m micro-batches, 1F1B of at most p.
+# - GPipe keeps the activations of m micro-batches, 1F1B of at most p (rank 0) down to 1 (the last rank).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # What reduces these 7/23 most: (a) 1F1B instead of GPipe, (b) 16 pipelines of 4 GPUs, (c) micro-batches of half the size?
 #
-# <details><summary>What to listen for</summary>(c) gives 7/39, but a GPU computes small micro-batches less efficiently. (b) gives 3/11, and each GPU holds twice as many layers. (a) saves only memory.</details>
+# <details><summary>What to listen for</summary>(c), if a micro-batch has more than one sample, gives 7/39, but a GPU computes small micro-batches less efficiently. (b) gives 3/11, and each GPU holds twice as many layers. (a) saves only memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -290,7 +295,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # PyTorch calls this activation checkpointing (`torch.utils.checkpoint`), although no file is written.
 #
 # We let four ranks run 8 micro-batches in three ways: with GPipe, with 1F1B, and with GPipe that recomputes. `Recomputed` of `course_lib` wraps a stage, and `SavedBytes` counts the bytes that
-# autograd keeps. One micro-batch takes:
+# autograd keeps (not the outputs `y` in `held`). One micro-batch takes:
 #
 # ```
 #              input of the stage     activations
@@ -325,14 +330,14 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On rank 0, GPipe that recomputes keeps least, and on rank 3, 1F1B does.
+# Of what autograd keeps, recomputing leaves least on rank 0, and 1F1B on rank 3. But `held` also keeps eight outputs of 0.5 MiB on rank 0, and four with 1F1B: in all, both take about 5 MiB there. (Megatron frees an output once it is sent.)
 #
 # A recomputing rank keeps eight inputs, and all activations of the one micro-batch that is going backward. On rank 0, that makes 8 · 0.25 + 0.75 = 2.75 MiB.
-# (Rank 3 keeps a little more, because the loss has activations, too, and only the stage is recomputed.)
+# (Rank 3 also keeps the loss's activations, which are not recomputed: 5.30 MiB.)
 #
 # What 1F1B keeps depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
 #
-# What does recomputing cost? Each micro-batch needs a second forward, so it takes 4 slots instead of 3. In return, it saves far more in deep stages than in ours: we have two linear layers per stage, while a deep stage
+# What does recomputing cost? Each micro-batch needs a second forward, so it takes 4 slots instead of 3 if the whole stage is recomputed. In return, it saves far more in deep stages than in ours: we have two linear layers per stage, while a deep stage
 # has many activations for one input. You can also combine the two. With 1F1B that recomputes, a rank keeps at most p inputs, and the activations of one micro-batch.
 #
 # </details>
@@ -363,14 +368,14 @@ for chunks, schedule in schedules.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 5.5. Rank 0 runs four forwards through its first chunk. Then micro-batch 0 is back, and rank 0 runs its forward through the second chunk, the fifth. Micro-batch 0 now visits three later ranks, and its gradient comes back through them. For each
+# 5.5. Rank 0 runs four forwards through its first chunk. Its fifth forward takes micro-batch 0, now back, through the second chunk. Micro-batch 0 then visits three later ranks, and its gradient comes back through them. For each
 # of these ranks, rank 0 runs two more forwards: 11 in all. A chunk is half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. (With four chunks there are 19 forwards, each through a quarter.)
 #
 # The memory has bought time: with two chunks, the bubble lasts 4.5 slots instead of 9. In general, with v equal chunks per rank it lasts 1/v as long, if m is a multiple of p and messages take no time.
 #
 # </details>
 #
-# Where did the idle slots go? The figure shows 1F1B beside two chunks per rank. Each rank's second chunk, chunk 1, is brown.
+# The figure shows 1F1B beside two chunks per rank. Chunk 0 is blue, and chunk 1 is beige and brown. How long does rank 0 wait before its first backward? (6 slots with 1F1B, 1.5 with two chunks.)
 
 # %%
 from course.lessons.shared.figures.schedules import schedule_grids
@@ -379,23 +384,23 @@ one, two = (simulate(schedules[chunks], 1 / chunks, 2 / chunks) for chunks in (1
 schedule_grids({"1F1B": one, "interleaved": two})
 
 # %% [markdown]
-# So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries between ranks on its way forward, and with four it crosses 15, and as many on its way back. Now let each message take half a slot. Ranks compute
-# meanwhile, if they have something to compute. **Predict:** which is fastest, 1, 2 or 4 chunks per rank? (The last line shows GPipe for comparison.)
+# So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries between ranks on its way forward, and with four it crosses 15, and as many on its way back. Now let each message take a twentieth of a slot, and then half a slot, as on a very slow link. Ranks compute
+# meanwhile, if they have something to compute. **Predict** for both links: which is fastest, 1, 2 or 4 chunks per rank? (The last line shows GPipe for comparison.)
 
 # %%
-for chunks, schedule in schedules.items():
-    slots = makespan(simulate(schedule, 1 / chunks, 2 / chunks, transfer=0.5))
-    print(f"chunks per rank: {chunks}   slots: {slots}")
-print(f"GPipe, one chunk     slots: {makespan(simulate(gpipe(4, 8), 1, 2, transfer=0.5))}")
+for chunks, schedule in [*schedules.items(), ("GPipe", gpipe(4, 8))]:
+    c = chunks if chunks in schedules else 1
+    fast, slow = (makespan(simulate(schedule, 1 / c, 2 / c, transfer=t)) for t in (0.05, 0.5))
+    print(f"chunks per rank: {chunks:<5}   slots: {fast:6.2f} and {slow:6.2f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two. With four chunks, a forward through one of them takes a quarter of a slot, and its message takes half a slot. The ranks run out of work while they wait.
+# Four on the fast link, two on the slow one. There, with four chunks, a forward through one of them takes a quarter of a slot, and its message takes half a slot. The ranks run out of work while they wait.
 #
-# With one chunk, 1F1B waits, too: it takes 8 slots more than with free messages. Each rank begins with so few forwards that it waits for its neighbour's next message again and again.
+# With one chunk on the slow link, 1F1B waits, too: it takes 8 slots more than with free messages. Each rank begins with so few forwards that it waits for its neighbour's next message again and again.
 #
-# GPipe waits for messages only while the pipeline fills and drains. Its 36 slots are nearly as good as those of two chunks, but rank 0 keeps all 8 micro-batches. The best schedule depends on your links, so measure it.
+# GPipe waits for messages only while the pipeline fills and drains. Its 36 slots on the slow link are nearly as good as those of two chunks, but rank 0 keeps all 8 micro-batches. The best schedule depends on your links, so measure it.
 #
 # </details>
 
@@ -408,8 +413,8 @@ print(f"GPipe, one chunk     slots: {makespan(simulate(gpipe(4, 8), 1, 2, transf
 # forward and its backward. PipeDream keeps the old weights until that backward, which takes memory. And still the gradient is **stale**: it was computed with the old weights, but it changes the new ones.
 # One process would train differently.
 #
-# Is there a way without stale gradients? Remember why a backward takes 2 slots. The previous rank waits for the gradient of the input, but nobody waits for the gradients of the weights before the update.
-# *Zero-bubble* schedules (see References) compute these later, in slots that would be idle. No gradient becomes stale, so the training stays that of one process.
+# Can we fill the idle slots without stale gradients? Remember why a backward takes 2 slots. The previous rank waits for the gradient of the input, but nobody waits for the gradients of the weights before the update.
+# *Zero-bubble* schedules (see References) compute these later, in slots that would be idle, and no gradient becomes stale. With one stage per rank and 1F1B's memory, a third of the bubble stays. Without any bubble, rank 0 keeps 2p − 1 micro-batches.
 #
 # ### Which stage sets the pace?
 #
@@ -443,7 +448,7 @@ if comm.rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # Begin with the last stage. It works for 16 · 9 = 144 ms, whatever the others do. Before it can start, the first micro-batch passes through three other stages (3 · 1 ms), and after it has ended, the last gradient
-# passes back through them (3 · 2 ms). That makes 153 ms. You measure more, because messages take time, other programs run, and sleeps last a little too long.
+# passes back through them (3 · 2 ms). That makes 153 ms. You measure more, because messages take time, ranks that wait for one poll on shared cores, and sleeps last a little too long.
 #
 # With four equal stages of 4.5 ms, the same work would take (16 + 3) · 4.5 = 85.5 ms on paper.
 #
@@ -475,7 +480,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # 95 %. The first linear layer has nearly all weights. So the second stage consists of the linear layers, and the first one gets all convolutions. But a convolution uses its few weights again at every pixel, while a linear layer
 # uses each weight once per image. After the cut by weights, the second rank would be idle nearly all the time. Cut by operations, the first stage has 48 %.
 #
-# Operations are only a first guess, since two layers with equally many operations can differ in time. When your pipeline runs, time its stages on your GPUs, and move a layer where one of them is late.
+# Operations are only a first guess, since two layers with equally many operations can differ in time. When your pipeline runs, time its stages on your GPUs, and move a layer where one of them is late, if it still fits: rank 0 keeps most activations.
 #
 # </details>
 

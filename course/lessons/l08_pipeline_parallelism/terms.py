@@ -29,7 +29,7 @@ TERMS = (
     ),
     Term(
         "interleaving",
-        "A pipeline in which each rank holds several short stages, called chunks, for a smaller bubble.",
+        "Giving each rank several short stages, called chunks, so that the bubble is smaller.",
         forms="",
     ),
     Term(

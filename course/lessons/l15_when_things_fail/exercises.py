@@ -398,13 +398,13 @@ def load_state(saved, model, optimizer):
 
 WHO_CAME_LATE = Question(
     id="15.q7",
-    question="A training on 64 ranks ends: 'rank 17 timed out after 60 s'. 63 ranks are in the same sum, "
-    "and rank 0 is in `torch.save`. What do you look into first?",
+    question="A training on 64 CPU ranks ends: 'rank 17 timed out after 60 s'. 63 ranks are in the same "
+    "blocking sum, and rank 0 is in `torch.save`. What do you look into first?",
     options=(
         Option(
             "the node of rank 17",
             reply="That would mean rank 17 kept the others waiting. But it was in the sum, as 62 other "
-            "ranks were, and its timeout only came first: it is a victim.",
+            "ranks were, and its timeout merely ended first: it is a victim.",
             belief="timed-out-rank-is-guilty",
         ),
         Option(
@@ -416,7 +416,8 @@ WHO_CAME_LATE = Question(
         Option(
             "the save of rank 0",
             reply="Rank 0 alone has not begun the sum, so the other 63 wait for it. Its save hangs, or takes "
-            "longer than their timeout. If it is only slow, make the save shorter or the timeout longer.",
+            "longer than their timeout. If it is only slow, make the save shorter or the timeout longer. (On "
+            "GPUs, first check whether rank 0 had already queued the sum.)",
             right=True,
         ),
     ),
@@ -492,7 +493,7 @@ NO_ANSWER = Question(
         Option(
             "by 5 or 10, as the first may have run",
             reply="The first call may have run, and only its answer was lost. The caller cannot know. So "
-            "give each call a number, and let the server skip numbers that it has already run.",
+            "give each call a number. If the server has already run it, let it answer with the old result.",
             right=True,
         ),
         Option(

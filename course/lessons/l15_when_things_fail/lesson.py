@@ -5,8 +5,8 @@
 #   - find the rank to blame when a job hangs
 #   - save a training so that it goes on after a kill or a time limit, on any number of ranks
 # more:
-#   - tell a dead process from a dead node, and say what late ranks cost
-#   - say what a failure costs, and how often to save
+#   - find a dead node, and say what late ranks cost
+#   - choose how often to save
 #   - call a function on another rank
 # before: >-
 #   {06}. Helpful: {11}
@@ -22,14 +22,13 @@
 #     answer: >-
 #       64: the global batch stays 128.
 #   - ask: Which weights does each rank have after a step of data parallelism?
-#     answer: All of them, and the same on all ranks. So any one rank can save them.
+#     answer: All of them, and the same on all ranks. So any one rank can save them. (Batch norm's statistics may differ.)
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · A job hangs
 #
-# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A rank that has waited four seconds in the sum ends itself and
-# its job. This limit is its **timeout**.
+# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A rank that has waited four seconds in the sum ends itself, and `mpiexec` then ends the job. This limit is its **timeout**.
 
 # %%
 program = """
@@ -68,7 +67,7 @@ print(*log[-4:], sep="\n")  # prterun is a part of mpiexec
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# After two seconds, `faulthandler` also wrote each rank's **stack** to the log: the functions that the rank was in, innermost first.
+# After two seconds, `faulthandler` also wrote each rank's **stack** to the log: the lines that the rank was in, innermost first. Line 13 is the sum.
 
 # %% tags=["nbval-ignore-output"]
 print(*(line for line in log if "File" in line), sep="\n")  # in brackets: the rank
@@ -89,7 +88,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # the others    │ allreduce ······│···············│
 # ```
 #
-# Three ranks wait for the broken one in the all-reduce. The first of their alarms ends the job, so that rank is named: a **victim**.
+# Three ranks wait for the broken one in the all-reduce. The first of their alarms ends one of them, and `mpiexec` names this rank: a **victim**.
 #
 # </details>
 
@@ -104,7 +103,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# `open` empties the old file at once. A kill before the next line leaves nothing.
+# `open` empties the old file at once. A kill during the next line leaves half a file, or nothing.
 #
 # So write a second file beside the old one. When the second file is complete, `os.replace` gives it the old name in one instant: an **atomic save**.
 #
@@ -138,9 +137,7 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A kill still costs the steps since the last save. But before a time limit, a batch system can warn us with a signal, here **SIGUSR1**.
-#
-# If a rank left at once, the others would hang in their next all-reduce. So a rank only notes the request, and goes on:
+# A kill still costs the steps since the last save. But before a time limit, a batch system warns a job with a signal, if the job asks for it: here, with **SIGUSR1**. A rank only notes the signal, and goes on:
 
 # %%
 # %%px --save 15_resume.py
@@ -149,7 +146,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# After each step, an all-reduce counts the requests (the line `stop = …`). All ranks get the same count, so all stop after the same step.
+# After each step, the ranks decide whether to stop (the line `stop = …`).
 
 
 # %%
@@ -173,7 +170,7 @@ def train(path, steps=60, every=20):
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
         yield (done := done + 1), comm.allreduce(loss.item())  # the caller can disturb each step
-        stop = comm.allreduce(len(asked)) > 0  # was any rank asked?
+        stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
             atomic_save(path, file.getvalue())
@@ -188,44 +185,63 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# **Your saver on trial.** Two ranks train. After step 50, rank 1 gets SIGUSR1, so rank 0 saves. Then *four* ranks try to go on.
+# Why an all-reduce? Let each rank look only whether *it* was asked. Two ranks train, and after step 50 rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on to step 60. (c) The job hangs.
 #
-# We try this three times. First, rank 0 is killed in this last save, when `naive_save` has written 1,000 bytes. Then your saver, right or wrong, is killed at the same point. Then nobody is killed. **Vote**, each time: at which step do the four ranks resume? Or do they fail?
+# Then *one* rank starts the real program again. With which step does it begin?
 
 # %%
-disturb = """# put the saver on trial into the program, train, and disturb a rank after step 50
-import marshal, resource, runpy, signal, sys
-from pathlib import Path
-from mpi4py import MPI
-ours = runpy.run_path("code/15_resume.py")  # our functions; the program does not start
-ours["atomic_save"].__code__ = marshal.loads(Path(sys.argv[1], "saver").read_bytes())
-for done, loss in ours["train"](Path(sys.argv[1], "training.pt")):
-    if done == 50 and MPI.COMM_WORLD.rank == 1:
-        signal.raise_signal(signal.SIGUSR1)
-    if done == 50 and MPI.COMM_WORLD.rank == 0 and sys.argv[2] == "killed":
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # a longer file now kills this rank:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"""
+disturb = """
+import resource  # train, and disturb a rank after step 50
+for done, loss in train(Path(sys.argv[1], "training.pt")):
+    if done == 50:
+        signal.alarm(5)  # a timeout, as in section 1
+        if comm.rank == 1:
+            signal.raise_signal(signal.SIGUSR1)
+        elif sys.argv[2] == "killed":  # kill rank 0 when it has written 1,000 bytes
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"""
 
 # %%
-import marshal
-import re
+from re import MULTILINE, findall
 from shlex import split
 from subprocess import getoutput
 from tempfile import TemporaryDirectory
 
-for saver, fate in (naive_save, "killed"), (atomic_save, "killed"), (atomic_save, "not killed"):
+
+def trial(program, fate):
     with TemporaryDirectory() as folder:
-        Path(folder, "saver").write_bytes(marshal.dumps(saver.__code__))
-        run([*split("mpiexec -n 2 python -m mpi4py -c"), disturb, folder, fate], capture_output=True)
-        log = getoutput(f"mpiexec -n 4 python -m mpi4py code/15_resume.py {folder}")
-        print(f"{saver.__name__}, {fate}:", *re.findall(r"^ranks.*|^\S*Error: [^:.]*", log, re.MULTILINE))
+        ranks = [*split("mpiexec -n 2 python -m mpi4py -c"), program + disturb, folder, fate]
+        log = run(ranks, stdout=PIPE, stderr=STDOUT, text=True, timeout=100).stdout
+        log += getoutput(f"mpiexec -n 1 python code/15_resume.py {folder}")
+    print(*findall(r"signal \d.*\)|^ranks.*|^\S*Error: [^:.]*", log, MULTILINE), sep="; then ")
+
+
+program = Path("code/15_resume.py").read_text().split("if __name__")[0]  # its functions
+trial(program.replace("comm.allreduce(len(asked))", "len(asked)"), "not killed")
+trial(program, "not killed")  # with the all-reduce
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# `naive_save` wrote its 1,000 bytes over the only checkpoint, so all 50 steps are lost. A right `atomic_save` leaves the checkpoint of step 40 alone until the new one is complete. The third job loses nothing: rank 0 got no signal, but the sum told it to save.
+# (c), up to the timeout: rank 0 waits for rank 1 in step 51. With the all-reduce, both get the same count, so both stop after the same step, and rank 0 saves.
 #
-# The losses agree: Adam's state was saved, too, and each step has the same 128 samples.
+# The losses agree, even on one rank: Adam's state was saved, too, and each step has the same 128 samples.
+#
+# </details>
+
+# %% [markdown] tags=["subslide"]
+# **Your saver on trial.** Now rank 0 is killed in this save, after 1,000 bytes: first with `naive_save`, then with your saver, right or wrong. **Vote**, each time: where does the one rank begin? Or does it fail?
+
+# %%
+from inspect import getsource
+
+for saver in naive_save, atomic_save:
+    trial(f"{program}\n{getsource(saver)}\natomic_save = {saver.__name__}\n", "killed")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# `naive_save` wrote its 1,000 bytes over the only checkpoint, so all 50 steps are lost. A right `atomic_save` leaves the checkpoint of step 40 alone until the new one is complete.
 #
 # </details>
 
@@ -234,23 +250,23 @@ for saver, fate in (naive_save, "killed"), (atomic_save, "killed"), (atomic_save
 #
 # | | with 64 GPUs |
 # |---|---|
-# | a hang | Ask each running rank for its stack, with `py-spy dump`. With NCCL, several ranks may report the timeout |
-# | saving | With ZeRO, each rank saves its shard. Resume only from a checkpoint that has all of them |
-# | resuming | On a different number of ranks, sums are rounded differently. With a rank's own batch norm or dropout, keep the number |
+# | a hang | Ask each rank for its stack (`py-spy dump`). If stacks look alike, compare the collectives that each rank has begun |
+# | saving | With ZeRO, each rank saves its shard. When all are on the disk, rank 0 marks the checkpoint as complete. Resume only from a marked one |
+# | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. With fewer ranks, each needs more memory |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - The rank that times out is usually a victim. Compare all stacks.
-# - Write a second file, `fsync` it, then rename it.
+# - Write a second file, flush and `fsync` it, then rename it.
 # - On a signal, only note the request. Between steps, all ranks agree to stop.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A job on 64 GPUs hangs now and then. Each time, a different rank times out, and all ranks wait for their GPUs. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
+# A job on 64 GPUs hangs now and then. Each time, a different rank times out, and every rank's stack says that it waits for its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). Usually, one rank has begun fewer collectives, or a different one. If all have begun the same, suspect the network. (c) usually replaces a victim's node.</details>
+# <details><summary>What to listen for</summary>(b). Usually, one rank has begun fewer collectives, or a different one. If all have begun the same, suspect the network or a GPU. (c) usually replaces a victim's node.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -270,8 +286,8 @@ for saver, fate in (naive_save, "killed"), (atomic_save, "killed"), (atomic_save
 # <details><summary>Open after you have solved 15.3</summary>
 #
 # A step reads more than the weights: the optimizer has its momentum, and dropout draws its masks from the random-number state. With several ranks, each rank draws from its own state,
-# so each rank has to save its own, and on a GPU also `torch.cuda.get_rng_state()`. These states fit only the number of ranks that saved them. And save the position of the data loader. Otherwise, the
-# resumed epoch begins again with samples that it has already seen.
+# so each rank has to save its own, and on a GPU also `torch.cuda.get_rng_state()`. These states fit only the number of ranks that saved them. Also save the learning-rate scheduler, the gradient scaler
+# and the position of the data loader. Without this position, the resumed epoch begins again with samples that it has already seen.
 #
 # </details>
 
@@ -279,7 +295,7 @@ for saver, fate in (naive_save, "killed"), (atomic_save, "killed"), (atomic_save
 # ### Who is to blame when the stacks look alike?
 #
 # In the core, one stack differed from the others. Often none does. Suppose that one rank's network card breaks: the rank neither sends nor receives. Soon all ranks wait in the same
-# call for their neighbours. Four equal stacks accuse nobody. Is there any other trace?
+# call for their neighbours. Four equal stacks do not show which rank is broken. What else can we compare?
 #
 # We break a card on purpose. Four ranks pass arrays round a ring, as a ring all-reduce does: each rank sends to the next one, and rank 3 sends to rank 0. A rank first sends its own array, then
 # each array that it receives. We run three such jobs, each with a different broken card. Afterwards we count how many arrays ranks 0 to 3 have received:
@@ -321,16 +337,16 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # In each job, two neighbours on the ring received nothing. One has the broken card, and the other waits for it. Look at the rank just before the pair. It did receive an array,
 # so its own card works, and it did send to the first of the pair. Nothing arrived there, so the first of the pair has the broken card. The second waits for the first.
 #
-# On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. Large messages also stop their senders, and then the counts say less.
+# On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. With large messages, senders wait, too, and then the counts say less.
 #
 # On GPUs, stacks look alike even more often, because Python runs ahead: it starts a sum and goes on, until it needs a result. So compare the collectives. If PyTorch's **flight recorder** is on,
-# it numbers the collectives of each rank and keeps the last ones. The rank whose last number is lowest is the first suspect.
+# it numbers the collectives of each rank and keeps the last ones. Within one process group, the rank whose last number is lowest is the first suspect.
 #
 # </details>
 #
 # #### And if a rank is only late?
 #
-# Nothing is broken now, and the job is slow all the same. In lesson 06, the same rank was late in every step. More often it is a different rank each time. Suppose that each rank is late in one step out of
+# Now nothing is broken, but the job is still slow. In lesson 06, the same rank was late in every step. More often it is a different rank each time. Suppose that each rank is late in one step out of
 # ten, by chance. A step ends only when the last rank has come. With one rank, 10 % of the steps are slow. And with 64 ranks?
 
 # %%
@@ -349,7 +365,7 @@ outcome(
 )
 
 # %% [markdown]
-# A step is on time only if *all* ranks are, and 64 ranks are all on time in 0.9⁶⁴ = 0.1 % of the steps. In the other 99.9 %, somebody is late and everybody waits. If all delays are equally long,
+# A step is on time only if *all* ranks are, and 64 ranks are all on time in 0.9⁶⁴ = 0.1 % of the steps. In the other 99.9 %, somebody is late and everybody waits. If all delays are equally long, and nothing hides them (prefetched batches can),
 # the job is almost as slow as with one rank that is *always* late.
 #
 # So a slow job can have one slow rank, or many ranks that are late in turn. From outside, both look the same. How can we tell them apart? We let our four ranks be late by chance, and each measures how long
@@ -377,12 +393,12 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 
 # %% [markdown]
 # Each rank waited about as long as any other, so the totals accuse nobody. We have to look at *each step*: the rank that waited least in it came last. Is it the same rank in most steps? Then move that rank to a
-# different node, to see whether the rank or its node is slow. If the last rank keeps changing, as here, a new node cures nothing. Look for a cause that can hit every rank, such as samples of different
-# lengths.
+# different node, to see whether the rank or its node is slow. If the last rank keeps changing, as here, a new node does not help. Look for a cause that can hit every rank, such as samples of different
+# lengths. (On GPUs, synchronize the device before you read the clock.)
 #
 # #### And if a rank never comes?
 #
-# Late ranks arrive in the end. Dead ones do not, and the question is who notices. When a *process* dies, its operating system closes its connections, and over TCP the other side
+# A late rank arrives in the end. A dead rank never does. Who notices? When a *process* dies, its operating system closes its connections, and over TCP the other side
 # notices at once. When a *node* loses its power, nobody is left to close anything. We cannot cut the power here, but SIGSTOP comes close: it freezes a process, which then closes nothing and sends nothing.
 #
 # As a sign of life, each rank touches a file ten times per second. This is its **heartbeat**. In one job, rank 1 gets SIGKILL, in the next one SIGSTOP. **Predict** for each signal: does
@@ -433,7 +449,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # let it. Only the heartbeat shows that something is wrong.
 #
 # A dead node is found in the same way. Somebody has to watch its heartbeat, and to decide how long a silence may last. Slurm waits for 300 seconds by default (`SlurmdTimeout`). A shorter wait finds dead
-# nodes sooner, but it also declares slow ones dead.
+# nodes sooner, but it also declares slow ones dead. On a cluster, send heartbeats rarely, and to a service: thousands of ranks that touch files ten times per second would overload the shared file system.
 #
 # </details>
 #
@@ -456,10 +472,12 @@ sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
 # 1. 60 seconds before the time limit of 60 minutes, or a little earlier, Slurm sends SIGUSR1 to the shell of the batch job (`--signal=B:USR1@60`).
 # 2. The shell runs `stop`, which passes the signal to `mpiexec`. Open MPI's `mpiexec` passes it to the ranks, and they agree, save and end. (SIGTERM would not do: it makes `mpiexec` end the ranks.)
 # 3. The signal has ended the shell's first `wait`. The second one waits for the ranks.
-# 4. `scontrol requeue` puts the job back into the queue. Later it starts with the same lines, and goes on from the checkpoint.
+# 4. `scontrol requeue` puts the job back into the queue. Later it starts with the same lines, perhaps on other nodes, so FOLDER must be on a shared file system.
 #
-# Are 60 seconds enough? In this time, the ranks must finish a step, agree and save. Otherwise, the job is killed before it can be requeued. On GPUs, agree only every tenth step, because the CPU waits for the GPU
-# each time. Then allow for ten steps.
+# Are 60 seconds enough? In this time, the ranks must finish a step, agree and save. Otherwise, the job is killed before it can be requeued. On GPUs, agree only every tenth step, because the CPU waits for the GPU each time. Then allow for ten steps.
+#
+# Two cases need other lines. `torchrun` does not pass SIGUSR1 on: the signal ends it. With `srun` and `--signal=USR1@60`, Slurm signals the ranks directly. And a job that is
+# *preempted* gets SIGTERM instead, unless the site sets `PreemptParameters=send_user_signal`.
 
 # %% [markdown] tags=["slide"]
 # ### What does a failure cost?
@@ -467,7 +485,7 @@ sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
 # Every save costs time, and so does every failure. How often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
 # 3.1 hours, the machine's **mean time between failures** (MTBF).
 #
-# We do not know how long Meta's saves and restarts took, so we assume one minute per save and ten per restart. The training stands still in both. If you save rarely, each failure destroys much work. If you save
+# We do not know how long Meta's saves and restarts took, so we assume one minute per save and ten per restart, including the time until somebody notices. The training stands still in both. If you save rarely, each failure destroys much work. If you save
 # often, the saves themselves eat the time. Which interval would you choose?
 
 # %%
@@ -482,7 +500,7 @@ M = 54 * 24 * 3600 / 419
 
 
 def lost(tau, save=60, restart=600):
-    """The part of the time that is no lasting work."""
+    """The part of the time that goes into saves, repeated work and restarts."""
     undisturbed = 1 - (tau / 2 + restart) / M  # the rest is repeated work, and restarts
     return 1 - undisturbed * tau / (tau + save)
 
@@ -513,8 +531,8 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # #### How can a save be short?
 #
 # The slow part of a save is the disk, and the training need not wait for it. An **asynchronous** save only waits for a copy of the state in the CPU's memory. The copy is written to the disk while the training goes on.
-# PyTorch's `torch.distributed.checkpoint` can do that. (On GPUs, the process group then also needs a backend for CPUs: `cpu:gloo,cuda:nccl`.) It can also load a checkpoint on a different number of ranks than
-# saved it, which is called **resharding**.
+# PyTorch's `torch.distributed.checkpoint` can do that. (On GPUs, the process group then also needs a backend for CPUs: `cpu:gloo,cuda:nccl`.) It can also load a checkpoint on more or fewer ranks than
+# wrote it, which is called **resharding**.
 #
 # That sounds risky: what if the training changes a weight before it is on the disk? We try it. Four ranks save 12 numbers, three per rank, and set them to zero at once, without waiting for the files. Then two ranks
 # load the files. **Vote:** what do they find? (a) The numbers. (b) Zeros. (c) Some of both.
@@ -565,7 +583,7 @@ print(*sorted(said.splitlines()), sep="\n")
 # |---|---|---|
 # | loads on a different number of ranks | yes, any cut along any axis | yes, flat buffers as ZeRO cuts them |
 # | writes while training goes on | yes | no |
-# | killed while saving | keeps the old checkpoint if each save has its own folder; in one folder for all saves, the old files are lost first | keeps the old checkpoint |
+# | killed while saving | keeps the old checkpoint if each save has its own folder (load the newest that has `.metadata`, which is written last); in one folder for all saves, the old files are lost first | keeps the old checkpoint |
 # | a changed byte | not noticed | noticed by its SHA-256 |
 #
 # #### How can a restart be short?
@@ -608,7 +626,7 @@ print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 #
 # </details>
 #
-# With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node is lost or joins. A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
+# With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node joins or is lost (but not the node that they meet at). A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
 # rank takes a fixed number of samples, the global batch changes with the number of ranks, and with it the training.
 
 # %% tags=["exercise: 15.q3"]
@@ -616,7 +634,7 @@ print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 # %% [markdown]
 # #### What if a call gets no answer?
 #
-# A training pays so much for each failure because every step needs every rank. The programs around it are less strict. Supervisors, parameter servers and data loaders ask each other and answer, and when one of them dies, the
+# In a training, one failure stops all ranks, because every step needs every rank. The programs around it are less strict. Supervisors, parameter servers and data loaders ask each other and answer, and when one of them dies, the
 # others can go on. What does a failure cost there?
 #
 # Their tool is the **remote procedure call** (RPC): it runs a function on another rank and returns the result. It takes two messages. The first has the name of the function and its arguments, the second has the result. Here

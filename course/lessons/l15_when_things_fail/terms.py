@@ -3,7 +3,11 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("timeout", "How long a rank waits in a call before it gives up, which ends its job.", forms=""),
+    Term(
+        "timeout",
+        "How long a rank waits in a call before it gives up. Usually, the launcher then ends the job.",
+        forms="",
+    ),
     Term(
         "victim",
         "A rank that came in time and reports a timeout, because it waited for one that did not come.",
@@ -21,9 +25,7 @@ TERMS = (
         forms="",
     ),
     Term("heartbeat", "A sign of life that a process gives at regular intervals.", forms=""),
-    Term(
-        "resharding", "Loading a checkpoint on a different number of ranks than saved it.", forms="resharding"
-    ),
+    Term("resharding", "Loading a checkpoint on more or fewer ranks than wrote it.", forms="resharding"),
     Term(
         "asynchronous",
         "Of a save: it returns with a copy in memory, which is written while the training goes on.",
@@ -32,7 +34,7 @@ TERMS = (
     Term(
         "atomic save",
         "A save after which a reader finds all old bytes or all new ones, whenever it is interrupted: write "
-        "to another file, fsync, rename.",
+        "to another file, flush, fsync, rename.",
         forms="",
     ),
     Term("fsync", "The call that waits until a file's bytes are on the disk, and not only in memory."),

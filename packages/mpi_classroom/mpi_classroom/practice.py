@@ -152,7 +152,8 @@ class Practice:
             except ClusterError as error:
                 print(error)
         with contextlib.suppress(NameError):  # what only the ranks have imported
-            self.shell.ex(source)
+            name = self.shell.compile.cache(source)  # so that `inspect.getsource` finds it
+            self.shell.ex(compile(source, name, "exec"))
 
     # ---------------------------------------------------------------- help
 
