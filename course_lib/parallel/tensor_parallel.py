@@ -53,7 +53,7 @@ SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
 
 
 def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray) -> list[np.ndarray]:
-    """Our part of relu(x @ up), from our columns of `up`, and the full y, from our rows of `down`."""
+    """Return this rank's part of relu(x @ up), and the full y."""
     hidden = np.maximum(x @ up, 0)
     y = hidden @ down
     comm.Allreduce(MPI.IN_PLACE, y)
@@ -63,7 +63,7 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 def mlp_backward(
     comm: MPI.Comm, x: np.ndarray, hidden: np.ndarray, up: np.ndarray, down: np.ndarray, d_y: np.ndarray
 ) -> list[np.ndarray]:
-    """Gradients, from that of y: of x, and of this rank's columns of `up` and rows of `down`."""
+    """Return the gradients of x and of this rank's columns of `up` and rows of `down`."""
     d_hidden = (d_y @ down.T) * (hidden > 0)
     d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
     d_x = d_hidden @ up.T

@@ -31,5 +31,5 @@ def atomic_save(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())  # the bytes, before a name points to them
     os.replace(aside, path)
     folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)  # the new name
+    os.fsync(folder)  # wait until the disk has the new name
     os.close(folder)

@@ -21,7 +21,7 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 
 # %%
 def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray) -> list[np.ndarray]:
-    """Our part of relu(x @ up), from our columns of `up`, and the full y, from our rows of `down`."""
+    """Return this rank's part of relu(x @ up), and the full y."""
     hidden = np.maximum(x @ up, 0)
     y = hidden @ down
     comm.Allreduce(MPI.IN_PLACE, y)
@@ -30,7 +30,7 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 # %%
 def gradients(comm, first, up, down, chosen, batch):
-    """What the chosen images add to a batch's gradients."""
+    """Return the chosen images' part of a batch's gradients."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
@@ -79,4 +79,4 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 if __name__ == "__main__":
     full = collected(comm, *train(comm))
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, *full)} right, weight {full[0][20, 0]:.9f}")
+        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, *full)} right, weight {full[0][20, 11]:.9f}")

@@ -29,7 +29,7 @@ def atomic_save(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())  # the bytes, before a name points to them
     os.replace(aside, path)
     folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)  # the new name
+    os.fsync(folder)  # wait until the disk has the new name
     os.close(folder)
 
 
@@ -45,7 +45,7 @@ def train(path, steps=60, every=20):
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
-    if comm.bcast(path.exists()):  # rank 0 looks for a checkpoint, and reads it for all
+    if comm.bcast(path.exists()):  # only rank 0's answer counts; it reads for all
         done, weights, state = comm.bcast(torch.load(path) if comm.rank == 0 else None)
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
@@ -57,7 +57,7 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # the caller can disturb each step
+        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss); the caller acts here
         stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())

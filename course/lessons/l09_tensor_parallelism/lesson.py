@@ -41,7 +41,7 @@ images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits
 new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %% [markdown] tags=["subslide"]
-# Our network has three matrices. We cut the pair `up` and `down`:
+# Our network has three matrices. We cut `up` and `down`, a pair that papers call an **MLP**:
 #
 # ```
 # x      = relu(image @ first)     first:  64 × 54
@@ -82,7 +82,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 # %%
 # %%px --save 09_tensor.py
 def gradients(comm, first, up, down, chosen, batch):
-    """What the chosen images add to a batch's gradients."""
+    """Return the chosen images' part of a batch's gradients."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
@@ -127,7 +127,7 @@ def correct(comm, first, up, down):
 
 
 # %% [markdown] tags=["subslide"]
-# First a team of one rank trains, then a team of four. Each team reads 297 new images. In the team of four, each rank uses its own `first` and its own pieces. Then *one* process reads them with the collected matrices.
+# First a team of one rank trains, then a team of four. Each team reads 297 new images. In the team of four, each rank uses its own `first` and its own pieces. Then *one* process reads the same images with the collected matrices.
 #
 # **Vote:** is the network of four ranks worse by 20 images or more? (a) no, (b) yes, in the team and when collected, (c) only when collected.
 
@@ -142,7 +142,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Nothing raised an error. But the network that you would save is much worse.
+# (c). No error, and the team reads well. But the network that you would save does not.
 #
 # </details>
 
@@ -153,12 +153,12 @@ for team in MPI.COMM_SELF, comm:
 
 # %%
 # %%px
-print(f"{weights[0][20, 0]:.3f}")
+print(f"{weights[0][20, 11]:.3f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They have drifted apart. Each rank's columns of `up` learned to fit that rank's copy. In the collected network, all columns get rank 0's copy:
+# They have drifted apart. So the team trained a larger network, with four copies of `first`, and trained it correctly: hence its good result. The collected network keeps only one copy:
 #
 # ```
 # in the team:      first of rank 0 → columns of rank 0     first of rank 1 → columns of rank 1     …
@@ -182,7 +182,7 @@ print(f"{weights[0][20, 0]:.3f}")
 if __name__ == "__main__":
     full = collected(comm, *train(comm))
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, *full)} right, weight {full[0][20, 0]:.9f}")
+        print(f"ranks: {comm.size}, {correct(MPI.COMM_SELF, *full)} right, weight {full[0][20, 11]:.9f}")
 
 # %%
 # !mpiexec -n 1 python code/09_tensor.py
@@ -190,7 +190,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They do: the printed weight agrees to all nine decimals (in 64 bits, without dropout).
+# They do: the printed weight agrees to all nine decimals (float64, no dropout).
 #
 # A rank's columns of `up` give only a part of `d_x`. Its pieces of `d_up` and `d_down` are complete, because it has all images. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
 #
@@ -262,27 +262,26 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # ```
 # data parallelism       d_up and d_down     2 · width of x · numbers in hidden     while backward runs
 #
-# tensor parallelism     y and d_x           2 · width of x · tokens                GPUs wait for y
+# tensor parallelism     y and d_x           2 · width of x · tokens                GPUs wait for y; many small sums
 #
 #                        (same ranks, one per GPU; same all-reduce, same precision)
 # ```
 #
-# Usually a step has more tokens than `hidden` has numbers. Then tensor parallelism sends more. (Gated MLPs have three matrices, so their crossing is at 1.5 times as many tokens.)
+# Usually a step has more tokens than `hidden` has numbers. Then tensor parallelism sends more. It is used all the same: it divides the weights, and needs no larger batch. (Data parallelism on 2,048 GPUs needs at least 2,048 samples per step.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - With `up` cut by columns and `down` by rows, a pair needs one all-reduce forward and one backward.
-# - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights.
+# - Tensor parallelism's bytes grow with the batch of its ranks, data parallelism's with each rank's weights.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model just fits on one machine, its layers cut among eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which is faster: layers cut
-# (a) sixteen ways, or (b) eight ways on each machine, with half the batch each?
+# A model just fits on one machine, its layers cut among eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which is faster: to cut layers (a) among all sixteen GPUs, or (b) among eight, each machine with half the batch?
 #
 # <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), the sums of every pair cross the slow network, while GPUs
-# wait. In (b), only gradients cross it, each GPU's own eighth, once per step and during backward. So layers are usually cut inside a machine.</details>
+# wait. In (b), only gradients cross it, each GPU's own eighth, once per step and during backward. So layers are usually cut where links are fastest: inside a machine, or a rack with NVLink.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -331,12 +330,12 @@ for width in 8, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks probably share a core.
 #
-# At both widths, two ranks halve the work. Why do they gain at only one? The work that the cut saves grows with the *square* of the width. What the cut costs, the two sums `y` and `d_x`, grows only with the width itself.
-# At 8, the sums cost about as much as the cut saves, or more. At 512, they are small beside it.
+# At both widths, two ranks halve the work. Why do they gain at only one? The work that the cut saves grows with the *square* of the width. What the cut costs, the two sums `y` and `d_x`, grows only with the width, plus a fixed time per sum.
+# At 8, the sums cost more than the cut saves. At 512, they are small beside it.
 #
-# This comparison also shows why a pair is rarely cut 64 ways. With more ranks, each rank has less work, but `y` and `d_x` stay as large. (A second reason: 64 GPUs usually span several machines.)
+# The same reasoning says why a pair is rarely cut 64 ways. With more ranks, each rank has less work, but `y` and `d_x` stay as large. (A second reason: 64 GPUs usually span slower links.)
 #
-# Could the ranks work while a sum is on its way? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` meanwhile. In forward this is harder, because the next layer needs all of `y`. With sequence parallelism (below), its `--tp-comm-overlap` cuts
+# Could the ranks work while a sum is on its way? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` meanwhile. In forward this is harder, because the next layer needs all of `y`. With sequence parallelism (below), Megatron-LM's `--tp-comm-overlap` cuts
 # matrix products into pieces: while one piece is being sent, the GPU computes the next.
 #
 # </details>
@@ -347,7 +346,7 @@ for width in 8, 512:
 # Most language models are **Transformers**: stacks of blocks, each with two halves. One half is often a pair like ours, with **GeLU**, a smooth form of ReLU, in the middle. The other half is *attention*, which mixes the
 # positions of a text. Can we cut attention as well?
 #
-# Attention has several *heads* side by side, and no head needs the numbers of another. So each rank gets complete heads, as before it got complete hidden numbers. The matrix that leads
+# Attention has several *heads* side by side, and no head needs the numbers of another (in grouped-query attention, no *group* of heads). So each rank gets complete heads, as it got complete hidden numbers in section 1. The matrix that leads
 # into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**. Both halves of a block then look alike:
 #
 # ```
@@ -394,11 +393,11 @@ outcome("All-reduces in one block, forward and backward together?", cluster["cal
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four: attention and the pair each have one all-reduce forward and one backward.
+# Four: attention and the pair each have one all-reduce forward and one backward. (Our attention keeps queries, keys and values in one matrix.)
 #
 # Six heads cannot be divided equally among four ranks. Two ranks have two heads each, and the other two ranks wait for them. Megatron-LM refuses such a number of ranks.
 #
-# Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`. Otherwise the ranks' copies of these numbers would differ from then on. For its own heads and hidden numbers, each rank draws a mask of its own.
+# Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`. Otherwise the ranks' copies of these numbers would differ from then on. For its own heads and hidden numbers, each rank draws a mask of its own. (With sequence parallelism, below, each rank draws masks for its own positions.)
 #
 # </details>
 #
@@ -431,20 +430,20 @@ for way, nbytes in most.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), in this model. Inside attention and inside the pair, each rank keeps only its part of the activations. But the norms and additions between them are not cut: there, every rank keeps the same numbers as all the others.
+# (b), in this model. Inside attention and inside the pair, each rank keeps only its part of the activations. But every rank computes all norms and additions between them, and keeps all their numbers.
 #
-# Can we cut there as well? A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of the output: here the rank keeps 27 % instead of 49 %.
+# Can we cut there as well? A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of the output: here the rank keeps 27 % instead of 49 %. (Not 25 %: this rank has two of six heads.)
 #
-# What does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. Together they are the all-reduce that was there before (lesson 04), so forward sends as many bytes as it did. Backward sends more: to save memory, each rank kept only its positions of `x`, and backward gathers `x` once more.
+# What does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. Together they are the all-reduce that was there before (lesson 04), so forward sends as many bytes as it did. Backward sends more: to save memory, each rank kept only its positions of `x`, and backward gathers `x` once more (Megatron-LM computes the gradient of `x` meanwhile).
 #
-# There is also a new sum to forget. Every rank has a copy of a norm's weights, but now computes their gradient from its own positions only. These gradients have to be added up over the ranks, and so do those of a row-parallel layer's bias. Without the sums, copies drift apart again, without an error.
+# Sequence parallelism also needs one more sum. Every rank has a copy of a norm's weights, but now computes their gradient from its own positions only. These gradients have to be added up over the ranks, and so do those of a row-parallel layer's bias. Without the sums, copies drift apart again, without an error.
 #
 # </details>
 
 # %% [markdown]
 # #### Do I have to write this myself?
 #
-# A forgotten sum does its damage quietly. Could a library find the sums? In PyTorch, a **DTensor** is a tensor that knows its layout on the ranks:
+# A forgotten sum raises no error. Could a library find the sums? In PyTorch, a **DTensor** is a tensor that knows its layout on the ranks:
 #
 # ```
 # Shard(0)      cut along the first dimension, Shard(1) along the second
@@ -484,12 +483,12 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). The output of `up` is cut along its numbers, as `down` needs it, so nothing is sent between the two. The output of `down` is `Partial()`: this is our sum of `y`. In backward, the gradient of `x` is `Partial()`, too.
+# (a). The output of `up` is `Shard(-1)`, as `down` needs it, so nothing is sent between the two. The output of `down` is `Partial()`: this is our sum of `y`. In backward, the gradient of `x` is `Partial()`, too.
 #
 # But look at the printed layouts. For `up`, `S(0)` means `Shard(0)`, a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
 #
-# What DTensor does not know are the heads. It cuts a matrix into pieces that are as equal as it can make them. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Cut among four ranks, one rank gets only queries and another only values, but each head needs some of all three. So
-# plans for DTensor cut three matrices, one each for queries, keys and values. The number of ranks must also divide the number of heads: our six would need two, three or six ranks.
+# DTensor knows nothing of heads. It cuts a matrix as `torch.chunk` does: six rows on four ranks become 2, 2, 2 and 0. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Cut among four ranks, one rank gets only queries and another only values, but each head needs some of all three. So
+# plans for DTensor cut three matrices, one each for queries, keys and values. In a plain plan, each of the three then sums its own part of `d_x`: a block calls six collectives, not four. The number of ranks must also divide the number of heads, and of key and value heads if there are fewer: our six would need two, three or six ranks.
 #
 # </details>
 

@@ -32,7 +32,7 @@ TERMS = (
     ),
     Term(
         "sequence parallelism",
-        "The activations between tensor-parallel layers are split along the sequence, so that no rank "
-        "keeps all of them.",
+        "The activations between attention and MLP (norms, additions) are split along the sequence, so that "
+        "no rank keeps all of them.",
     ),
 )

@@ -28,7 +28,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A job hangs
 #
-# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A rank that has waited four seconds in the sum ends itself, and `mpiexec` then ends the job. This limit is its **timeout**.
+# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A **timeout** ends a rank after four seconds in the sum, and `mpiexec` then ends the job.
 
 # %%
 program = """
@@ -88,7 +88,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # the others    │ allreduce ······│···············│
 # ```
 #
-# Three ranks wait for the broken one in the all-reduce. The first of their alarms ends one of them, and `mpiexec` names this rank: a **victim**.
+# Three ranks wait for the broken one in the all-reduce. The first alarm ends one of them, and `mpiexec` names that rank, a **victim**.
 #
 # </details>
 
@@ -107,7 +107,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 #
 # So write a second file beside the old one. When the second file is complete, `os.replace` gives it the old name in one instant: an **atomic save**.
 #
-# A power cut also wipes the operating system's memory. `file.flush` moves bytes from Python's buffer into this memory, and `os.fsync` waits until they are on the disk.
+# A power cut leaves only what is on the disk. `file.flush` moves bytes from Python's buffer to the operating system, and `os.fsync` waits until they are on the disk.
 
 # %%
 # %%px --save 15_resume.py
@@ -137,7 +137,7 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A kill still costs the steps since the last save. But before a time limit, a batch system warns a job with a signal, if the job asks for it: here, with **SIGUSR1**. A rank only notes the signal, and goes on:
+# A kill still costs the steps since the last save. A time limit need not: if a job asks, the batch system (such as Slurm) sends it a signal before the limit, here **SIGUSR1**. A rank notes the signal, and goes on:
 
 # %%
 # %%px --save 15_resume.py
@@ -146,7 +146,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
 # %% [markdown]
-# After each step, the ranks decide whether to stop (the line `stop = …`).
+# After each step, the ranks decide together whether to stop (the line `stop = …`).
 
 
 # %%
@@ -157,7 +157,7 @@ def train(path, steps=60, every=20):
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     done, stop = 0, False
-    if comm.bcast(path.exists()):  # rank 0 looks for a checkpoint, and reads it for all
+    if comm.bcast(path.exists()):  # only rank 0's answer counts; it reads for all
         done, weights, state = comm.bcast(torch.load(path) if comm.rank == 0 else None)
         model.load_state_dict(weights)
         optimizer.load_state_dict(state)
@@ -169,7 +169,7 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # the caller can disturb each step
+        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss); the caller acts here
         stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -185,9 +185,9 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# Why an all-reduce? Let each rank look only whether *it* was asked. Two ranks train, and after step 50 rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on to step 60. (c) The job hangs.
+# Why an all-reduce? Suppose that each rank looks only at its own `asked`. Two ranks train, and after step 50 rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on to step 60. (c) The job hangs.
 #
-# Then *one* rank starts the real program again. With which step does it begin?
+# Then `15_resume.py` starts again, on *one* rank. With which step does it begin?
 
 # %%
 disturb = """
@@ -197,9 +197,9 @@ for done, loss in train(Path(sys.argv[1], "training.pt")):
         signal.alarm(5)  # a timeout, as in section 1
         if comm.rank == 1:
             signal.raise_signal(signal.SIGUSR1)
-        elif sys.argv[2] == "killed":  # kill rank 0 when it has written 1,000 bytes
+        elif kill_at := int(sys.argv[2]):  # signal 25 kills rank 0 at this byte
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"""
+            resource.setrlimit(resource.RLIMIT_FSIZE, (kill_at, kill_at))"""
 
 # %%
 from re import MULTILINE, findall
@@ -208,40 +208,42 @@ from subprocess import getoutput
 from tempfile import TemporaryDirectory
 
 
-def trial(program, fate):
+def trial(name, training, kill_at=0):
     with TemporaryDirectory() as folder:
-        ranks = [*split("mpiexec -n 2 python -m mpi4py -c"), program + disturb, folder, fate]
+        ranks = [*split("mpiexec -n 2 python -m mpi4py -c"), training + disturb, folder, str(kill_at)]
         log = run(ranks, stdout=PIPE, stderr=STDOUT, text=True, timeout=100).stdout
         log += getoutput(f"mpiexec -n 1 python code/15_resume.py {folder}")
-    print(*findall(r"signal \d.*\)|^ranks.*|^\S*Error: [^:.]*", log, MULTILINE), sep="; then ")
+    print(name, *findall(r"signal \d.*\)|^ranks.*|^\S*Error: [^:.]*", log, MULTILINE), sep="  ")
 
 
-program = Path("code/15_resume.py").read_text().split("if __name__")[0]  # its functions
-trial(program.replace("comm.allreduce(len(asked))", "len(asked)"), "not killed")
-trial(program, "not killed")  # with the all-reduce
+training = Path("code/15_resume.py").read_text().split("if __name__")[0]  # its functions
+trial("without all-reduce:", training.replace("comm.allreduce(len(asked))", "len(asked)"))
+trial("with it:", training)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), up to the timeout: rank 0 waits for rank 1 in step 51. With the all-reduce, both get the same count, so both stop after the same step, and rank 0 saves.
+# (c), up to the timeout: rank 0 waits for rank 1 in step 51, and step 40 was saved last. With the all-reduce, both get the same count, both stop after step 50, and rank 0 saves.
 #
-# The losses agree, even on one rank: Adam's state was saved, too, and each step has the same 128 samples.
+# All six decimals agree, even on one rank: Adam's state was saved, too, and each step has the same 128 samples.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# **Your saver on trial.** Now rank 0 is killed in this save, after 1,000 bytes: first with `naive_save`, then with your saver, right or wrong. **Vote**, each time: where does the one rank begin? Or does it fail?
+# **Your saver on trial.** Now rank 0 is killed while it saves step 50, after 1,000 bytes: first with `naive_save`, then with your saver, right or wrong. **Vote** for each: at which step does the restart begin, or does it fail? Then choose your own byte.
 
 # %%
 from inspect import getsource
 
+kill_at = 1000  # then try to break your saver: 1, 15_000, 100_000
 for saver in naive_save, atomic_save:
-    trial(f"{program}\n{getsource(saver)}\natomic_save = {saver.__name__}\n", "killed")
+    name = saver.__name__
+    trial(name, f"{training}\n{getsource(saver)}\natomic_save = {name}\n", kill_at)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# `naive_save` wrote its 1,000 bytes over the only checkpoint, so all 50 steps are lost. A right `atomic_save` leaves the checkpoint of step 40 alone until the new one is complete.
+# `naive_save` wrote its 1,000 bytes over the only checkpoint, so all 50 steps are lost. A right `atomic_save` keeps the checkpoint of step 40 until the new one is complete.
 #
 # </details>
 
@@ -250,7 +252,7 @@ for saver in naive_save, atomic_save:
 #
 # | | with 64 GPUs |
 # |---|---|
-# | a hang | Ask each rank for its stack (`py-spy dump`). If stacks look alike, compare the collectives that each rank has begun |
+# | a hang | Ask each rank for its stack (`py-spy dump`). On GPUs, stacks often look alike: see Discuss |
 # | saving | With ZeRO, each rank saves its shard. When all are on the disk, rank 0 marks the checkpoint as complete. Resume only from a marked one |
 # | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. With fewer ranks, each needs more memory |
 
@@ -308,7 +310,7 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
-array, tag = np.ones(10), int(rank == int(sys.argv[1]))  # a broken card: nobody waits for tag 1
+array, tag = np.ones(10), int(rank == int(sys.argv[1]))  # a broken card: no other rank uses tag 1
 signal.alarm(4)
 for turn in range(size - 1):
     comm.Sendrecv_replace(array, (rank + 1) % size, tag, (rank - 1) % size, tag)
@@ -339,7 +341,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 #
 # On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. With large messages, senders wait, too, and then the counts say less.
 #
-# On GPUs, stacks look alike even more often, because Python runs ahead: it starts a sum and goes on, until it needs a result. So compare the collectives. If PyTorch's **flight recorder** is on,
+# On GPUs, stacks look alike even more often, because Python only queues a sum, and waits later, where it needs a result. So compare the collectives. If PyTorch's **flight recorder** is on,
 # it numbers the collectives of each rank and keeps the last ones. Within one process group, the rank whose last number is lowest is the first suspect.
 #
 # </details>
@@ -365,7 +367,7 @@ outcome(
 )
 
 # %% [markdown]
-# A step is on time only if *all* ranks are, and 64 ranks are all on time in 0.9⁶⁴ = 0.1 % of the steps. In the other 99.9 %, somebody is late and everybody waits. If all delays are equally long, and nothing hides them (prefetched batches can),
+# A step is on time only if *all* ranks are, and 64 ranks are all on time in 0.9⁶⁴ = 0.1 % of the steps (by chance, here in none). Otherwise somebody is late and everybody waits. If all delays are equally long, and nothing hides them (prefetched batches can),
 # the job is almost as slow as with one rank that is *always* late.
 #
 # So a slow job can have one slow rank, or many ranks that are late in turn. From outside, both look the same. How can we tell them apart? We let our four ranks be late by chance, and each measures how long
@@ -445,8 +447,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# After SIGKILL, the operating system reports that the process has ended, and `mpiexec` ends the job. After SIGSTOP, the process still exists, so there is nothing to report, and `mpiexec` waits for as long as you
-# let it. Only the heartbeat shows that something is wrong.
+# After SIGKILL, the operating system reports that the process has ended, and `mpiexec` ends the job. After SIGSTOP, the process still exists, so there is nothing to report, and `mpiexec` waits for ever. Only the heartbeat shows that something is wrong.
 #
 # A dead node is found in the same way. Somebody has to watch its heartbeat, and to decide how long a silence may last. Slurm waits for 300 seconds by default (`SlurmdTimeout`). A shorter wait finds dead
 # nodes sooner, but it also declares slow ones dead. On a cluster, send heartbeats rarely, and to a service: thousands of ranks that touch files ten times per second would overload the shared file system.
@@ -455,7 +456,7 @@ for number in (signal.SIGKILL, signal.SIGSTOP):
 #
 # #### And when the time limit comes?
 #
-# In the core, we sent SIGUSR1 ourselves, and we started the job again. On a cluster, these lines let Slurm do both:
+# In the core, we sent SIGUSR1 ourselves, and we started the job again. On a cluster, Slurm does both (our program keeps the lines):
 
 # %%
 # %%px --save 15_resume.py
@@ -476,7 +477,7 @@ sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
 #
 # Are 60 seconds enough? In this time, the ranks must finish a step, agree and save. Otherwise, the job is killed before it can be requeued. On GPUs, agree only every tenth step, because the CPU waits for the GPU each time. Then allow for ten steps.
 #
-# Two cases need other lines. `torchrun` does not pass SIGUSR1 on: the signal ends it. With `srun` and `--signal=USR1@60`, Slurm signals the ranks directly. And a job that is
+# SIGUSR1 ends `torchrun`, which does not pass it on. So start such ranks with `srun`: with `--signal=USR1@60`, Slurm signals them directly. A job that is
 # *preempted* gets SIGTERM instead, unless the site sets `PreemptParameters=send_user_signal`.
 
 # %% [markdown] tags=["slide"]
@@ -493,7 +494,7 @@ predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
 # To check your guess, we need a model. After every τ seconds of work, a save takes δ seconds. Every M seconds, on average, a failure comes. It may come early or late in an interval, so on average it destroys half
-# an interval of work. Then the restart takes its time. Which interval loses least? **Young's formula** says: about τ = √(2δM). It holds if δ is much smaller than τ, and τ much smaller than M.
+# an interval of work. Then the restart takes its time. **Young's formula** gives the interval that loses least: about τ = √(2δM), if δ is much smaller than τ, and τ much smaller than M.
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -501,8 +502,8 @@ M = 54 * 24 * 3600 / 419
 
 def lost(tau, save=60, restart=600):
     """The part of the time that goes into saves, repeated work and restarts."""
-    undisturbed = 1 - (tau / 2 + restart) / M  # the rest is repeated work, and restarts
-    return 1 - undisturbed * tau / (tau + save)
+    useful = 1 - (tau / 2 + restart) / M  # without repeated work and restarts
+    return 1 - useful * tau / (tau + save)
 
 
 best = (2 * 60 * M) ** 0.5
@@ -524,7 +525,7 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # <details><summary>Open after the run</summary>
 #
 # (b), with these numbers. Short restarts help once per failure: nine minutes out of 3.1 hours are about 5 %. Short saves help twice. Each takes less time, and because they are cheap, you can save more often, so that a failure destroys less
-# work. Both losses shrink to about a third, the root of a tenth.
+# work. Saves and repeated work each shrink to √0.1, about a third.
 #
 # </details>
 #
@@ -584,7 +585,7 @@ print(*sorted(said.splitlines()), sep="\n")
 # | loads on a different number of ranks | yes, any cut along any axis | yes, flat buffers as ZeRO cuts them |
 # | writes while training goes on | yes | no |
 # | killed while saving | keeps the old checkpoint if each save has its own folder (load the newest that has `.metadata`, which is written last); in one folder for all saves, the old files are lost first | keeps the old checkpoint |
-# | a changed byte | not noticed | noticed by its SHA-256 |
+# | a byte damaged on the disk | not noticed | noticed by its SHA-256 |
 #
 # #### How can a restart be short?
 #
@@ -626,7 +627,7 @@ print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 #
 # </details>
 #
-# With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node joins or is lost (but not the node that they meet at). A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
+# With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node joins or is lost (but not the rendezvous node). A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
 # rank takes a fixed number of samples, the global batch changes with the number of ranks, and with it the training.
 
 # %% tags=["exercise: 15.q3"]
@@ -637,7 +638,7 @@ print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 # In a training, one failure stops all ranks, because every step needs every rank. The programs around it are less strict. Supervisors, parameter servers and data loaders ask each other and answer, and when one of them dies, the
 # others can go on. What does a failure cost there?
 #
-# Their tool is the **remote procedure call** (RPC): it runs a function on another rank and returns the result. It takes two messages. The first has the name of the function and its arguments, the second has the result. Here
+# Their tool is the **remote procedure call** (RPC): it runs a function on another rank and returns the result. It takes two messages: a number, the function's name and its arguments; then the number and the result. Here
 # is the side that answers:
 
 # %% tags=["source: course.lessons.l15_when_things_fail.rpc:serve"]
