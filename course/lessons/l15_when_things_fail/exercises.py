@@ -493,8 +493,8 @@ NO_ANSWER = Question(
         Option(
             "by 5 or 10, as the first may have run",
             reply="The first call may have run, and only its answer was lost. The caller cannot know. So "
-            "number the calls, and let the server keep its results: asked for an old number, it answers with the "
-            "old result. Our `serve` does not.",
+            "number the calls, and let the server keep its results: asked for an old number, it answers "
+            "with the old result. Our `serve` does not.",
             right=True,
         ),
         Option(
