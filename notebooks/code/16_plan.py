@@ -12,24 +12,24 @@ from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
 job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
-# usable of an A100's 80 GB, 312 Tflop/s, and NVLink's 300 GB/s
+# what we can use of an A100's 80 GB and 312 Tflop/s, and of NVLink's 300 GB/s
 node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}
 plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
-plans["ZeRO-3"] = {"data": 8, "zero": 3}  # and of the model states
+plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of the batch and of the model states
 plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 
 # %%
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return a dict of bytes on the fullest GPU. `zero` is the ZeRO stage: 0, 1 or 3."""
+    """Return a dict of bytes on a GPU of the first stage. `zero` is the ZeRO stage: 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
     optimizer = 12 * mine / (data if zero else 1)
     tokens = seq * batch / data / microbatches
     held = min(pipeline, microbatches)  # micro-batches that a first stage keeps (1F1B)
-    # 16 vectors per token and block: with FlashAttention, without dropout
+    # 16 vectors per token and block: MLP of 4 · width, FlashAttention, no dropout
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     total = weights + gradients + optimizer + activations
     return locals()
@@ -42,18 +42,18 @@ def step(
 ):
     """Return a dict of all numbers: the seconds of a step, if everything goes at full rate."""
     tokens = seq * batch / data
-    # flop per token: 6 per parameter, and attention
+    # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of a vector per token
     # none of it hides here: the next product needs the sum
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
-    # a stage waits while the pipeline fills and drains (equal stages, 1F1B)
+    # a stage waits while the pipeline fills and drains (equal stages, 1F1B; its small messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # ZeRO-3 sends in every micro-batch, so all computing can hide it; others send once, in the last
-    # micro-batch's backward, which is 2/3 of its computing
+    # ZeRO-3 sends during all computing; others only during the last micro-batch's backward, 2/3 of its
+    # computing
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -63,5 +63,6 @@ def step(
 # %%
 if __name__ == "__main__" and rank == 0:
     for name, microbatches in {"ZeRO-3": 8, "pipeline": 64, "tensor": 8}.items():
-        asked = job | node | plans[name] | {"microbatches": microbatches}
-        print(f"{name:9}{memory(**asked)['total'] / 1e9:5.1f} GB {step(**asked)['total']:5.2f} s")
+        part = step(**job | node | plans[name] | {"microbatches": microbatches})
+        mfu = part["computing"] / part["total"] * node["rate"] / 312e12
+        print(f"{name:9}{part['total']:5.2f} s, MFU {mfu:.0%}")

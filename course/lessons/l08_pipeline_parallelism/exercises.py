@@ -43,7 +43,7 @@ def _check_1f1b(answer: SimpleNamespace, comm: Any, m: int) -> None:
     right = next(place for place, (kind, _) in enumerate(wanted) if kind == "B")
     expect(
         first == right,
-        f"{where}: {first} forwards come before the first backward, expected {right}: one for each later "
+        f"{where}: forwards before the first backward: {first}, expected {right}. One for each later "
         "stage, and the forward of the first pair (or fewer if there are not so many micro-batches).",
     )
     if sorted(got[-right:]) == sorted(wanted[-right:]) and got[:-right] == wanted[:-right]:
@@ -66,8 +66,8 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="In **1F1B**, a stage alternates one forward and one backward. But its first gradient has to come "
-    "back through all later stages, so it begins with forwards. Two lines do not do what their comments say.",
+    task="**1F1B** alternates, too, but first fills the pipeline. Two lines do not do what their comments "
+    "say.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):
@@ -93,10 +93,8 @@ def one_f_one_b(stage, stages, m):
     sizes=(2, 3, 4, 1),
     save="08_pipeline.py",
     wrong=(
-        WrongAnswer(
-            changed(_1F1B, ("stages - 1 - stage", "stages - stage")), "forwards come before the first"
-        ),
-        WrongAnswer(changed(_1F1B, ("stages - 1 - stage", "stage")), "one for each later stage"),
+        WrongAnswer(changed(_1F1B, ("stages - 1 - stage", "stages - stage")), "forwards before the first"),
+        WrongAnswer(changed(_1F1B, ("stages - 1 - stage", "stage")), "One for each later stage"),
         WrongAnswer(changed(_1F1B, (' + [("B", i) for i in range(m - warmup, m)]', "")), "is missing"),
         WrongAnswer(changed(_1F1B, ("min(stages - 1 - stage, m)", "0")), "expected 2"),
         WrongAnswer(changed(_1F1B, ("min(stages - 1 - stage, m)", "stages - 1 - stage")), "is not among"),

@@ -8,7 +8,7 @@ from mpi_classroom.figures import Picture
 from mpi_classroom.show import show
 
 Schedule = Callable[[int, int, int], list[tuple[str, int]]]  # of stage, stages, m: ("F" or "B", micro-batch)
-TITLES = {"gpipe": "GPipe", "one_f_one_b": "1F1B"}  # by the function's name
+TITLES = {"gpipe": "GPipe", "one_f_one_b": "1F1B", "at_once": "backward at once"}  # by the function's name
 
 
 def draw_schedules(m: int, *schedules: Schedule, stages: int = 4) -> Picture:

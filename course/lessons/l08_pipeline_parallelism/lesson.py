@@ -52,7 +52,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
+torch.set_default_dtype(torch.float64)  # so that rounding hides no mistake
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: where this cell is saved
@@ -63,7 +63,7 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    torch.manual_seed(0)  # every rank builds all 8 layers, so that any cut starts with equal weights
+    torch.manual_seed(0)  # 8 layers (ReLU, Linear), all built here: any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # it keeps its stage
 
@@ -112,7 +112,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):  # only the last 
     print(f"ranks: {comm.size}, loss {loss:.9f}")
 
 # %% [markdown]
-# Now one rank trains all layers. **Vote:** is its loss (a) the same, (b) different in the last decimals, (c) very different?
+# Now one rank trains all layers. **Vote:** on how many decimals do both losses agree: (a) all nine, (b) about three, (c) none?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
@@ -121,7 +121,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):  # only the last 
 # <details><summary>Open after the run</summary>
 #
 # (a). Each layer does the same arithmetic in the same order. (With batch norm, too: both runs normalize the same micro-batches. Not with
-# dropout, because ranks draw their own random numbers. Another schedule may add gradients in another order: then last decimals may differ.)
+# dropout, because ranks draw their own random numbers.)
 #
 # </details>
 
@@ -191,7 +191,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for two ranks. It assumes equal stages, free messages and undisturbed cores. Here, rank 0 has 14 % more weights.
+# The dashed curve is the last formula for two ranks. It assumes equal stages, free messages and undisturbed cores. None holds exactly here: rank 0 alone has 14 % more weights.
 #
 # </details>
 
@@ -202,26 +202,40 @@ draw_schedules(16, cluster[0]["gpipe"])
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
-# outputs of four ReLUs    4 · 0.5 MiB                           2.0 MiB
+# inputs of four linears   4 · 0.5 MiB                           2.0 MiB
 # images (in `parts`)      512 images · 64 numbers · 8 bytes     0.25 MiB
-# per micro-batch                                                2.75 MiB
 # ```
 #
 # **Predict:** how many micro-batches fit into 64 MiB? Write your number in place of 32.
 
 # %%
-from course_lib.effects import runs_within  # do 64 MiB per rank suffice? `first` runs before the limit
+from course_lib.effects import runs_within  # True if 64 MiB per rank suffice; `first` runs before
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 23 fit. Here it is a few fewer, because a rank also holds weights and Adam's state.
+# On paper, 64 / 2.75 = 23 fit. In practice slightly fewer do: a rank also holds weights, gradients and unsent messages.
 #
 # </details>
 #
-# GPipe runs no backward before its last forward. Can a rank run its first backward earlier?
+# What if each rank ran each backward right after its forward? Then it keeps only one micro-batch. **Predict:** how many slots do 8 micro-batches take on four ranks? (GPipe: 24 + 9 = 33.)
+
+
+# %%
+def at_once(stage, stages, m):
+    return [(kind, i) for i in range(m) for kind in "FB"]
+
+
+draw_schedules(8, at_once)
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# 8 · 12 = 96. Each micro-batch passes all stages twice before the next one starts, so only one rank works at a time.
+#
+# </details>
 
 # %% tags=["exercise: 08.4"]
 
@@ -229,13 +243,13 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # Eight minutes up to here, six for the exercise. Let them write the passes of the last rank first (F0 B0 F1 B1), then those of the rank before.
 
 # %% [markdown]
-# GPipe died with 32 micro-batches. **Predict:** does 1F1B survive 100?
+# GPipe runs out of memory with 32 micro-batches. **Predict:** does 1F1B train 100?
 
 # %%
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, one_f_one_b, 100)", first="train(comm)")
 
 # %% [markdown] tags=["subslide"]
-# On four ranks, GPipe takes 24 + 9 = 33 slots for 8 micro-batches. **Predict:** how many does 1F1B take?
+# **Predict:** how many slots does 1F1B take for 8 micro-batches on four ranks?
 
 # %%
 draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
@@ -251,31 +265,31 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
 # ```
 #
-# With free messages, 1F1B saves no time, but memory if m > p. After four forwards, rank 0 runs a backward before each forward, so it keeps
-# at most 4 micro-batches.
+# 1F1B takes as long as GPipe, and needs less memory if m > p. After four forwards, rank 0 runs a backward before each forward, so it keeps
+# at most 4 micro-batches (2 of the 100 above).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# The batch size limits m. If eight pipelines of 8 GPUs share 128 micro-batches, each pipeline gets 16. With GPipe or 1F1B (others idle less, see More), and one equal
-# stage per GPU, a GPU then idles for 7/23 of the time from the first forward to the last backward, if messages are free. Waiting for messages, or for the all-reduce among the eight pipelines, comes on top.
+# The batch size limits m. If eight pipelines of 8 GPUs share 128 micro-batches, p = 8 and m = 16 in each. With GPipe or 1F1B and one equal
+# stage per GPU, a GPU then idles for 7/23 of the pipeline's time. Waiting for messages and for the pipelines' all-reduce adds to that.
 #
-# A pipeline sends only one activation per boundary, so put it between nodes, where links are slow. NCCL ignores tags: start a send and the receive of the opposite direction together (`batch_isend_irecv`).
+# Per micro-batch, only one output and one gradient cross a boundary. So put boundaries between nodes, where links are slow. With NCCL, two neighbours that both send first can hang: start both directions together (`batch_isend_irecv`).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
-# - GPipe keeps the activations of m micro-batches, 1F1B of at most p (rank 0) down to 1 (the last rank).
+# - GPipe keeps the activations of m micro-batches. 1F1B keeps at most p on rank 0, and 1 on the last rank.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # What reduces these 7/23 most: (a) 1F1B instead of GPipe, (b) 16 pipelines of 4 GPUs, (c) micro-batches of half the size?
 #
-# <details><summary>What to listen for</summary>(c), if a micro-batch has more than one sample, gives 7/39, but a GPU computes small micro-batches less efficiently. (b) gives 3/11, and each GPU holds twice as many layers. (a) saves only memory.</details>
+# <details><summary>What to listen for</summary>(c) gives 7/39, if a micro-batch has two samples or more. But a GPU computes small ones less efficiently. (b) gives 3/11, and each GPU holds twice as many layers. (a) saves only memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -330,7 +344,7 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Of what autograd keeps, recomputing leaves least on rank 0, and 1F1B on rank 3. But `held` also keeps eight outputs of 0.5 MiB on rank 0, and four with 1F1B: in all, both take about 5 MiB there. (Megatron frees an output once it is sent.)
+# Of what autograd keeps, recomputing leaves least on rank 0, and 1F1B on rank 3. But `held` also keeps eight outputs of 0.5 MiB on rank 0, and four with 1F1B: 6.75 MiB against 5 (2 of the 6.75 are the images, which `parts` keeps anyway). Megatron frees an output once it is sent.
 #
 # A recomputing rank keeps eight inputs, and all activations of the one micro-batch that is going backward. On rank 0, that makes 8 · 0.25 + 0.75 = 2.75 MiB.
 # (Rank 3 also keeps the loss's activations, which are not recomputed: 5.30 MiB.)
@@ -338,7 +352,7 @@ for name in cluster[0]["kept"]:
 # What 1F1B keeps depends on the stage. Rank 0 starts four micro-batches before its first backward, so it keeps four. Rank 3 has no later stages to feed, so it keeps only one.
 #
 # What does recomputing cost? Each micro-batch needs a second forward, so it takes 4 slots instead of 3 if the whole stage is recomputed. In return, it saves far more in deep stages than in ours: we have two linear layers per stage, while a deep stage
-# has many activations for one input. You can also combine the two. With 1F1B that recomputes, a rank keeps at most p inputs, and the activations of one micro-batch.
+# has many activations for one input. You can also combine the two. If 1F1B recomputes, a rank keeps at most p inputs and one micro-batch's activations.
 #
 # </details>
 #
@@ -348,7 +362,7 @@ for name in cluster[0]["kept"]:
 # **chunks**, and the schedule is called **interleaved**. A chunk takes half as long as a whole stage, so the first micro-batch reaches the last rank in half the time. The bubble shrinks.
 #
 # What does this cost in memory? A micro-batch now visits rank 0 twice before its first gradient can come back. **Predict:** with 8 micro-batches, 1F1B keeps 4 on rank 0. How many does the interleaved schedule keep there?
-# (Two forwards, each through one chunk, keep as much as one through a whole stage.)
+# (Count rank 0's forwards before its first backward: 4, then 1, then 2 for each later rank. Each keeps half as much as one through a whole stage.)
 
 # %%
 from course_lib.theory.schedules import (
@@ -368,14 +382,14 @@ for chunks, schedule in schedules.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 5.5. Rank 0 runs four forwards through its first chunk. Its fifth forward takes micro-batch 0, now back, through the second chunk. Micro-batch 0 then visits three later ranks, and its gradient comes back through them. For each
-# of these ranks, rank 0 runs two more forwards: 11 in all. A chunk is half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. (With four chunks there are 19 forwards, each through a quarter.)
+# 5.5. Rank 0 runs four forwards through its first chunk. Then micro-batch 0 comes back, and rank 0 runs its second chunk. While micro-batch 0 visits the three later ranks and its gradient comes back, rank 0 runs six more forwards: 11 in all. A chunk is
+# half of the rank's layers, so the 11 take as much memory as 5.5 micro-batches. (With four chunks there are 19 forwards, each through a quarter.)
 #
 # The memory has bought time: with two chunks, the bubble lasts 4.5 slots instead of 9. In general, with v equal chunks per rank it lasts 1/v as long, if m is a multiple of p and messages take no time.
 #
 # </details>
 #
-# The figure shows 1F1B beside two chunks per rank. Chunk 0 is blue, and chunk 1 is beige and brown. How long does rank 0 wait before its first backward? (6 slots with 1F1B, 1.5 with two chunks.)
+# The figure shows 1F1B beside two chunks per rank. Chunk 0 is blue, and chunk 1 is beige and brown. How long does rank 0 wait before its first backward?
 
 # %%
 from course.lessons.shared.figures.schedules import schedule_grids
@@ -384,19 +398,18 @@ one, two = (simulate(schedules[chunks], 1 / chunks, 2 / chunks) for chunks in (1
 schedule_grids({"1F1B": one, "interleaved": two})
 
 # %% [markdown]
-# So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries between ranks on its way forward, and with four it crosses 15, and as many on its way back. Now let each message take a twentieth of a slot, and then half a slot, as on a very slow link. Ranks compute
-# meanwhile, if they have something to compute. **Predict** for both links: which is fastest, 1, 2 or 4 chunks per rank? (The last line shows GPipe for comparison.)
+# So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries on its way forward, with four it crosses 15. On its way back it crosses them again. Now let each message take a twentieth of a slot, and then half a slot, as on a very slow link. Ranks compute
+# meanwhile, if they have something to compute. **Predict** for both links: which is fastest, 1, 2 or 4 chunks per rank? And is 1F1B (one chunk) still as fast as GPipe?
 
 # %%
-for chunks, schedule in [*schedules.items(), ("GPipe", gpipe(4, 8))]:
-    c = chunks if chunks in schedules else 1
-    fast, slow = (makespan(simulate(schedule, 1 / c, 2 / c, transfer=t)) for t in (0.05, 0.5))
-    print(f"chunks per rank: {chunks:<5}   slots: {fast:6.2f} and {slow:6.2f}")
+for name, chunks, schedule in ("GPipe", 1, gpipe(4, 8)), *(("1F1B", *each) for each in schedules.items()):
+    fast, slow = (makespan(simulate(schedule, 1 / chunks, 2 / chunks, transfer=t)) for t in (0.05, 0.5))
+    print(f"{name:5}  chunks per rank: {chunks}   slots: {fast:6.2f} and {slow:6.2f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four on the fast link, two on the slow one. There, with four chunks, a forward through one of them takes a quarter of a slot, and its message takes half a slot. The ranks run out of work while they wait.
+# (In the figure, rank 0 waited 6 slots with 1F1B, 1.5 with two chunks.) Four on the fast link, two on the slow one. With four chunks, a forward takes a quarter of a slot, but a slow message takes half. The ranks run out of work while they wait.
 #
 # With one chunk on the slow link, 1F1B waits, too: it takes 8 slots more than with free messages. Each rank begins with so few forwards that it waits for its neighbour's next message again and again.
 #
@@ -448,7 +461,7 @@ if comm.rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # Begin with the last stage. It works for 16 · 9 = 144 ms, whatever the others do. Before it can start, the first micro-batch passes through three other stages (3 · 1 ms), and after it has ended, the last gradient
-# passes back through them (3 · 2 ms). That makes 153 ms. You measure more, because messages take time, ranks that wait for one poll on shared cores, and sleeps last a little too long.
+# passes back through them (3 · 2 ms). That makes 153 ms. You measure more, because messages take time, waiting ranks use the shared cores, and sleeps last a little too long.
 #
 # With four equal stages of 4.5 ms, the same work would take (16 + 3) · 4.5 = 85.5 ms on paper.
 #
