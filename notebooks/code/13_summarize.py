@@ -57,7 +57,7 @@ def prompt(article):
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):  # at ZeRO stage 3, by all ranks together
+def write(model, article):  # at ZeRO stage 3, all ranks must call this
     read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
@@ -91,7 +91,7 @@ def train(model, encode=encode):
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
-        counts = [(each["labels"] != -100).sum().item() for each in mine]
+        counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]
         loss = 0.0  # this rank's part of the step's loss
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss

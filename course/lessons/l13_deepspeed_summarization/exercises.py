@@ -81,8 +81,8 @@ FACTORS = Exercise(
     targets=("token-counts-do-not-matter", "backward-adds-means"),
     stub=_STUB,
     hints=(
-        "A mean loss times its number of tokens is a sum of losses. By what does one process that has the "
-        "whole batch divide the sum of all of them?",
+        "A mean loss times its number of tokens is a sum of losses. One process with the whole batch adds "
+        "all these sums. By what does it divide?",
         "rank 0   30 tokens, mean 1 ─→ 30/40 · 1 ─┐\n"
         "rank 1   10 tokens, mean 3 ─→ 10/40 · 3 ─┴─ 1.5, the mean of 40",
         "total = comm.allreduce(…)   and then   count / total   for each count",
@@ -128,13 +128,13 @@ NEW_LOADER = Question(
     options=(
         Option(
             "stop earlier, as it has learned the data by heart",
-            reply="Learning by heart would leave the held-out loss high. It is as low as the training loss, "
-            "so what the model has learned helps with every sentence of this loader.",
+            reply="Learning by heart would not help with new sentences. The held-out loss is as low as the "
+            "training loss, so what the model has learned helps with every sentence of this loader.",
             belief="low-loss-can-write",
         ),
         Option(
             "let it translate three sentences, and read them",
-            reply="A loader that shows the model what it must predict makes both losses fall, while the "
+            reply="A loader that shows the model what it must predict can make both losses fall, while the "
             "translations are nonsense. Three sentences suffice to see that.",
             right=True,
         ),
@@ -152,25 +152,25 @@ ROUGE_AND_FACTS = Question(
     id="13.q5",
     question="Model A has a ROUGE-1 of 62 % and a precision of 80 %. Model B has a ROUGE-1 of 55 % and a "
     "precision of 99 %. A summary has about four names and numbers. Whose summaries often state something "
-    "false?",
+    "that the article does not?",
     options=(
         Option(
             "those of B",
             reply="Only 1 % of B's names and numbers are not in the article: with four per summary, that is "
-            "about one summary in 25. The lower ROUGE says that B shares fewer words, not that it is wrong "
-            "more often.",
+            "about one summary in 25. The lower ROUGE says that B shares fewer words, not that more of its "
+            "names are unsupported.",
             belief="rouge-up-facts-right",
         ),
         Option(
             "those of neither",
-            reply="A ROUGE of 62 % leaves room for false names: they may be among the words that are not "
-            "shared. With four names and numbers per summary, 20 % false ones are nearly one per summary.",
+            reply="A ROUGE of 62 % leaves room for unsupported names: they may be among the words that are "
+            "not shared. With four per summary, 20 % unsupported ones are nearly one per summary.",
             belief="rouge-is-accuracy",
         ),
         Option(
             "those of A",
-            reply="With four names and numbers per summary, 20 % false ones are 0.8 per summary. ROUGE does "
-            "not show them, because a false name costs it only a word or two.",
+            reply="With four names and numbers per summary, 20 % unsupported ones are 0.8 per summary. ROUGE "
+            "does not show them, because such a name costs it only a word or two.",
             right=True,
         ),
     ),

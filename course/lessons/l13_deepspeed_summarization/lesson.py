@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# Would you trust a summarizer because its loss fell? We train one on 48 articles, and read what it writes about 12 others.
+# Would you trust a summarizer because its loss fell? We train one on 48 invented articles, and read what it writes about 12 others.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -82,8 +82,9 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 #
 # ```
 # the tiny model    comes with the course; this page shows its outputs
-# SmolLM2           a real chat model, 135 million weights (98 MB to download, 8 GB of memory): run
-#                   `course fetch smollm2` in a terminal, then start again from Setup, and the cells take it
+# SmolLM2           a real chat model, 135 million weights, rounded to 4 bits (93 MB to download,
+#                   8 GB of memory): run `course fetch smollm2` in a terminal, then start again
+#                   from Setup, and the cells take it
 # ```
 
 
@@ -100,7 +101,7 @@ def prompt(article):
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):  # at ZeRO stage 3, by all ranks together
+def write(model, article):  # at ZeRO stage 3, all ranks must call this
     read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
@@ -190,7 +191,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed expects plain means, so it divides twice:
+# DeepSpeed expects one mean per micro-batch, so it divides twice:
 #
 # ```
 # 12 articles per step    3 micro-batches on each of 4 ranks
@@ -212,7 +213,7 @@ def train(model, encode=encode):
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
-        counts = [(each["labels"] != -100).sum().item() for each in mine]
+        counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]
         loss = 0.0  # this rank's part of the step's loss
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
@@ -239,17 +240,17 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. (Neither model has dropout.) But this test would pass with the mean of means, too, and without the line that undoes
-# both divisions: one process divides by 12 · 1 instead of 3 · 4.
+# Yes: four ranks train like one. (Neither model has dropout.) But the mean of means would pass this test, too. So would a loop that does not undo
+# the divisions: one process divides by 12 · 1, four by 3 · 4.
 #
-# The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33, and it wrote:
+# The tiny model still writes about harbours. On four different batches, SmolLM2's loss fell from 1.64 to 1.33, and it wrote:
 #
 # ```
 # SmolLM2 (recorded)    A pilot has landed a small plane on the golf course of Elmstead because a swarm
 #                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# It is true now, but copied until its 40 tokens are used up. The loss showed neither the false statements nor the copying.
+# This summary is true, but the model copies the article until its 40 tokens are used up. The loss showed neither the false statements nor the copying.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -287,7 +288,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating is easier than guessing. So her loss starts lower and falls more. And after *n*, her model writes *n* again.
+# Repeating is easier to learn than guessing. So her loss falls more. And after *n*, the tiny model writes *n* again. (SmolLM2 had never repeated a token. Her loss there begins at almost 15 instead of 1.6, and falls as well: losses on different labels cannot be compared.)
 #
 # </details>
 
@@ -344,19 +345,20 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # What else changes?
 #
 # ```
-# batch    a multiple of micro-batch × data-parallel ranks: every GPU computes equally many articles
-# comm     the data-parallel ranks only, for its sum and its size. Ranks that split one copy of the
-#          model, by tensor or pipeline parallelism, process the same tokens: these must count once
-# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3, first make
-#          HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
-# write    call it on every rank at stage 3, and print on rank 0: all ranks gather the weights together
+# batch    a multiple of the data-parallel ranks; all wait for the rank with most tokens. For micro-
+#          batches of several articles, first pad them in `encode`, with label −100
+# comm     sum and size over the data-parallel ranks only. Tensor and pipeline ranks of one copy of
+#          the model process the same tokens: count these once
+# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3, set the stage in
+#          `setup`, make HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
+# write    at stage 3, move it out of `if comm.rank == 0`: all ranks gather the weights together
 # ```
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A mean over tokens divides by the tokens of *all* micro-batches on *all* data-parallel ranks.
-# - A falling loss shows only that the model predicts its labels better.
+# - A mean over tokens divides by the scored tokens of *all* micro-batches on *all* data-parallel ranks.
+# - A lower loss on the same labels shows only that the model predicts them better.
 # - ROUGE-1 counts words, not facts.
 
 # %% [markdown] tags=["slide"]
@@ -364,7 +366,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # A newsroom publishes 100 summaries per day, unread. One per week may be false. Each has four names or numbers, and 99 % of these are in its article. Is that enough?
 #
-# <details><summary>What to listen for</summary>No: about four of 400 are wrong per day. And a summary can be false with every name right, like SmolLM2's of the pilot.</details>
+# <details><summary>What to listen for</summary>No: about four of 400 are not in the article per day. And a summary without a wrong name can be false, like SmolLM2's of the pilot.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -381,7 +383,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # In section 2, the same losses had two means: 2.75 if all articles count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
-# Comparing four ranks with one process would not tell us: they agree on the mean of means, too. So we compare the Trainer's losses with ours. Both trainings must do the same:
+# Comparing four ranks with one process would not tell us: they agree on the mean of means, too. So we compare the Trainer's losses with ours. Both runs use the same settings:
 #
 # ```
 # same     four steps, our learning rate, our order of articles, one article per micro-batch
@@ -434,7 +436,7 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Today's Trainer has our losses, so it takes the mean over all tokens. With the tiny model, the mean of means differs by up to 0.04, and the test notices it. The difference is small because our references are of similar length.
+# Today's Trainer has our losses, so it takes the mean over all tokens, if the model accepts `num_items_in_batch`, as ours does. With the tiny model, the mean of means differs by up to 0.04, and the test notices it. The difference is small because our references are of similar length.
 #
 # Before each step, the Trainer counts the tokens of all micro-batches on all ranks. It divides by their number, as `factors` does.
 #
@@ -462,7 +464,7 @@ class Summarizer(LightningModule):
         self.model, self.losses = ours.load(), []
 
     def training_step(self, mine):  # this rank's articles of one step
-        counts = [(each["labels"] != -100).sum().item() for each in mine]
+        counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]
         pairs = zip(ours.factors(ours.comm, counts), mine)
         part = sum(factor * self.model(**each).loss for factor, each in pairs)
         self.losses.append(ours.comm.allreduce(part.item()))
@@ -503,9 +505,9 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They would not: the difference stays below 0.01, although every gradient is four times too small. AdamW divides each gradient by its usual size, so a constant factor hardly changes its steps. SGD would take steps four times too short. Equal losses under AdamW do not prove that the gradients are right.
+# They would not: the difference stays below 0.01, although every gradient is four times too small. AdamW divides each gradient by its usual size, so without gradient clipping, a constant factor hardly changes its steps. SGD would take steps four times too short. Equal losses under AdamW do not prove that the gradients are right.
 #
-# Which mean is it? With DeepSpeed and Lightning, we compute the loss, so we choose. The Trainer computes it for us.
+# Which mean do you get? With DeepSpeed and Lightning, you compute the loss, so you choose. The Trainer chooses for you.
 #
 # </details>
 #
@@ -515,12 +517,12 @@ if rank == 0:
 #
 # **Vote:** which has the higher ROUGE-1, (a) the first sentence, (b) lead-3?
 #
-# The full ROUGE-1 is twice the count of shared words, divided by the number of words in summary and reference together:
+# The **F1** of ROUGE-1 is twice the count of shared words, divided by the number of words in summary and reference together:
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
 # %% [markdown]
-# Facts need scores of their own. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states. This function is crude: a right name in the wrong *place* of a sentence escapes it.
+# Facts need scores of their own. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states. This function is crude: a right name in the wrong *place* escapes it, and a text without names scores 100 %.
 
 # %% tags=["source: course_lib.training.facts:fact_scores"]
 
@@ -594,16 +596,16 @@ outcome("Precision of references with one wrong name, in percent?", precision, "
 #
 # Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
 #
-# Can a *model* beat lead-3 on real news? For this course, two were trained with ZeRO on two ranks, and tested on 200 articles from CNN/DailyMail. One is **extractive**: it chooses sentences of the article. SmolLM2 is **abstractive**: it writes its own.
+# Can a *model* beat lead-3 on real news? For this course, two were trained with ZeRO on two ranks, and tested on 200 articles from a small sample of CNN/DailyMail. One is **extractive**: it chooses sentences of the article. SmolLM2 is **abstractive**: it writes its own.
 #
 # ```
 # extractive    a small Transformer, trained from scratch
-# zero-shot     SmolLM2 before training
-# fine-tuned    SmolLM2 after 80 steps of four articles, of which it read the first 320 tokens
+# zero-shot     SmolLM2 (weights rounded to 4 bits) before training
+# fine-tuned    SmolLM2 after 80 steps of four articles (it always reads an article's first 320 tokens)
 # oracle        adds the sentence that helps most, one by one
 # ```
 #
-# All summaries are cut to their first 35 words. (The fine-tuned model's have 28 on average, and stay the shortest. This ROUGE ignores the endings of words, so do not compare it with the table above.) **Vote:** is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) too close to tell?
+# All summaries are cut to their first 35 words. (The fine-tuned model's have 28 words on average before the cut, so they stay the shortest. This ROUGE ignores the endings of words, so do not compare it with the table above.) **Vote:** is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) too close to tell?
 
 # %%
 from course.lessons.shared.reference import log_of, reference
@@ -621,11 +623,11 @@ for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): the interval from −3.3 to +0.2 contains 0. So does the extractive model's. (At full length, the fine-tuned model is below lead-3.)
+# (c): the interval from −3.3 to +0.2 contains 0. The extractive model's interval contains 0, too. (At full length, the fine-tuned model is below lead-3.)
 #
-# Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and its interval, +0.9 to +5.9, does not contain 0. But 80 steps and one seed are few.
+# Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and its interval, +0.9 to +5.9, does not contain 0. But copying also raises precision, and 80 steps and one seed are few.
 #
-# A rule for writing seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. The runs above forbid only what the model itself has written.
+# One option of decoding seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. The runs above forbid only repeating three of the model's own tokens.
 #
 # </details>
 
