@@ -31,7 +31,7 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%
 def train(team, rate):
     """Train one network on all ranks of `team`."""
-    torch.manual_seed(team.rank)  # different weights per rank, on purpose
+    torch.manual_seed(team.rank)  # different weights per rank, so line 1 matters
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 replace them by rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)

@@ -302,7 +302,7 @@ EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST, NO_BROADCAST)
 PREDICTIONS = (
     Prediction(
         id="06.p1",
-        question="Which rank slept longest?",
+        question="Which rank is late?",
         objectives=(3,),
         targets=("short-wait-is-good",),
     ),

@@ -62,14 +62,14 @@ draw = np.random.default_rng(0)  # the same on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# This is the usual training loop, with five numbered lines. `team` is a communicator of any size. Its functions come next.
+# This is the usual training loop, with five numbered lines. `team` is a communicator of any size. The cells below define what `train` calls.
 
 
 # %%
 # %%px --save 06_by_hand.py
 def train(team, rate):
     """Train one network on all ranks of `team`."""
-    torch.manual_seed(team.rank)  # different weights per rank, on purpose
+    torch.manual_seed(team.rank)  # different weights per rank, so line 1 matters
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 replace them by rank 0's
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
@@ -102,7 +102,7 @@ def train(team, rate):
 
 # %% [markdown] tags=["subslide"]
 # In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. We train twice, at a
-# learning rate of 0.1. First, each rank trains alone, on whole batches. Then the four share them.
+# learning rate of 0.1. First, each rank trains alone on whole batches. Then all four train together, with a shard each.
 #
 # **Vote:** of 297 new images, does the network of the four get (a) fewer right than that of rank 0 alone, (b) as many, (c) more?
 
@@ -120,8 +120,8 @@ train(comm, rate=0.1)
 # <details><summary>Open after the run</summary>
 #
 # (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They report four
-# times as much, because line 5 adds four means. Line 4 adds their gradients, so with SGD every step is four times too large. (Adam divides by the
-# gradient's size, so only loss and gradient norm would show the mistake.)
+# times as much, because line 5 adds four means. Line 4 adds their gradients, so with SGD every step is four times too large. (Adam hides it, because its steps hardly depend on the
+# gradient's size. Then only the loss and the **gradient norm**, the gradient's length, show the mistake.)
 #
 # </details>
 #
@@ -141,7 +141,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair line 3
 #
-# Lines 4 and 5 add, so line 3 must return a *share* of the loss. The shares of all ranks must add up to the mean over the batch. Then four ranks at a
+# Lines 4 and 5 add, so line 3 must return a *share* of the loss. Then four ranks at a
 # rate of 0.4 should repeat one rank's 0.400933. Will three ranks repeat it, too, although 3 does not divide 128?
 
 # %% tags=["exercise: 06.1"]
@@ -151,8 +151,8 @@ train(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Does your function repeat 0.400933? First, ranks 0 to 2 run it as a team of three. The second cell completes the program and runs it on all four ranks,
-# the third on two:
+# Does your function repeat 0.400933? The first cell trains on ranks 0 to 2, and on rank 3 alone. The second trains on all four. The third starts the
+# program on two:
 
 # %%
 # %%px
@@ -169,51 +169,58 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. The loss is *lower*, and wrong: see the first one, 1.75.
-# Division by 3 prints 0.401138, which is nearly right: an image in a shard of 43 weighs 1/129 instead of 1/128.
+# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. It is *lower*, and wrong: the first loss is 1.75, not 2.33.
 #
 # </details>
 #
 # Up to rounding, one to four ranks train the same network, with two exceptions. **Batch norm** mixes the images of a shard (lesson 07 has a remedy).
-# **Dropout** draws different masks on four ranks; that does no harm if each rank has its own seed.
+# **Dropout** draws other masks than one rank would. That does no harm if each rank has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# A job is slow, and one rank holds up the others. Which? To practise, the ranks sleep 0, 100, 200 and 400 ms, in a secret order. Then all call
-# `allreduce`, and each measures only the time that it spends there.
+# In a slow job, one rank often holds up the others. Which? To practise, we draw a rank in secret, which sleeps 20 ms before line 4, in each of 60 steps. Each rank adds up its time in
+# line 4. **Predict:** does the last loss change?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 import time
 
-delays = comm.bcast(np.random.default_rng().permutation([0, 0.1, 0.2, 0.4]))  # all get rank 0's draw
-time.sleep(delays[comm.rank])
-began = MPI.Wtime()
-comm.allreduce(0)
-print(f"rank {comm.rank}: {1000 * (MPI.Wtime() - began):3.0f} ms in allreduce")
+late = comm.bcast(np.random.default_rng().integers(comm.size))  # all get rank 0's draw
+waited, punctual = 0.0, sum_gradients
+
+
+def sum_gradients(team, model):
+    global waited
+    time.sleep(0.02 * (team.rank == late))
+    began = MPI.Wtime()
+    punctual(team, model)
+    waited += MPI.Wtime() - began
+
+
+train(comm, rate=0.4)
+sum_gradients = punctual
+print(f"rank {comm.rank}: {waited:.2f} s in line 4")
 
 # %% [markdown]
 # Accuse one:
 
 # %%
-predict("Which rank slept longest?", None)
+predict("Which rank is late?", None)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was rank")
+outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # ```
-#   0 ms late   ░░░░░░░░░░░░░░░░░░░░ sum
-# 100 ms late   ·····░░░░░░░░░░░░░░░ sum     · asleep
-# 200 ms late   ··········░░░░░░░░░░ sum     ░ waiting in allreduce
-# 400 ms late   ···················· sum
+# late rank     ··········░ sum     · asleep     ░ in line 4
+# the others    ░░░░░░░░░░░ sum
 # ```
 #
-# It was the rank with the *shortest* time. It came last, so everybody was already there. A rank that is late in step after step is called a
-# **straggler**.
+# It is the rank with the *shortest* time. It comes last in each step, so everybody is already there. Such a rank is called a
+# **straggler**. The loss stays 0.400933: a straggler costs time, not accuracy.
 #
 # </details>
 
@@ -223,7 +230,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So multiply your share by the number of these ranks before `backward`. With equal shards, the product is the shard's mean |
-# | line 4 | Both send gradients while backward goes on. Clip gradients after the sum, not before |
+# | line 4 | Both send gradients while backward goes on. Limit the gradient norm (**clip**) after the sum |
 # | straggler | In a profiler, add up each GPU's time in collectives. Over many steps, the straggler's total is usually the smallest |
 
 # %% [markdown] tags=["slide"]
@@ -248,7 +255,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # %% [markdown] tags=["more"]
 # ## More
 #
-# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (not quite, because the time of messages does not grow). Can you find it in a profile?
+# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (messages take no longer, so it is a little less). Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
@@ -261,7 +268,7 @@ outcome("Which rank slept longest?", cluster["delays"][0].argmax(), word="it was
 # ### Can messages travel while a rank computes?
 #
 # Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 starts only when backward is over, although the last layer's
-# gradients were complete long before. Could they leave earlier?
+# gradients were complete long before. Could we send them earlier?
 #
 # We try it with a toy. Three layers sleep for 100 ms each, instead of computing. An all-reduce takes 100 ms, too, because we delay messages *on purpose*, and they travel
 # one after the other. If all three follow backward, a step takes 600 ms. How long does it take if each starts as soon as its gradient is complete? (`Iallreduce` starts
@@ -309,8 +316,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network? We take a deeper one and a slow link. Our unit of time is one forward and backward: forward takes about 1/3 of it, backward 2/3. A step sends 12 gradients, a weight and a bias for each of 6
-# layers. Each of the 12 messages takes equally long on our link, and together they take as long as backward, 2/3.
+# Does it help a real network? We take a deeper one and a slow link. We measure in units of *compute*, one forward and backward: about 1/3 and 2/3. A step sends 12 gradients, a weight and a bias for each of 6
+# layers. All 12 messages take equally long. Together they take 2/3, as long as backward.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
 # both ranks use the same images.
@@ -356,7 +363,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Somewhere between 1.1 and 1.3 times *compute*.
+# Overlap takes 1.1 to 1.3 times *compute*.
 #
 # ```
 # backward   … ▓▓▓ layer 3 ▓▓▓▓▓▓▓ layer 2 ▓▓▓▓▓ layer 1
@@ -366,7 +373,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #
 # Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2.
 #
-# On a real network, many MPI libraries hide less. They make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL moves bytes by itself, but takes a part of the GPU from backward.
+# On a real network, many MPI libraries hide less. They make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL needs no such calls, but uses a part of the GPU.
 #
 # </details>
 #
@@ -378,9 +385,9 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # #### How many messages should a step send?
 #
 # Libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
-# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. All ranks must start their all-reduces in the same order, so a bucket starts when its last gradient is complete and all earlier buckets have started.
+# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. All ranks must start their all-reduces in the same order. So a full bucket waits until all earlier ones have started.
 #
-# Forward and backward still take 1. This time the link takes 1/10 per message, and 1 for all bytes together. Again, messages travel one after the other.
+# Forward and backward together are still our unit. On this link, each message costs 0.1, and all bytes together cost 1. Again, messages travel one after the other.
 # **Predict** the slowest: 12, 4 or 1 messages per step?
 
 # %%
@@ -411,15 +418,15 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: they keep the link busy for 12/10 + 1 = 2.2, and the first must wait for forward and the beginning of backward. Four keep it busy for 1.4, and the first can start after about 0.5: at best, 1.9 in all.
+# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: the link is busy for 12/10 + 1 = 2.2, and idle until the first gradient is complete. Four keep it busy for 1.4, and the first can start after about 0.5: at best, 1.9 in all.
 #
-# Whether 4 or 1 is better depends on the link and on the number of ranks, because with more ranks each message costs more. Here the two are close, so measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# In the run shown, four gained nothing over one: both took about 2.2. With more ranks, each message costs more. So measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 #
 # #### Are the replicas still equal after a restart?
 #
-# A job crashes and restarts. Its optimizer is SGD with momentum. Only rank 0 loads the checkpoint, and sends the weights to rank 1. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
+# A job crashes and restarts. Its optimizer is SGD with momentum. Only rank 0 loads the checkpoint. It sends the weights to rank 1. (Both ranks still use the same images, so their gradients are equal.) **Predict:** are both replicas equal one step later?
 
 # %%
 # %%px --targets 0:2
@@ -461,7 +468,7 @@ if pair.rank == 0:
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# All-reduce treats all ranks alike. Earlier, large networks were often trained with a **parameter server**: a process that keeps the weights. (Google's DistBelief of 2012 split them over many servers.) The other processes are its
+# All-reduce treats all ranks alike. Earlier, large networks were often trained with a **parameter server**: a process that keeps the weights. The other processes are its
 # **workers**:
 #
 # ```
@@ -481,6 +488,8 @@ if pair.rank == 0:
 #
 # Let us measure it. Three equal workers train, and each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
 # one update by each of the others, (b) 5 to 10, (c) 11 or more.
+#
+# `train_asynchronously` runs the server on rank 0. `service.order` lists whose gradient came, and `service.staleness` how stale it was.
 
 # %%
 # %%px --timeout 100
