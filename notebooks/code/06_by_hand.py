@@ -17,14 +17,14 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # rounding stays far below the digits we print
+torch.set_default_dtype(torch.float64)  # rounding changes no digit that we print
 
 comm = MPI.COMM_WORLD
 arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
 digits = {name: torch.from_numpy(array) for name, array in arrays.items()}
 images, new_images = digits["train_images"].flatten(1) / 16, digits["test_images"].flatten(1) / 16
 labels, new_labels = digits["train_labels"].long(), digits["test_labels"].long()
-draw = np.random.default_rng(0)  # the same on every rank
+draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 

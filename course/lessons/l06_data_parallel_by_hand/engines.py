@@ -5,7 +5,7 @@
 
 All leave the sum over `comm` in every `parameter.grad`, so all train alike; they differ in their messages,
 and in when these leave. Make one engine for a model, on all ranks, before its first backward pass. For
-`make_accumulating_step`, which has several backward passes a step, take any but the last: its buckets leave
+`make_accumulating_step`, which has several backward passes per step, take any but the last: its buckets leave
 after the first pass, and it raises ValueError in the second.
 """
 
@@ -22,7 +22,7 @@ Engine = Callable[[MPI.Intracomm, nn.Module], Callable[[], None]]
 
 
 def one_by_one(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
-    """One Allreduce a parameter, after backward."""
+    """One Allreduce per parameter, after backward."""
     return partial(sum_gradients, comm, model)
 
 
@@ -32,12 +32,12 @@ def one_bucket(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
 
 
 def fused_buckets(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
-    """One Iallreduce a bucket of fused neighbours, after backward."""
+    """One Iallreduce per bucket of fused neighbours, after backward."""
     return GradientBuckets(comm, model, overlap=False).wait
 
 
 def overlapped_buckets(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
-    """One Iallreduce a bucket, as soon as its gradients are there, during backward."""
+    """One Iallreduce per bucket, as soon as its gradients are there, during backward."""
     return GradientBuckets(comm, model).wait
 
 

@@ -1,6 +1,6 @@
 # ---
 # title: Data parallelism by hand
-# goal: Find out whether four ranks learn what one would, and whom they wait for.
+# goal: Find out whether four ranks learn what one rank learns, and which rank they wait for.
 # able:
 #   - write a training loop for any number of ranks
 #   - make it train as one process would
@@ -26,7 +26,7 @@
 #
 # A training step uses 128 images, the **global batch**. Four ranks could take 32 each. Would they learn what one rank learns from 128?
 #
-# In **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. All replicas take the same
+# In plain **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. All replicas take the same
 # step, with the sum of the gradients:
 #
 # ```
@@ -51,14 +51,14 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # rounding stays far below the digits we print
+torch.set_default_dtype(torch.float64)  # rounding changes no digit that we print
 
 comm = MPI.COMM_WORLD
 arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
 digits = {name: torch.from_numpy(array) for name, array in arrays.items()}
 images, new_images = digits["train_images"].flatten(1) / 16, digits["test_images"].flatten(1) / 16
 labels, new_labels = digits["train_labels"].long(), digits["test_labels"].long()
-draw = np.random.default_rng(0)  # the same on every rank
+draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
@@ -88,8 +88,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers(tensor)` is the tensor's memory as a flat array, so MPI writes straight into the tensor.
-# With `MPI.IN_PLACE`, the sum overwrites this rank's gradient.
+# `numbers(tensor)` is the tensor's memory as a flat array. With `MPI.IN_PLACE`, the sum overwrites this rank's gradient.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -101,10 +100,10 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# In line 3, let each rank take the default of `cross_entropy`, the mean over its own images. We train twice, at a
+# In line 3, each rank returns the default of `cross_entropy`: the mean over its own images. We train twice, at a
 # learning rate of 0.1. First, each rank trains alone on whole batches. Then all four train together, with a shard each.
 #
-# **Vote:** of 297 new images, does the network of the four get (a) fewer right than that of rank 0 alone, (b) as many, (c) more?
+# **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
 
 # %%
@@ -120,8 +119,8 @@ train(comm, rate=0.1)
 # <details><summary>Open after the run</summary>
 #
 # (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They report four
-# times as much, because line 5 adds four means. Line 4 adds their gradients, so with SGD every step is four times too large. (Adam hides it, because its steps hardly depend on the
-# gradient's size. Then only the loss and the **gradient norm**, the gradient's length, show the mistake.)
+# times as much, because line 5 adds four means. Line 4 adds their gradients, so with SGD every step is four times too large. (Adam's steps hardly depend on the
+# gradient's size. Then only loss and gradients show the mistake.)
 #
 # </details>
 #
@@ -134,7 +133,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.603732 / 4 = 0.400933, and again 85.5 %. The four were not better: 0.1 was too small a rate, and our mistake made it 0.4.
+# 1.603732 / 4 = 0.400933, and again 85.5 %. Four ranks did not help: 0.1 was too small a rate, and our mistake made it 0.4.
 #
 # </details>
 
@@ -147,11 +146,11 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% tags=["exercise: 06.1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes up to here, six for the exercise. The usual slip is to divide the mean by `team.size`, which is right only while shards are equal:
+# Eight minutes up to here, six for the exercise. The usual slip is to divide the mean by `comm.size`, which is right only on all ranks with equal shards:
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Does your function repeat 0.400933? The first cell trains on ranks 0 to 2, and on rank 3 alone. The second trains on all four. The third starts the
+# Does your function repeat 0.400933? First, ranks 0 to 2 train as a team (rank 3, alone, prints nothing), then all four. The third cell starts the
 # program on two:
 
 # %%
@@ -169,38 +168,37 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. It is *lower*, and wrong: the first loss is 1.75, not 2.33.
+# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. It is lower, but wrong: the *first* loss is 1.75, not 2.33.
 #
 # </details>
 #
-# Up to rounding, one to four ranks train the same network, with two exceptions. **Batch norm** mixes the images of a shard (lesson 07 has a remedy).
-# **Dropout** draws other masks than one rank would. That does no harm if each rank has its own seed.
+# Up to rounding, one to four ranks train the same network, unless a layer mixes or draws per shard. **Batch norm** mixes the images of a shard (remedy: lesson 07).
+# **Dropout** draws other masks, which does no harm if each rank has its own seed.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# In a slow job, one rank often holds up the others. Which? To practise, we draw a rank in secret, which sleeps 20 ms before line 4, in each of 60 steps. Each rank adds up its time in
-# line 4. **Predict:** does the last loss change?
+# In a slow job, one rank often holds up the others. Which? To practise, we draw one in secret. It sleeps 20 ms before line 4, in all 60 steps. Each rank adds up its time in
+# line 4. **Predict** the last loss, and the longest of the four times.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 import time
+from timeit import timeit
 
-late = comm.bcast(np.random.default_rng().integers(comm.size))  # all get rank 0's draw
-waited, punctual = 0.0, sum_gradients
+from course_lib.parallel.data_parallel import sum_gradients as punctual
+
+late, waited = comm.bcast(np.random.default_rng().integers(comm.size)), []  # all get rank 0's draw
 
 
-def sum_gradients(team, model):
-    global waited
-    time.sleep(0.02 * (team.rank == late))
-    began = MPI.Wtime()
-    punctual(team, model)
-    waited += MPI.Wtime() - began
+def sum_gradients(*line_4):
+    time.sleep(0.02 * (comm.rank == late))
+    waited.append(timeit(lambda: punctual(*line_4), number=1))
 
 
 train(comm, rate=0.4)
 sum_gradients = punctual
-print(f"rank {comm.rank}: {waited:.2f} s in line 4")
+print(f"rank {comm.rank}: {sum(waited):.2f} s in line 4")
 
 # %% [markdown]
 # Accuse one:
@@ -220,7 +218,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # ```
 #
 # It is the rank with the *shortest* time. It comes last in each step, so everybody is already there. Such a rank is called a
-# **straggler**. The loss stays 0.400933: a straggler costs time, not accuracy.
+# **straggler**. The loss stays 0.400933: here, a straggler costs only time.
 #
 # </details>
 
@@ -229,25 +227,26 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So multiply your share by the number of these ranks before `backward`. With equal shards, the product is the shard's mean |
-# | line 4 | Both send gradients while backward goes on. Limit the gradient norm (**clip**) after the sum |
-# | straggler | In a profiler, add up each GPU's time in collectives. Over many steps, the straggler's total is usually the smallest |
+# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So multiply your share by the number of these ranks before `backward` (with equal shards: the shard's mean). |
+# | line 4 | Both send gradients while backward goes on. Clip gradients (limit their length) after the sum |
+# | line 5 | `.item()` waits for the GPU: add losses up, and print every 100 steps |
+# | straggler | In a profiler, add up each GPU's time in collectives (of one group of ranks). Over many steps, the straggler's total is usually the smallest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
-#   ranks trains as one does with this batch, up to rounding (without batch norm and dropout).
+#   ranks takes the steps of one rank with this batch, up to rounding (without batch norm and dropout).
 # - In an all-reduce, the last rank waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
-# first? (a) Five more seeds of both, (b) loss and gradient norm of the first step of both, (c) a profile?
+# first? (a) Five more seeds of both, (b) loss and gradients of the first step of both, (c) a profile?
 #
-# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division. A small difference suggests other images
-# or batch norm. If both agree, compare later steps and the evaluation, then try (a). (c) shows who is slow, not who is wrong.</details>
+# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division. A small one suggests different images (a larger batch?)
+# or batch norm. If both agree, compare the next few steps and the evaluation, then try (a). (c) shows who is slow, not who is wrong.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -255,23 +254,23 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become almost eleven for all eight (messages take no longer, so it is a little less). Can you find it in a profile?
+# A straggler is expensive. If *one* of eight GPUs computes 10 % longer per step, ten days of training become up to eleven for all eight. Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
 # %% [markdown]
-# And does your colleague's library do what your loop does?
+# Does a library do what your loop does?
 
 # %% tags=["exercise: 06.q2"]
 
 # %% [markdown]
 # ### Can messages travel while a rank computes?
 #
-# Backward computes the gradient of the *last* layer first, and then works its way to the front. Our line 4 starts only when backward is over, although the last layer's
+# Backward computes the *last* layer's gradient first and the first layer's last. Our line 4 starts only when backward is over, although the last layer's
 # gradients were complete long before. Could we send them earlier?
 #
 # We try it with a toy. Three layers sleep for 100 ms each, instead of computing. An all-reduce takes 100 ms, too, because we delay messages *on purpose*, and they travel
-# one after the other. If all three follow backward, a step takes 600 ms. How long does it take if each starts as soon as its gradient is complete? (`Iallreduce` starts
+# one after the other. If all three all-reduces follow backward, a step takes 600 ms. How long is a step if each starts as soon as its gradient is complete? (`Iallreduce` starts
 # an all-reduce and returns a request, as `Isend` does in lesson 01.)
 
 # %%
@@ -316,8 +315,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network? We take a deeper one and a slow link. We measure in units of *compute*, one forward and backward: about 1/3 and 2/3. A step sends 12 gradients, a weight and a bias for each of 6
-# layers. All 12 messages take equally long. Together they take 2/3, as long as backward.
+# Does it help a real network? We take a deeper one and a slow link. Our unit of time is one forward (about 1/3) and backward (about 2/3). A step sends 12 gradients, a weight and a bias for each of 6
+# layers. All 12 messages take equally long, and together as long as backward: 2/3.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
 # both ranks use the same images.
@@ -366,12 +365,12 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # Overlap takes 1.1 to 1.3 times *compute*.
 #
 # ```
-# backward   … ▓▓▓ layer 3 ▓▓▓▓▓▓▓ layer 2 ▓▓▓▓▓ layer 1
-# messages   … ░ layer 4 ░░░░░░░░ layer 3 ░░░░░░░ layer 2 ░░░ layer 1 ░░
-#                                                 not hidden
+# backward   … 33333333 22222222 1               a digit: the number of a layer
+# messages   … 444444   333333   222222111111
+#                                  not hidden
 # ```
 #
-# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2.
+# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2. (*Compute, then send* takes more than 1.67, because every delayed message also costs a little of its own.)
 #
 # On a real network, many MPI libraries hide less. They make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL needs no such calls, but uses a part of the GPU.
 #
@@ -418,9 +417,9 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: the link is busy for 12/10 + 1 = 2.2, and idle until the first gradient is complete. Four keep it busy for 1.4, and the first can start after about 0.5: at best, 1.9 in all.
+# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: the first waits until 0.35, and all keep the link busy for 12/10 + 1 = 2.2, together about 2.55. Four need only 1.4. But the first of the four also holds the bias of layer 4, so it starts at 0.65: together 2.05.
 #
-# In the run shown, four gained nothing over one: both took about 2.2. With more ranks, each message costs more. So measure on your cluster. PyTorch's DDP (lesson 07) allows 25 MiB per bucket by default, and 1 MiB for the first. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# So 4 and 1 are almost equal here. With more ranks, each message costs more, so the best number depends on the cluster. PyTorch's DDP (lesson 07) closes a bucket when it holds at least 25 MiB by default, the first at 1 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 #
@@ -457,11 +456,11 @@ if pair.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No, not with the weights alone. SGD's momentum remembers earlier gradients; it is **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too. With DDP (lesson 07), every rank loads the checkpoint instead: DDP sends the weights when it wraps the model, but never the optimizer's state.
+# No, not with the weights alone. SGD's momentum remembers earlier gradients; it is **optimizer state**. Rank 1 has lost it, so it takes a different step from rank 0, although their weights and gradients are equal. No error message says so. That is why users of Horovod broadcast the optimizer's state, too. DDP (lesson 07) sends the weights when it wraps the model, but never the optimizer's state. So every rank loads the checkpoint (many ranks: in shards, lesson 15).
 #
 # </details>
 #
-# And if even the weights are not sent?
+# What if nobody sends the weights?
 
 # %% tags=["exercise: 06.q3"]
 
@@ -486,8 +485,7 @@ if pair.rank == 0:
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. The price is that gradients become **stale**: while one
 # worker computes, the others' gradients change the weights. A gradient's **staleness** is the number of updates since its worker fetched the weights.
 #
-# Let us measure it. Three equal workers train, and each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is then the usual staleness of its gradients? (a) 2,
-# one update by each of the others, (b) 5 to 10, (c) 11 or more.
+# Let us measure it. Three equal workers train, and each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. **Vote:** what is the median staleness of its gradients then? (a) 2, (b) 5 to 10, (c) 11 or more.
 #
 # `train_asynchronously` runs the server on rank 0. `service.order` lists whose gradient came, and `service.staleness` how stale it was.
 
@@ -525,7 +523,7 @@ print("the same if worker 3 sleeps 400 ms:                   ", cluster[0]["slow
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). While worker 3 works on one gradient, the server updates many times with the gradients of the other two. When that gradient arrives, the server has long replaced the weights that it was computed from. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
+# (c). While worker 3 works on one gradient, the server updates many times with the gradients of the other two. So that gradient belongs to old weights when it arrives. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
 # has about k · (n − 1), as long as the server keeps up. (Here k is below 10, because workers also compute and send.)
 #
 # Two runs need not give the same numbers, because the order of arrival decides. That is one reason why large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
@@ -536,7 +534,7 @@ print("the same if worker 3 sleeps 400 ms:                   ", cluster[0]["slow
 # %% [markdown]
 # ## References
 #
-# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: data parallelism in ten phases, which are [on a page of their own](../docs/torch-distributed.md). The paper says that
+# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: data parallelism in ten phases, [listed here](../docs/torch-distributed.md). The paper says that
 #   PyTorch's DDP starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and what to divide the loss by.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion over MPI and NCCL.

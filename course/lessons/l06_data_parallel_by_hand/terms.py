@@ -5,7 +5,8 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "data parallelism",
-        "Training in which every rank holds the whole network and computes a part of every batch.",
+        "Training in which every rank computes a part of every batch; in its plain form, each has the whole "
+        "network.",
         forms=r"data[- ]parallel(ism)?",
     ),
     Term("replica", "One rank's complete copy of the network."),
@@ -37,6 +38,6 @@ TERMS = (
         "parameter server",
         "A rank that keeps the weights and the optimizer; workers send it gradients and receive weights.",
     ),
-    Term("Horovod", "A library for data parallelism over MPI, with tensor fusion and compression."),
-    Term("staleness", "How many updates a server made between handing out weights and using their gradient."),
+    Term("Horovod", "A library for data parallelism over MPI or NCCL, with tensor fusion and compression."),
+    Term("staleness", "How many updates a server made between sending weights and receiving their gradient."),
 )
