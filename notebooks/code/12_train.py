@@ -74,12 +74,12 @@ def train(config, steps=3, width=1536, room=24):
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # our share, in micro-batches
+        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image, in micro-batches
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)  # pixels 0 … 15 become -1 … 0.9
             engine.backward(loss)
             engine.step()  # updates after the last micro-batch
-            total += loss.detach() * micro / batch
+            total += loss.detach() * micro / batch  # all totals add up to the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
 

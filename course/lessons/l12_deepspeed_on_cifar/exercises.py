@@ -48,8 +48,8 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Repair `micro` and `steps`: all ranks' micro-batches make up exactly one global batch, and each is "
-    "as large as `room` allows.",
+    task="Repair `micro` and `steps`: equal micro-batches on all ranks make up exactly one global batch. "
+    "Each is as large as `room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\

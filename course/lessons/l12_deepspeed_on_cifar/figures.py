@@ -27,7 +27,7 @@ def draw_needs(ranks: int, room: float) -> Picture:
         [4, 4 / n, 12 / n, 4],
         [4 / n, 4 / n, 12 / n, 4],
     ]
-    figure, (axes,) = new_panels("", height=3.1)
+    figure, (axes,) = new_panels("Needs by the sum above", height=3.1)
     left, words = [0.0] * len(stages), []
     for (name, look), widths in zip(LOOKS.items(), zip(*stages, strict=True), strict=True):
         axes.barh(range(len(stages)), widths, 0.7, left=left, label=name, edgecolor="white", **look)

@@ -19,7 +19,7 @@
 #   - ask: Which two collectives make up an all-reduce? How much does a rank send in each?
 #     answer: >-
 #       A reduce-scatter and an all-gather. On a ring of N ranks, each rank sends (N − 1)/N numbers per parameter
-#       in either of them, so twice that in the all-reduce.
+#       in each, so twice that in the all-reduce.
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -32,17 +32,19 @@ from pathlib import Path
 
 _ = Path("code/ds_config.json").write_text("""\
 {"optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": true}},
- "gradient_clipping": 1.0, "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}\n""")
+ "gradient_clipping": 1.0,
+ "zero_optimization": {"stage": 0, "reduce_bucket_size": 2000000}}\n""")
 
 # %% [markdown]
 # ```
 # stage                 0 is plain data parallelism: nothing is sharded
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers (8 MB);
-#                       a larger matrix, such as most of ours, is sent alone
+# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers, to save
+#                       memory (8 MB); a larger matrix is sent alone, as most of ours are
 # torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
 #
-# On GPUs, delete reduce_bucket_size (the default is 500 million), and torch_adam if you have nvcc.
+# On GPUs, delete reduce_bucket_size (the default is 500 million), and torch_adam if you have
+# the CUDA compiler, nvcc.
 # ```
 #
 # Three cells start DeepSpeed. Skim them:
@@ -130,12 +132,12 @@ def train(config, steps=3, width=1536, room=24):
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # our share, in micro-batches
+        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image, in micro-batches
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)  # pixels 0 … 15 become -1 … 0.9
             engine.backward(loss)
             engine.step()  # updates after the last micro-batch
-            total += loss.detach() * micro / batch
+            total += loss.detach() * micro / batch  # all totals add up to the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
 
@@ -146,10 +148,17 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process runs the file. Its share is all 48 images, in two micro-batches of 24. The losses should stay the same:
+# Now *one* process runs the file: 48 images in two micro-batches of 24, not four shares of 12. **Vote:** do the losses change?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# No: either way, each update takes the mean over the same 48 images.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
@@ -209,10 +218,10 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N        +    4
 # stage 3     4/N   +    4/N    +       12/N        +    4
 #
-# copy       from stage 1 on, DeepSpeed keeps a rank's slice of the weights once more in 32 bits, although
-#            ours have 32 bits already
-# buffers    exist only during a step; in stage 0, the copied gradients (at most 2 GB); those of stages 1 to 3
-#            we did not count, and allow 4 bytes, too
+# copy       from stage 1 on, each rank keeps a second 32-bit copy of its slice of the weights, though
+#            ours are 32-bit already
+# buffers    exist only during a step: in stage 0, copied gradients (at most 2 GB); for stages 1 to 3,
+#            we assume 4 bytes
 # ```
 
 # %%
@@ -221,7 +230,7 @@ from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
 draw_needs(ranks=2, room=19)
 
 # %% [markdown]
-# **Vote:** which of these three jobs train? By the sum, all do. But which stage must fetch full weights before a layer computes?
+# **Vote:** which of these three jobs train? By the sum, all do.
 #
 # ```
 #        ranks    stage     MiB        bytes per parameter
@@ -238,11 +247,11 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Job (b) fails: a layer cannot run with sharded weights, so stage 3 first gathers full ones. Our network is small, so nearly all of them arrive in one buffer,
+# Job (b) fails: stage 3 gathers full weights, and DeepSpeed gathers ahead, up to 50 million numbers. So nearly all our weights arrive in one buffer,
 # and DeepSpeed copies them out before it frees the buffer. For a moment, they exist twice:
 #
 # ```
-# shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers, about 2.6  =  20 bytes, of 19
+# shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers  =  more than 19
 # ```
 #
 # </details>
@@ -250,7 +259,7 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 # %% [markdown] tags=["slide"]
 # ## 3 · What is sent?
 #
-# A higher stage keeps less. Does it send more? In lesson 11, with one micro-batch per update, we sent:
+# A higher stage keeps less. Does it send more? ZeRO's paper counts, with one micro-batch per update:
 #
 # ```
 # stage                    0    1    2    3
@@ -269,10 +278,12 @@ predict("How many numbers per parameter and update does stage 2 send?", None)
 from course_lib.effects import slow_collectives
 
 
-def third_step(stage, room=3, **keys):  # numbers per parameter that a rank sends (not the norm's few)
+def third_step(
+    stage, room=3, **keys
+):  # numbers per parameter that a rank sends (without the few for clipping)
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns in which order layers run
-    with slow_collectives(mb_per_s=1e6) as sent:  # too fast to slow anything down: it only counts
+    with slow_collectives(mb_per_s=1e6) as sent:  # so fast that it only counts
         _, loss = next(steps)
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
     if rank == 0:
@@ -299,9 +310,9 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch
 # ```
 #
-# By default, a bucket mixes gradients of several owners, so stage 2 all-reduces it.
+# By default, a bucket mixes gradients of several owners, so stages 1 and 2 all-reduce it: twice what a reduce-scatter sends.
 #
-# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if fewer than a billion numbers are used in between, as in our network.
+# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if fewer than a billion weights are used in between.
 #
 # </details>
 
@@ -336,7 +347,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits. With several micro-batches, stages 2 and 3 send more, unless their room makes do with fewer.
+# - Take the lowest stage that fits. Stages 2 and 3 send in every micro-batch, but may need fewer of them.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -381,7 +392,7 @@ for key, value in keys.items():
 #
 # ### Must stage 1 send 3?
 #
-# In stage 1, DeepSpeed sent 3 numbers per parameter, and our own code in lesson 11 sent 2. The difference is in the gradients. A rank needs only its quarter of their sum, but the all-reduce sent it the full sum.
+# In stage 1, DeepSpeed sent 3 numbers per parameter, and our own code (lesson 11, More) sent 2. The difference is in the gradients. A rank needs only its quarter of their sum, but the all-reduce sent it the full sum.
 # Can a key of the JSON file change that?
 #
 # Two keys decide how gradients travel:
@@ -405,12 +416,12 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # What does it cost? DeepSpeed then needs a `reduce` for every owner. With many ranks, these are many small messages, and they can take longer than the all-reduce.
 #
-# You will also meet files that say `"reduce_scatter": true`. This line changes nothing. It is the default, and with mixed buckets, stages 1 and 2 all-reduce all the same.
+# You will also meet files that say `"reduce_scatter": true`. This line changes nothing. It is the default, and stages 1 and 2 still all-reduce mixed buckets.
 #
 # </details>
 #
-# In the core, stage 3 sent far more than stage 1, because each update had four micro-batches. But stage 3 also frees memory, and with more room an update needs fewer of them. Is stage 1 then
-# still the one to take?
+# In the core, stage 3 sent far more than stage 1, because each update had four micro-batches. But stage 3 also frees memory, so an update may need fewer micro-batches. Is stage 1 still
+# the right choice?
 
 # %% tags=["exercise: 12.q4"]
 
