@@ -37,7 +37,7 @@ def ring(comm, array):
     n, rank, chunks = comm.size, comm.rank, np.array_split(array, comm.size)
     for step in range(2 * (n - 1)):
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        mine = into * (step < n - 1)  # 0 once complete sums go round
+        mine = into * (step < n - 1)  # what to add: my part, or 0 to a complete sum
         comm.Sendrecv(out, (rank + 1) % n, 0, into, (rank - 1) % n, 0)
         into += mine
 
@@ -62,7 +62,7 @@ def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
 
 # %%
 def tree(comm, array, near=1):
-    if comm.rank & near:  # the upper partner
+    if comm.rank & near:  # mine is the higher rank
         comm.Send(array, comm.rank - near)
         comm.Recv(array, comm.rank - near)
     elif near < comm.size:
@@ -75,7 +75,7 @@ def tree(comm, array, near=1):
 
 # %%
 def seconds(team, work):
-    """The slowest rank's best time of five."""
+    """The slowest rank's best time of five, each after a Barrier."""
     return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
@@ -89,12 +89,12 @@ if __name__ == "__main__":
     team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
     if comm.rank == team.rank:
         alpha = exchange(team, 1)
-        beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # seconds per byte
+        beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # 2**15 numbers are 2**18 bytes
         array = np.ones(2**15)  # 256 KiB
         found = {way.__name__: seconds(team, partial(way, team, array)) for way in (ring, tree, halving)}
         assert (array == float(team.size) ** 15).all()  # three ways, five sums each
     if comm.rank == 0:
-        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns; ring … halving, {team.size} ranks:")
+        print(f"alpha {1e6 * alpha:,.0f} µs, beta {1e9 * beta:.1f} ns; {team.size} ranks, 256 KiB:")
         here, far = forecasts(team.size, array.nbytes, alpha, beta), forecasts(2048, 2**20, alpha, beta)
         for way, took in found.items():
             print(f"{way}: forecast {1e3 * here[way]:.1f} ms, measured {1e3 * took:.1f} ms")

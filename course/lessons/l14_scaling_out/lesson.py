@@ -33,7 +33,11 @@ predict("How many seconds does the ring need on 2,048?", None)
 
 # %%
 ALPHA, BETA, GRADIENTS = 0.01, 80e-9, 2**20  # seconds, seconds per byte, bytes
-outcome("How many seconds does the ring need on 2,048?", 2 * 2047 * (ALPHA + BETA * 512), word="forecast")
+outcome(
+    "How many seconds does the ring need on 2,048?",
+    2 * 2047 * (ALPHA + BETA * GRADIENTS / 2048),
+    word="forecast",
+)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -49,7 +53,7 @@ outcome("How many seconds does the ring need on 2,048?", 2 * 2047 * (ALPHA + BET
 #
 # - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. The next partners exchange halves of these halves, and so on. On the way back, they exchange the sums.
 # - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. The sum returns along the same pairs.
-# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. Then it joins a ring over the slow links, and hands the sum to its seven neighbours.
+# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. These 256 ranks form a ring over the slow links. Each sends the sum to its seven neighbours.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -100,7 +104,7 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Halving and the tree both need 22 messages. Halving's hold two arrays in all, the tree's hold 22. The hierarchy, fastest on 16 ranks, needs 510 messages here.
+# (c). Halving and the tree both need 22 messages. Halving's hold two arrays in all, the tree's hold 22. The hierarchy, fastest on 16 ranks, needs 2 · 255 messages here.
 #
 # </details>
 
@@ -117,7 +121,7 @@ def ring(comm, array):
     n, rank, chunks = comm.size, comm.rank, np.array_split(array, comm.size)
     for step in range(2 * (n - 1)):
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        mine = into * (step < n - 1)  # 0 once complete sums go round
+        mine = into * (step < n - 1)  # what to add: my part, or 0 to a complete sum
         comm.Sendrecv(out, (rank + 1) % n, 0, into, (rank - 1) % n, 0)
         into += mine
 
@@ -129,13 +133,13 @@ def ring(comm, array):
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# In the tree, the upper partner sends and waits. The lower adds and goes on:
+# In the tree, the partner with the higher rank sends and waits. The other adds and goes on:
 
 
 # %%
 # %%px --save 14_slow_link.py
 def tree(comm, array, near=1):
-    if comm.rank & near:  # the upper partner
+    if comm.rank & near:  # mine is the higher rank
         comm.Send(array, comm.rank - near)
         comm.Recv(array, comm.rank - near)
     elif near < comm.size:
@@ -153,7 +157,7 @@ def tree(comm, array, near=1):
 # %%
 # %%px --save 14_slow_link.py
 def seconds(team, work):
-    """The slowest rank's best time of five."""
+    """The slowest rank's best time of five, each after a Barrier."""
     return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
@@ -169,10 +173,10 @@ def exchange(team, n):
 # %%px
 from course_lib.effects import slow_messages
 
-comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)
+comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)  # 10 ms, 80 ns per byte
 
 # %% [markdown] tags=["subslide"]
-# Now measure the link, forecast, and race, this time with 256 KiB:
+# Run it all, with 256 KiB in place of 1 MiB:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -181,12 +185,12 @@ if __name__ == "__main__":
     team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
     if comm.rank == team.rank:
         alpha = exchange(team, 1)
-        beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # seconds per byte
+        beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # 2**15 numbers are 2**18 bytes
         array = np.ones(2**15)  # 256 KiB
         found = {way.__name__: seconds(team, partial(way, team, array)) for way in (ring, tree, halving)}
         assert (array == float(team.size) ** 15).all()  # three ways, five sums each
     if comm.rank == 0:
-        print(f"alpha {1e3 * alpha:.1f} ms, beta {1e9 * beta:.1f} ns; ring … halving, {team.size} ranks:")
+        print(f"alpha {1e6 * alpha:,.0f} µs, beta {1e9 * beta:.1f} ns; {team.size} ranks, 256 KiB:")
         here, far = forecasts(team.size, array.nbytes, alpha, beta), forecasts(2048, 2**20, alpha, beta)
         for way, took in found.items():
             print(f"{way}: forecast {1e3 * here[way]:.1f} ms, measured {1e3 * took:.1f} ms")
@@ -195,23 +199,23 @@ if __name__ == "__main__":
 # %% [markdown]
 # The forecasts hold, and the ring beats the tree. (The last line says more than 41.1 s for the ring: a delayed message takes a little over 10 ms, and the ring pays for 4,094.)
 #
-# Now start 16 ranks. (They fit on few cores, because a rank sleeps while it waits for a delayed message.) **Vote:** against the tree, does the ring now (a) win by more, (b) win by as much, or (c) lose?
+# Now start 16 ranks, again with 256 KiB. (Few cores are enough, because a rank sleeps while it waits for a delayed message.) **Vote:** against the tree, does the ring (a) win by more, (b) win by less, or (c) lose?
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # delayed ranks sleep
+# !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # 10 ms, 0.1 Gbit/s
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. Each costs 10 ms, however short it is. So four ranks prefer the ring to the tree, and sixteen the tree. (Halving won both races.) Your formulas name the right one. (With 1 MiB, the ring falls behind between 16 and 64 ranks.)
+# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring's messages in a row grew from 6 to 30, the tree's from 4 to 8, and each costs 10 ms. (Halving won both races. With 1 MiB, bytes weigh more: the ring falls behind only between 16 and 64 ranks.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Between nodes, its two trees send *pieces*, so all levels work at once: that comes close to halving. Inside a node, they are chains.
-# - The formulas leave out busy links, late ranks and overlap with backward. (More: fast networks.)
+# - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Between nodes, its two trees send the array in *pieces*, so all levels work at once. That takes about as long as halving. Inside a node, they are chains.
+# - The formulas leave out busy links, late ranks and overlap with backward. (For fast networks, see More.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -222,9 +226,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 2,048 GPUs, an all-reduce should take 60 ms. In a GPU trace, it takes 60 ms on rank 7, 1.2 s on all others. Why? (a) A slow algorithm, (b) a late rank 7, (c) a slow network card in rank 7.
+# A vendor measures a ring on eight nodes: 98 % of the bandwidth, for 1 GB. "Bytes per rank hardly grow, so 2,048 nodes will do as well." What do you ask first? (a) α, and the bytes of *my* all-reduce, (b) the card's peak bandwidth, (c) a run on 16 nodes.
 #
-# <details><summary>What to listen for</summary>(b). The last rank to enter waits for nobody, so the *shortest* time is the network's. (a) and (c) make all times long.</details>
+# <details><summary>What to listen for</summary>(a). On 2,048 nodes, a ring sends 4,094 messages in a row: α and the bytes say whether they matter. (c) has only 30.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -260,13 +264,13 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It is nine times as *slow*. A sum of 2,048 arrays is as long as one array. But picks pile up: a rank receives those of 2,047 others, together as long as 41 arrays. From about 140 ranks on, top-k is slower than
+# It is nine times as *slow*. A sum of 2,048 arrays is as long as one array. But gathered picks stay separate: each rank receives 2,047 sets, together as long as 41 arrays. From about 140 ranks on, top-k is slower than
 # halving, even without the time for choosing entries.
 #
 # </details>
 
 # %% [markdown]
-# What about other remedies? In a [recorded comparison](../docs/several-machines/measured.md#what-helps-on-a-slow-link), two machines trained the same network
+# What about other remedies? In a [recorded comparison](../docs/several-machines/measured.md#what-helps-on-a-slow-link), two nodes of our lab, on one machine, trained the same network
 # over 100 Mbit/s, once with each remedy, until all were equally accurate:
 #
 # | | what each rank sends | seconds |
@@ -276,14 +280,14 @@ outcome("How many times as fast is top-k on 2,048 ranks?", curves[n]["halving"] 
 # | local SGD | all weights, in every eighth step | 18 |
 # | top-k | 1 % of the gradients with indices, in every step | 7 |
 #
-# Plain DDP's 78 s are not only bytes: this Open MPI's non-blocking all-reduce leaves one direction of the link idle, so a step takes twice as long as its bytes need. This top-k adds what it does not send to its next
-# gradient (*error feedback*), so nothing is lost. It only comes later.
+# The first two rows take twice as long as their bytes need: this Open MPI's non-blocking all-reduce leaves one direction of the link idle. This top-k adds the entries that it does not send to its next
+# gradient (*error feedback*). They arrive later.
 #
 # On two machines, top-k wins this table. Which rows would you trust on 2,048? Ask whether ranks can *sum* what they send. A sum is as long as one of its terms, so what a rank receives hardly grows with n.
 # The gradients in bfloat16 are summed, and so are local SGD's weights. Top-k's picks are gathered.
 #
 # Bfloat16 halves the bytes on any number of ranks. But it saves no message: with section 1's link, halving on 2,048 ranks then takes 0.30 s instead of 0.39 s. A sum over many ranks is also less exact in
-# bfloat16. Local SGD saves bytes *and* messages, because ranks talk only in every eighth step. How seldom they may sum their weights depends on the accuracy that you need.
+# bfloat16. Local SGD saves bytes *and* messages, because ranks talk only in every eighth step. The accuracy that you need limits how rarely they may sum.
 #
 # Is there a way to send as little as top-k, and still sum? *PowerSGD* approximates each matrix of gradients by the product of two thin matrices. Ranks sum the first of them, compute the second from that sum, and sum the
 # second. It needs error feedback, too. In the recorded comparison, it sent 1.4 % of the bytes, and took 4 s.
@@ -302,8 +306,8 @@ for name, nbytes in {"1 MiB": GRADIENTS, "1 GB": 1e9}.items():
 #
 # With 1 MiB, PowerSGD is slower. It saves nearly all of the 0.17 s that bytes take, but its second all-reduce costs another 22 messages, 0.22 s. With 1 GB, it is about 60 times as fast, because there you wait for bytes.
 #
-# So first find out what you wait for, with your α and β. Where you wait for bytes that backward does not hide, a remedy helps on any number of ranks if what it sends can be summed. Where you wait for messages, take local SGD: of
-# these remedies, it alone leaves out whole all-reduces. (Summing one long array in place of many short ones helps, too.)
+# So first find out what you wait for, with your α and β. If you wait for bytes that backward does not hide, choose a remedy whose data can be summed. If you wait for latency, choose local SGD: of
+# these remedies, only it skips whole all-reduces. (Summing one long array in place of many short ones helps, too.)
 #
 # </details>
 
@@ -376,7 +380,7 @@ one = [max(rate(MPI.COMM_SELF, threads, *case) for threads in (1, cores)) for ca
 two = [rate(pair, max(1, cores // 2), *case) for case in cases]
 
 # %% [markdown]
-# Does it depend on the work?
+# Do the ratios follow the work?
 
 # %% tags=["nbval-ignore-output"]
 one, two, cases = cluster[0]["one"], cluster[0]["two"], cluster[0]["cases"]
@@ -387,7 +391,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
 
 # %% [markdown]
 # A ratio above 1 is what idle cores would give, though half a batch also fits better into a cache. Below 1, splitting the batch and summing the gradients cost more than the idle cores gave. A few per cent around 1
-# say nothing. With two cores, as in the run shown, idle cores explain a ratio of at most 2. If a ratio exceeds the number of cores, something else must be at work: do not use that row.
+# say nothing. Idle cores explain a ratio of at most the number of cores (in the run shown, 2). The rows need not follow a pattern: if they do not, more than idle cores is at work, and a GPU will show other ratios.
 #
 # How much could a single process leave idle at most? The **model FLOP utilization (MFU)** gives a bound. It is the number of operations per second that the *model* needs, divided by the most that the device
 # could do in the same number format. Take ResNet-50. For one image, it needs 4.1 billion multiply-adds forward and twice as many backward, and a multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in
@@ -402,7 +406,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 # example, AccDP's processes trained 1.62 times as many images as one. So that one had an MFU of at most 100 % / 1.62 = 62 %. Before you try MPS on a GPU, try a larger batch if your training allows one. It often fills the device without a
 # second copy of the weights.
 #
-# #### Did the network take the difference?
+# ### Fast networks: did the network take the difference?
 #
 # Alone, a V100 reached an MFU of 52 %, but among 1,536 each reached only 43 %. Did the all-reduce take the difference? You have the formulas to find out.
 #
@@ -430,7 +434,7 @@ for way in "ring", "halving":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It does: the formula says 492,000. In the published run, a step of 64 images per GPU took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost, and halving explains only 8 of them. If
+# It does: the formula says 492,000. If each GPU had 64 images, a step of the published run took 234 ms. One GPU computes them in 192 ms, so 42 ms were lost, and halving explains only 8 of them. If
 # the all-reduce ran as we assume, most of the loss lies elsewhere: the formula leaves out reading images, and ranks that come late. The two rates also come from two programs: one GPU's 334 images per second were measured with PyTorch, but
 # Summit ran TensorFlow.
 #
@@ -454,7 +458,7 @@ for nbytes in 1e9, 25e6:
 # For 1 GB, 1.5 times. For a bucket, 19 times. On 2,048 nodes, a bucket's chunks hold only 12 kB, so the ring waits for latency, not for bytes. Forty buckets hold 1 GB. One after another, they take the ring
 # 0.86 s, where 1 GB at once takes 0.06 s.
 #
-# So should you make the buckets larger (`bucket_cap_mb`)? First find out which algorithm runs: where a ring would be this slow, NCCL usually chooses a tree. If it is a ring, larger buckets save latency. But they are full
+# So should you make the buckets larger (`bucket_cap_mb`)? First find out which algorithm runs: where a ring would be this slow, NCCL usually chooses a tree. If it is a ring, larger buckets save latency. But each fills
 # later, so less of their sum overlaps with backward. Try a few sizes, and measure whole steps.
 #
 # </details>
@@ -492,7 +496,7 @@ except NetworkError as error:
 
 # %% [markdown]
 # α is smaller than in section 1, because nothing delays the messages on purpose. β should be a little above 80 ns, since only 1,448 of each packet's 1,514 bytes are ours. (It can be lower: the limiter lets a
-# first burst pass.) If a measurement exceeds its forecast, ranks may have waited for a core.
+# first burst pass.) If a measurement exceeds its forecast, ranks may have waited for a core. And look at the last line: with a small α, even the ring takes only about a second on 2,048 ranks.
 #
 # Here, α and β came from the same link, a moment before. `python -m benchmarks.several_machines` is stricter: it fits a link at two rates, and forecasts ring, halving and tree on four nodes at two other rates.
 # The forecasts of halving and tree came within 20 %.
