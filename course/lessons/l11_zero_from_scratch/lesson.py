@@ -32,10 +32,9 @@
 #
 # Not with data parallelism alone. Every rank keeps all **model states**: the weights, their gradients, and the **optimizer state** (Adam's two averages per weight).
 #
-# Four ranks keep four copies, and one would do. So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one slice. It is the **owner** of this slice, and
-# only the owner updates it.
+# So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one slice, its shard. That rank is the slice's **owner**: only it updates the slice.
 #
-# ZeRO has three stages. Stage 0 is plain data parallelism:
+# ZeRO has three stages. Stage 0 is plain data parallelism. Guess: of four numbers per parameter, how many does stage 3 keep?
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -43,7 +42,7 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4)
 
 # %% [markdown] tags=["subslide"]
-# We write stage 1. Our data are 128 digits, split among the ranks:
+# We write stage 1. Our data are 128 images of digits, split among the ranks:
 
 # %%
 # %%px --save 11_zero.py
@@ -79,7 +78,7 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An **all-gather** builds the full tensor from all ranks' slices. (Skip its two `if` lines until section 3.)
+# An **all-gather** builds the full tensor from all ranks' slices. (Skip the `if` lines of both functions until section 3.)
 
 # %% tags=["source: course_lib.parallel.plain_zero:gather"]
 # %%px --save 11_zero.py
@@ -98,7 +97,7 @@ def network(layers=0, width=128):  # section 4 adds layers
 
 def train(comm, model, *hooks, steps=60):
     mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
-    for register in hooks:  # none in stage 1
+    for register in hooks:  # for section 3; none here
         register(comm, model, mine)
     optimizer = torch.optim.Adam(mine, lr=0.01)  # averages for our slices only
     for _ in range(steps):
@@ -155,7 +154,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# During backward, stage 1 collects full gradients of all layers. In **stage 2**, PyTorch calls a **hook**, a function of ours, as soon as a tensor's gradient is complete. The hook
+# During backward, stage 1 piles up the full gradients of all layers. **Stage 2** does not: PyTorch calls a **hook**, a function of ours, as soon as a tensor's gradient is complete. The hook
 # sums the gradient and drops the full one:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
@@ -176,7 +175,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Nothing full is left, so both `if` lines skip the work.
+# (c). Hooks have done both jobs, so both `if` lines skip them.
 #
 # ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
 #
@@ -204,7 +203,9 @@ predict("The lowest stage that fits into 184 MiB?", None)
 # %%
 from course_lib.effects import LIMITED, runs_within  # LIMITED: the program of a job under a limit
 
-first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # no limit yet
+first = (
+    "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # no limit yet
+)
 large = "train(comm, network(32, 512), steps=2)"
 job = f'mpiexec -n 2 python -m mpi4py -c "{LIMITED}" 184 code/11_zero.py "{large}" "{first}"'
 # !MALLOC_MMAP_THRESHOLD_=100000 {job} 2>&1 | grep -aoE "^    (loss|update).*|Default.*bytes" | sort -u
@@ -231,11 +232,11 @@ trains(184, "steps=1")  # stage 1
 # at the end of backward 2         64    +    64     +       64        =  192
 # ```
 #
-# So test a memory plan with at least two steps.
+# So test a memory plan with at least two steps. Stage 1 needs at most 192 + 12 = 204 MiB: 224 should do.
 #
 # </details>
 #
-# Stage 1 needs 192 MiB plus up to 12, so it should train in 224. Does stage 2 train in 184?
+# Does stage 2 train in 184?
 
 # %%
 print("stage 1 trains in 224 MiB:", trains(224, "steps=3"))
@@ -243,15 +244,15 @@ fits = trains(184, "sum_in_backward, steps=3")  # stage 2
 outcome("The lowest stage that fits into 184 MiB?", 2 if fits else "not 2", word="it is stage")
 
 # %% [markdown]
-# **Your turn:** 154 MiB are too few for stage 2. Add what makes this line say `True`:
+# **Your turn:** what is the smallest limit in which *stage 3* trains? Guess, then find it in four runs:
 
 # %%
-trains(154, "sum_in_backward, steps=3")
+trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small for it
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 3 fits, with `sum_in_backward, gather_in_time`:
+# Stage 3, `sum_in_backward, gather_in_time`, needs 128 MiB, and up to 12 on top. (We found 140.)
 #
 # ```
 #            weights   gradients   optimizer state    MiB per rank
@@ -276,10 +277,10 @@ trains(154, "sum_in_backward, steps=3")
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations; in stages 2 and 3 full gradients of a bucket or layer; in stage 3 also full weights:
-#         FSDP's of one layer or two, and of what is in no layer; DeepSpeed's (lesson 12), up to a billion
+# on top: activations; in stages 2 and 3 full gradients of a layer or a few; in stage 3 also full weights:
+#         PyTorch's FSDP gathers one or two layers, and what is in no layer; DeepSpeed (lesson 12) up to 10⁹
 #
-# PyTorch's FSDP does stage 3 by default. In mixed precision, FSDP2 keeps slices of 32 bits: 4 + 4 + 8 bytes per parameter, also 2 GB.
+# FSDP does stage 3 by default. In mixed precision, FSDP2 keeps slices of 32 bits: 4 + 4 + 8 bytes per parameter, also 2 GB.
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -292,9 +293,9 @@ trains(154, "sum_in_backward, steps=3")
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
+# Data parallelism is 20 GB too large for each of your 8 GPUs. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory. If 7/8 of the optimizer state are over 20 GB, (a). If activations fill it, (c), with accumulation: the batch stays. Else (b).</details>
+# <details><summary>What to listen for</summary>What fills the memory: (a) if 7/8 of the optimizer state is over 20 GB, (c) if activations fill it (accumulate, so the batch stays), else (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -302,7 +303,7 @@ trains(154, "sum_in_backward, steps=3")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# No stage shards activations, said the core. How much can that matter? We count them for the network that we trained:
+# The core said: no stage shards activations. Does that matter? We count them for the network that we trained:
 #
 # ```
 # per image        64 inputs + 128 hidden numbers + 10 outputs  =    202
@@ -310,7 +311,7 @@ trains(154, "sum_in_backward, steps=3")
 # per parameter    6,464 / 9,610 parameters                     =   0.67
 # ```
 #
-# **Vote:** without the layer that runs, a rank keeps 4 + 0.67 numbers per parameter in stage 0. In stage 3, on four ranks, it keeps about (a) a quarter of this, (b) a third, (c) half.
+# **Vote:** in stage 0, a rank keeps 4 + 0.67 numbers per parameter. In stage 3, on four ranks, with the running layer left out: about (a) a quarter of this, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
@@ -339,7 +340,7 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 #
 # In stage 3, a rank keeps only a slice of each weight, and yet every layer runs with full weights. In the core, `gather_in_time` did this, but we did not read it. Now we do.
 #
-# Follow one layer through a step. Three things happen to it, and each needs a hook:
+# Follow one layer through a step. Three things happen to it, and hooks do the work:
 #
 # 1. Forward is about to run the layer. The hook `before` gathers its weights.
 # 2. Forward has run the layer. The hook `after` frees the weights. They will be needed again, so `after` also puts a hook on the layer's output: when backward gets there, it calls
@@ -355,13 +356,13 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # %%px --save 11_zero.py
 
 # %% [markdown]
-# Your file now has stage 3. To try it, add the line `train(comm, network(), sum_in_backward, gather_in_time)` at the end of the file, not indented, and run `mpiexec -n 4 python code/11_zero.py`.
+# Your file now has stage 3. To try it, add the line `train(comm, network(), sum_in_backward, gather_in_time)` at the end of the file, indented like the line above it, and run `mpiexec -n 4 python code/11_zero.py`.
 #
 # #### Does less memory mean more bytes sent?
 #
 # Each stage keeps less than the stage before. Does it send more in return? Let the communicator count.
 #
-# What shall it count? In a ring of N ranks (lesson 04), each rank sends n · (N − 1)/N numbers for a reduce-scatter of n numbers, and as many for an all-gather. An all-reduce
+# What shall it count? In a ring of N ranks (lesson 04), each rank sends n · (N − 1)/N numbers per reduce-scatter of n numbers, and the same per all-gather. An all-reduce
 # is both in turn, so it sends twice as many. The factor (N − 1)/N is everywhere, so `Counting` leaves it out and adds up n. An algorithm other
 # than the ring may send other amounts, but in the same collectives.
 #
@@ -425,7 +426,7 @@ outcome(
 #
 # Two things differ. FSDP2 gathers the next layer while this one runs, so two layers may be full at a time. With mixed precision, it keeps slices in float32 and gathers them in 16 bits.
 #
-# You decide what is gathered together: all weights of one call. So we call `fully_shard` for every layer (in a Transformer, for every block), and at last for the model, which takes
+# Each call of `fully_shard` makes one group, gathered together. So we call it for every layer (in a Transformer, for every block), and at last for the model, which takes
 # what is left. A single call for the whole model would gather the whole model.
 #
 # One setting decides whether the gradients are right. By default, FSDP2 sums gradients and divides by the number of ranks. That fits a loss which is a mean over the rank's own
@@ -456,7 +457,7 @@ def train_fsdp(mesh):
 
 
 # %% [markdown]
-# The second decision is about the network. With FSDP on several machines, each layer's weights come from all ranks, also from those in other machines, over slower links.
+# The next choice is about slow links. With FSDP on several machines, each layer's weights also come from other machines, over slower links.
 # **HSDP**, hybrid sharding, shards the model only among the ranks of a group, often one machine. Each group then keeps a full copy of the model states, and must have room for it.
 #
 # We pretend that two of our ranks are one machine and two are another. **Predict**, for FSDP and for HSDP: how many of the 9,610 weights does rank 0 keep? Does
@@ -514,7 +515,7 @@ for name in ("sharded", "hybrid"):
 # (lesson 09): a rank computes with its part of the layer only. A rarer one, *memory-centric tiling*, keeps to ZeRO: it splits a linear layer into many small linear layers, the
 # tiles. Stage 3 then treats each tile as a layer.
 #
-# **Vote:** a layer has 2.1 MB of weights and is cut into 16 tiles. At any moment of a step, how much of the layer is gathered? At most (a) all tiles, since backward needs them,
+# **Vote:** our code cuts a layer of 2.1 MB of weights into 16 tiles. At any moment of a step, how much of the layer is gathered? At most (a) all tiles, since backward needs them,
 # (b) two tiles, since one follows the other, (c) one tile.
 
 # %%
@@ -538,7 +539,7 @@ for tiles, nbytes in cluster["gathered"][0].items():
 # **Even a slice is too large.** Tiles shrink what a rank gathers, not what it keeps. If the slices themselves do not fit, a GPU can **offload** them to the host's memory or to a
 # disk. We have no GPU here, so we move Adam's averages one step further down, from memory to files.
 #
-# The first cell makes a tensor whose numbers are in a file. The second trains with our stage 2, written as a class, `Zero2`. There, `offload_state` replaces each of Adam's averages
+# The first cell shows how the library makes a tensor in a file. The second trains with our stage 2, written as a class, `Zero2`. There, `offload_state` replaces each of Adam's averages
 # by such a tensor. Adam itself stays as it is. **Predict:** how many bytes are in the files of all four ranks together? Our model has 9,610 parameters.
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
