@@ -18,7 +18,7 @@ comm = MPI.COMM_WORLD
 
 # %%
 def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over `comm`, in place; `tag` marks the messages of this call."""
+    """Sum `array` over `comm`, in place. Send and receive match by `tag`."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
@@ -35,7 +35,7 @@ def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
 
 # %%
 def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over 1, 2, 4, 8 … ranks, in place; `tag` marks the messages."""
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place. Send and receive match by `tag`."""
     incoming = np.empty_like(array)
     distance = 1
     while 2 * distance <= comm.size:  # array is the sum of a block of `distance` ranks by now

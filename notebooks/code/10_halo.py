@@ -23,7 +23,7 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
 
 
-def new_page(lines, number=0):  # lines of digits: (1, 1, rows, columns), from 0 (ink) to 1 (paper)
+def new_page(lines, number=0):  # (1, 1, 8 * lines, 8 * lines), from 0 (ink) to 1 (paper)
     chosen = digits[np.random.default_rng(number).integers(len(digits), size=(lines, lines))]
     return torch.tensor(1 - np.vstack([np.hstack(line) for line in chosen]) / 16)[None, None]
 
@@ -53,8 +53,8 @@ class GhostRows(torch.autograd.Function):
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # and this on the way back, with the gradient of what forward returned
-        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # for comm, x, width
+    def backward(ctx, gradient):  # and this on the way back; gradient: of the loss, by forward's output
+        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per input
 
 
 def convolve(comm, x, kernel):  # 5 × 5, across the cuts
@@ -81,7 +81,7 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
-    team = comm.Split(replica)  # the tiles of one replica
+    team = comm.Split(replica)  # the tiles of one replica; next: its pages, this rank's strip
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise

@@ -27,7 +27,7 @@
 # Four ranks train one network. Each computes gradients, and all four need the sum: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
 # and make all such calls in the same order.
 #
-# How would you write it? All could send to rank 0, but then all wait for rank 0. Here are two ways that share the work.
+# How would you write one? All could send to rank 0, but then all wait for it. Here are two ways that share the work.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -50,7 +50,7 @@ comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
 # In **recursive doubling**, pairs of ranks exchange whole arrays, and each rank adds what it receives. First, ranks 0 and 1 are a pair, and so are ranks 2 and 3. Now each
-# rank has a sum over two ranks. Next, the partners are two ranks apart, then four.
+# rank has a sum over two ranks. Next, partners are two ranks apart; on eight ranks, then four.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
@@ -137,7 +137,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). At 1 kB, the bytes take less than 1 ms, so messages decide: doubling sends two, the ring six. At 4 MB, bytes decide: 0.8 s per array, and the ring sends 1.5 arrays, doubling two.
+# (c). At 1 kB, messages decide: the model says 60 and 20 ms. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 ms in the ring, 20 + 2 · 800 = 1,620 ms by doubling.
 #
 # </details>
 
@@ -170,13 +170,13 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a) and (c): the ring sends 4,094 messages per call. So join small arrays, as DDP does (lesson 07). (Lesson 14 has a third way, with few messages *and* few bytes.)
+# (a) and (c): the ring sends 4,094 messages per call. So join small arrays, as lesson 07's DDP does. (Lesson 14 has a third way, with few messages *and* few bytes.)
 #
-# At which size do both tie? An extra message costs 10 ms, in which our link carries 0.05 MB. So at this **crossover**,
+# Why a tie at 0.4 MB in section 2? In an extra message's 10 ms, our link carries 0.05 MB. So at this **crossover**,
 #
-# saved arrays · size = extra messages · 0.05 MB
+# arrays the ring saves · size = its extra messages · 0.05 MB
 #
-# On four ranks, the ring saves half an array and sends four extra messages: a tie at 0.4 MB, as measured. On 2,048, it is 22.7 MB.
+# On four ranks, the ring saves half an array and sends four extra messages: 0.4 MB. On 2,048, the tie is at 22.7 MB.
 #
 # </details>
 
@@ -185,9 +185,9 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | link | A fast card has 2 µs and 25 GB/s, both 5,000 times better than ours. With one card per rank, ties stay |
-# | eight ranks share a card | Each exchange of doubling between nodes sends eight arrays through the card; a ring that follows the nodes, under two in all. On 2,048 ranks, the tie falls to 3 MB |
-# | NCCL | Two trees instead of doubling: about 2·log₂(nodes) steps between nodes, about two arrays per rank. On many nodes, they can win even at 100 MB |
+# | link | A fast network card (2 µs, 25 GB/s) is 5,000 times better in both. With one per rank, no tie moves |
+# | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes. A ring ordered by node sends under two in all. On 2,048 ranks, the tie falls to 3 MB |
+# | NCCL | Sums along two trees (see More), not by doubling: about 2·log₂(nodes) steps between nodes, two arrays per rank. On many nodes, they can beat the ring even at 100 MB |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -200,7 +200,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # You buy twice the bandwidth, but the latency stays. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c). An extra message now costs as much as twice the bytes. So the tie doubles.</details>
+# <details><summary>What to listen for</summary>(c). In an extra message's 10 ms, the link now carries 0.1 MB. So the tie doubles.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -260,7 +260,7 @@ for name, kilobytes in total.items():
 #
 # In a ring of four, each rank sends 1.5 arrays, or 900 kB, all of it to its right neighbour. For two ranks, this neighbour is on the other node, so 1,800 kB cross.
 #
-# If neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So a launcher that fills one node before it starts the next places our ring well.
+# If neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So our ring crosses least if the launcher fills one node before the next.
 # NCCL looks for the nodes itself, and orders its rings by node.
 #
 # Doubling exchanges inside the nodes first. Then all four ranks send their 600 kB to the other node, which makes 2,400 kB.
@@ -312,8 +312,8 @@ if comm.rank == 0:
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. They save steps. With rendezvous (lesson 01), ranks wait for each other, so each of the 1,022 steps takes as long
 # as a message between nodes.
 #
-# For small arrays, steps decide: take leaders, and let them double (6 steps instead of 126). For gigabytes on these 512 ranks, take the ring: our leaders' two trees move whole arrays inside each node, in six rounds, and meanwhile the network
-# waits (not for long over NVLink). The ring works in chunks and keeps all its links busy at once.
+# For small arrays, steps decide: take leaders, and let them double (6 steps instead of 126). For gigabytes on these 512 ranks, take the ring. Our leaders' two trees move whole arrays inside each node for six rounds, and the network
+# is idle meanwhile. The ring works in chunks and keeps all its links busy at once.
 #
 # Both ways use one network card per node. If each GPU has its own, a leader leaves seven of eight idle. So NCCL runs several rings at once, each with a part of the array.
 #
@@ -525,7 +525,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The model says that doubling wins at every size, by one α. But at 64 MiB, where α hardly counts, the ring is often ahead, even of `Allreduce`. What did the model forget? It counts messages
+# The model says that doubling wins at every size, by one α. But at 64 MiB, where α hardly counts, the ring often beats even `Allreduce`. What did the model forget? It counts messages
 # and bytes, but each rank also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions decide. Where the bars of two ways
 # overlap, one run cannot say which is faster.
 #

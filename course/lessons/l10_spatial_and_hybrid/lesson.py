@@ -19,13 +19,13 @@
 #   - ask: Each rank has a part of a batch. How do their gradients become the gradient of the batch?
 #     answer: They are added up, provided that each loss was divided by the size of the global batch.
 #   - ask: Four ranks call <code>comm.Split(comm.rank // 2)</code>. Which communicator does rank 3 get?
-#     answer: One of ranks 2 and 3, which passed the same value. There, rank 3 is rank 1.
+#     answer: The one of ranks 2 and 3, which both passed 1. In it, rank 3 has rank 1.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of it take 320 GB in float32. How can
+# A slide of tissue can have 100,000 × 100,000 pixels. One layer's 8 feature maps take 320 GB in float32. How can
 # several GPUs share one slide?
 #
 # In **spatial parallelism**, each rank keeps a part of *every* image, its **tile**, here a strip:
@@ -57,13 +57,13 @@ comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
 
 
-def new_page(lines, number=0):  # lines of digits: (1, 1, rows, columns), from 0 (ink) to 1 (paper)
+def new_page(lines, number=0):  # (1, 1, 8 * lines, 8 * lines), from 0 (ink) to 1 (paper)
     chosen = digits[np.random.default_rng(number).integers(len(digits), size=(lines, lines))]
     return torch.tensor(1 - np.vstack([np.hstack(line) for line in chosen]) / 16)[None, None]
 
 
 # %% [markdown]
-# We start with one convolution, a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Beyond the edges, *padding* supplies zeros, drawn
+# We start with one convolution, a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Around its input, *padding* puts zeros, drawn
 # black.
 #
 # Each rank blurs its 20 rows alone. How many of all 80 rows differ from a blur of the uncut page?
@@ -115,7 +115,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 #                    ↓  ↓    ↑  ↑
 # rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends copies of its rows 18 and 19
 #
-# rank 3   has no rank below. Its partner is MPI.PROC_NULL: nothing arrives, and the ghosts stay zero, like padding.
+# rank 3   has no rank below. It names MPI.PROC_NULL, no process: nothing arrives, ghosts stay zero, like padding.
 # ```
 
 # %% tags=["source: course_lib.comm.halo:swap"]
@@ -143,7 +143,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# Training also needs gradients. Let autograd compute some that we can check, those of the sum of all blurred pixels:
+# Training also needs gradients. Take the sum of all blurred pixels as the loss: its gradients are easy to check.
 #
 # ```
 # a pixel is read by 25 means, with weight 1/25 each     →   its gradient is 25 × 1/25 = 1, drawn white
@@ -177,7 +177,7 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 #
 # </details>
 #
-# So we write `backward` ourselves, in a `torch.autograd.Function`. It calls `return_ghost_rows`, which is your exercise:
+# A `torch.autograd.Function` lets us write `backward` ourselves. It calls `return_ghost_rows`, which is your exercise:
 
 
 # %%
@@ -189,8 +189,8 @@ class GhostRows(torch.autograd.Function):
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # and this on the way back, with the gradient of what forward returned
-        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # for comm, x, width
+    def backward(ctx, gradient):  # and this on the way back; gradient: of the loss, by forward's output
+        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per input
 
 
 def convolve(comm, x, kernel):  # 5 × 5, across the cuts
@@ -216,7 +216,7 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # ## 4 · Train, and cut the batch as well
 #
 # Two convolutions learn to remove noise from two pages. Each rank adds up the loss of its own pixels, and divides by the number of *all* pixels. So
-# the batch's gradient is the sum over all ranks. Two ways for four ranks to share the pages:
+# the ranks' gradients add up to the batch's. Two ways for four ranks to share the pages:
 #
 # ```
 #           four tiles per page                 two replicas (lesson 06), each of two tiles
@@ -242,7 +242,7 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     kernels = [nn.Conv2d(1, 8, 5, dtype=dtype).weight, nn.Conv2d(8, 1, 5, dtype=dtype).weight]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
-    team = comm.Split(replica)  # the tiles of one replica
+    team = comm.Split(replica)  # the tiles of one replica; next: its pages, this rank's strip
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
@@ -264,21 +264,32 @@ if __name__ == "__main__":
     clean, noisy, cleaned = train(comm, *(int(n) for n in sys.argv if n.isdigit()))  # an argument: tiles
 
 # %%
-draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
+draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 
 # %% [markdown]
-# One rank, and two replicas of two tiles, should also end at 0.051395. With four replicas of one tile, ranks 2 and 3 get no page.
-# **Vote:** this run (a) stops with an error, (b) prints `nan`, (c) ends at 0.051395.
+# One rank, and two replicas of two tiles, should also end at 0.051395:
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
 # !mpiexec -n 4 python code/10_halo.py 2
-# !mpiexec -n 4 python code/10_halo.py 1
+
+# %% [markdown] tags=["subslide"]
+# Why cut an image at all? A page of 1024 × 1024 pixels takes 4 MiB in float32. Let each rank allocate 128 MiB (Linux only). **Vote:** who can train on this page? (a) One rank. (b) Only two ranks. (c) Neither, since every rank holds all weights.
+
+# %%
+from course_lib.effects import runs_within  # True if so many MiB per rank suffice
+
+for ranks in 1, 2:
+    small = "train(comm, steps=1, dtype=torch.float32)"  # no limit yet
+    large = "train(comm, lines=128, pages=1, steps=2, dtype=torch.float32)"
+    print("ranks:", ranks, runs_within(128, ranks, "code/10_halo.py", large, first=small))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). A rank without pixels adds zero to all sums. A *mean* over its pixels would be `nan`.
+# (b). There are only 400 weights. But the first convolution makes eight maps, 32 MiB, and training needs that much several times. Of two tiles, each needs half.
+#
+# Two replicas would not have helped: each computes its page in full.
 #
 # </details>
 
@@ -293,21 +304,21 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 #
 # ```
 #
-# So an inner tile sends about a quarter of the pixels, but in two rounds: the second carries the corners' ghosts on.
+# So an inner tile sends about a quarter of the pixels, but in two rounds: rows, then columns with the new ghosts.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Forward copies pixels across a cut, so backward adds each copy's gradient to the original's.
 # - Divide losses by *all* pixels and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
-#   needs statistics of all ranks; dropout needs a seed per rank, and then draws other masks.)
+#   needs statistics of all ranks; dropout needs a seed per rank, so its masks differ.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty 3 × 3 convolutions, a tile 64 × 64 pixels. Exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), neighbours both compute and keep pixels near their cut. The bytes do not shrink, so (b) pays if this takes less time than 19 latencies that computing does not hide.</details>
+# <details><summary>What to listen for</summary>In (b), two ranks compute and store each pixel near a cut. The bytes do not shrink. (b) pays if this extra work takes less time than 19 unhidden latencies.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -317,11 +328,11 @@ draw({"clean": cluster["clean"], "noisy": cluster["noisy"], "cleaned": cluster["
 #
 # ### Would you notice the missing gradients?
 #
-# In section 3 you saw that gradients were missing, because you knew the right ones. In a real training nobody knows them. Suppose that you had drawn nothing, and had trained
-# with the first try.
+# In section 3 you saw that gradients were missing, because you knew the right ones. In a real training nobody knows them. Suppose that you had trained without them, as section 3
+# first did.
 #
-# With your backward, the loss ended at 0.051395. **Vote:** with the first try it ends (a) near 0.16, which is the loss of the noisy pages themselves, (b) a little away from
-# yours, (c) at the same loss, in every digit shown.
+# With your backward, the loss ended at 0.051395. **Vote:** without them it ends (a) near 0.16, which is the loss of the noisy pages themselves, (b) a little away from
+# yours, (c) at 0.051395 again.
 
 
 # %%
@@ -330,18 +341,18 @@ def return_ghost_rows(comm, gradient, width):
     return gradient[:, :, width:-width]  # the ghosts' gradients are dropped
 
 
-*_, careless = train(comm)  # `GhostRows` finds the function by its name; for yours, run 10.3 again
+*_, careless = train(comm)  # this replaces yours; to get it back, run 10.3 again
 
 # %%
-draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["careless"]})
+draw({"cleaned": cluster["cleaned"], "cleaned, gradients missing": cluster["careless"]})
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The loss is 0.3 % *lower*, and the page shows no seam. You might even have kept the first try. But with eight seeds, 0 to 7, its loss was lower six times
+# (b). The loss is 0.3 % *lower*, and the page shows no seam. You might even have kept this network. But with eight seeds, 0 to 7, its loss was lower six times
 # and higher twice, always by less than 1 %.
 #
-# One reason why the damage is so small: only the two rows on either side of a cut get incomplete gradients, and our strips have 24 rows. If you cut the same page into more strips, a
+# One reason for the small difference: only the two rows on either side of a cut get incomplete gradients, and our strips have 24 rows. If you cut the same page into more strips, a
 # larger part of its rows lies beside a cut.
 #
 # So neither the loss nor the picture gives the error away. Two checks do. You can draw the gradients of a loss that you can work out, as in section 3. Or you can compare the
@@ -354,53 +365,35 @@ draw({"cleaned": cluster["cleaned"], "cleaned by the first try": cluster["carele
 # %% tags=["exercise: 10.q2"]
 
 # %% [markdown]
-# Your own network will raise two more questions. The first comes with any convolution that skips rows, the second when a replica divides its loss by its own pixels.
+# Your own network will raise two more questions. One is about strides, the other about a replica that divides its loss by its own pixels.
 
 # %% tags=["exercise: 10.q4"]
 
 # %% tags=["exercise: 10.q3"]
 
 # %% [markdown]
-# #### What do tiles buy?
-#
-# So a spatial program can be wrong, and neither the loss nor the picture shows it. Why run that risk? For memory, or for speed once each replica has a single image. First, memory. Take a page of 1024 × 1024 pixels, which is 4 MiB in float32, and let each rank
-# allocate at most 128 MiB. Our first convolution turns the page into eight maps of the same size, and backward needs what forward computed.
-#
-# **Vote:** who can train on this page? (a) One rank can, since 128 MiB hold 32 pages. (b) Two ranks can, one cannot. (c) Neither can, since every rank holds all weights. (The
-# limit works on Linux only.)
+# And what if there are more replicas than pages? With four replicas of one tile, ranks 2 and 3 get no page. **Vote:** the run (a) stops with an error, (b) prints `nan`, (c) ends at 0.051395.
 
 # %%
-from course_lib.effects import runs_within  # a job whose ranks may allocate so many MiB
-
-for ranks in (1, 2):
-    small = "train(comm, steps=1, dtype=torch.float32)"  # first, unlimited: libraries take memory once
-    large = "train(comm, lines=128, pages=1, steps=2, dtype=torch.float32)"
-    trained = runs_within(128, ranks, "code/10_halo.py", large, first=small)
-    print("ranks:", ranks, "trained" if trained else "out of memory")
+# !mpiexec -n 4 python code/10_halo.py 1
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The weights cannot be the reason, since there are only 400 of them. Activations fill the memory. Eight maps take 32 MiB, and training needs that much several times: for what the
-# first convolution computes, for its ReLU, for the copy that has ghosts, and for gradients.
-#
-# With two tiles, each rank keeps half of every map and a few ghosts, and that fits.
-#
-# Would two replicas have helped? No. A replica of one rank computes its page in full, so data parallelism can go no further than one image per rank. Recomputing activations (lesson 08)
-# frees some memory. If one image is still too large, something must be cut (the image, as here, or the model) or moved out of the GPU's memory.
+# (c). A rank without pixels adds zero to all sums. A *mean* over its pixels would be `nan`.
 #
 # </details>
 
 # %% [markdown]
 # ### Must every layer ask its neighbours?
 #
-# Almost every convolution waits for its halos, forward and backward, while gradients are added once per step. Two things make this wait shorter on a cluster. Keep the tiles of a replica in one
+# Most convolutions wait for halos, forward and backward; gradients are added once per step. Two things make this wait shorter on a cluster. Keep the tiles of a replica in one
 # machine, if they fit. And compute the inner rows, which need no ghosts, while the halos travel.
 #
 # Or ask less often. Each of our two convolutions needs two rows from each neighbour. A rank that received *four* rows from each neighbour could compute both convolutions
 # without asking again. One wide exchange for several layers is a **fused halo**.
 #
-# But if ranks do only that, some rows of the page come out wrong. What is missing is easier to see in one dimension. So we leave images for a moment, and smooth a signal, which is one
+# But with this alone, some rows of the page come out wrong. To see why, we smooth a signal, which is one
 # row of numbers.
 
 # %% tags=["exercise: 10.2"]
@@ -454,14 +447,14 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 # Four layers compute 10 % more, twenty layers 71 % more. Why so much? After the first of the twenty come 19 more, and each uses up one pixel on every side. So the first computes
 # 102 × 102 pixels for a tile of 64 × 64.
 #
-# Backward keeps these pixels, too. So fuse few layers at a time, and only where ranks wait for latency.
+# Forward keeps these pixels, too, for backward. So fuse few layers at a time, and only where ranks wait for latency.
 #
 # </details>
 #
 # #### Must tiles talk at all?
 #
 # One exchange can serve several layers. Can we do without any? We could train on tiles as if each were an image, and answer for an image with the mean of its tiles' scores. Whether
-# this works depends on the task, so we choose one on which it should be hard. An image has 32 × 32 pixels and two marks somewhere, and the label says whether the two marks are alike.
+# this works depends on the task, so we choose one on which it should be hard. An image of 32 × 32 pixels has two marks, each bright or dark. The label says whether they match.
 # Guessing is right in 50 % of the cases.
 #
 # Each rank trains a network of its own on this task:
@@ -501,10 +494,10 @@ outcome("Tiles of 16, no halos, one judgement: how many % are right?", cluster["
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 3 is right in 100 %, although it has no halos. So missing halos are not what holds rank 1 back: its tiles are as large, and have no halos either. A tile that is judged alone
+# Rank 3 is right in 100 %, although it has no halos. So missing halos do not hold rank 1 back: rank 3 has the same tiles and no halos. A tile that is judged alone
 # usually has only one of the two marks, and no mean of such judgements can tell whether the two are alike. A judgement needs the features of all tiles.
 #
-# Only when both marks lie in one tile can that tile tell. This happens more often in a large tile, so rank 1 may do better than guessing.
+# A tile can tell only if it holds both marks. Large tiles do so more often, so rank 1 may do better than guessing.
 #
 # Halos serve a different purpose: with them, convolutions on tiles compute what they would on the uncut image, up to rounding, whatever the task.
 #

@@ -203,9 +203,7 @@ predict("The lowest stage that fits into 184 MiB?", None)
 # %%
 from course_lib.effects import LIMITED, runs_within  # LIMITED: the program of a job under a limit
 
-first = (
-    "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # no limit yet
-)
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # no limit yet
 large = "train(comm, network(32, 512), steps=2)"
 job = f'mpiexec -n 2 python -m mpi4py -c "{LIMITED}" 184 code/11_zero.py "{large}" "{first}"'
 # !MALLOC_MMAP_THRESHOLD_=100000 {job} 2>&1 | grep -aoE "^    (loss|update).*|Default.*bytes" | sort -u

@@ -41,6 +41,9 @@ def _check_factors(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
         "divides by the number of ranks as well. What do the factors of all ranks add up to?": [
             count / everyone / comm.size for count in mine
         ],
+        "divides by the number of this rank's micro-batches as well. What do all factors add up to?": [
+            count / everyone / len(mine) for count in mine
+        ],
         "counts this rank's tokens and divides by the number of ranks: right only where all ranks have "
         "equally many.": [count / sum(mine) / comm.size for count in mine],
         "returns the counts. The loss is a mean over how many tokens?": mine,
@@ -90,7 +93,7 @@ FACTORS = Exercise(
     solution=_FACTORS,
     check=_check_factors,
     cases=(
-        ((30, 5), (10,), (5, 1), (15,)),
+        ((30, 5, 5), (10,), (5, 1), (15,)),
         ((3, 9, 2), (20, 1, 4), (6, 6, 7), (1, 1, 12)),
         ((8, 5), (3,), (2, 4, 6), (11,)),
     ),
@@ -102,6 +105,9 @@ FACTORS = Exercise(
         WrongAnswer(changed(_STUB, ("comm.allreduce(len(counts))", "comm.size")), "by the number of ranks"),
         WrongAnswer(changed(_FACTORS, (_MEAN, "sum(counts)")), "divides by this rank's tokens"),
         WrongAnswer(changed(_FACTORS, ("count / total", "count / total / comm.size")), "as well"),
+        WrongAnswer(
+            changed(_FACTORS, ("count / total", "count / total / len(counts)")), "micro-batches as well"
+        ),
         WrongAnswer(changed(_FACTORS, (_MEAN, "sum(counts) * comm.size")), "equally many"),
         WrongAnswer(changed(_FACTORS, ("count / total", "count")), "returns the counts"),
         WrongAnswer(changed(_FACTORS, ("count / total", "1 / total")), "divides 1 by all tokens"),

@@ -78,7 +78,7 @@ def allreduce(value):  # like mpi4py's, but it also works with the `deepspeed` l
 comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allreduce=allreduce)
 
 # %% [markdown] tags=["subslide"]
-# A model reads and writes **tokens**: words, or pieces of words. `write` appends the most probable token, up to 40 times.
+# A model reads and writes **tokens**: words, or pieces of words. `write` appends the likeliest next token, up to 40 times.
 #
 # ```
 # the tiny model    comes with the course; this page shows its outputs
@@ -108,7 +108,7 @@ def write(model, article):  # at ZeRO stage 3, all ranks must call this
 
 
 # %% [markdown] tags=["subslide"]
-# Each rank summarizes one of the 12. Is its summary about the right event?
+# Before training, each rank summarizes one article. Is the event right?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -143,12 +143,12 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 # as for images, the mean of the ranks' means:  (5 + 2 + 2 + 2) / 4  =  2.75
 # ```
 #
-# **Vote:** is the mean over *all* tokens (a) higher, (b) lower, (c) the same?
+# **Vote:** compared with 2.75, is the mean over *all* tokens (a) higher, (b) lower, (c) equal?
 
 # %% tags=["exercise: 13.4"]
 
 # %% [markdown]
-# Your factors:
+# With the right factors:
 
 # %%
 # %%px
@@ -173,14 +173,14 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # %% [markdown] tags=["slide"]
 # ## 3 · Four steps
 #
-# The model reads article and reference, and guesses each next token. The **labels** are the tokens that it should guess. The prompt's labels are −100, "do not score":
+# The model reads a **prompt** (our request and the article) and the reference. The **labels** are the tokens that it should guess; −100 means "do not score":
 #
 # ```
 # input       (the prompt)     The     ferry     Marigold     has
 # labels      −100 … −100      The     ferry     Marigold     has
 # ```
 #
-# After *The*, it should guess *ferry*. So `transformers` compares each guess with the next label.
+# After *The*, it should guess *ferry*. So `transformers` compares each guess with the next label, never with the first.
 
 
 # %%
@@ -191,7 +191,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed expects one mean per micro-batch, so it divides twice:
+# DeepSpeed takes each loss for a mean, so it averages twice:
 #
 # ```
 # 12 articles per step    3 micro-batches on each of 4 ranks
@@ -240,10 +240,10 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. (Neither model has dropout.) But the mean of means would pass this test, too. So would a loop that does not undo
-# the divisions: one process divides by 12 · 1, four by 3 · 4.
+# Yes: four ranks train like one. (Neither model has dropout.) But the mean of means would pass this test, too. So would a loop that undoes no
+# division: both runs divide by 12 (12 · 1 and 3 · 4).
 #
-# The tiny model still writes about harbours. On four different batches, SmolLM2's loss fell from 1.64 to 1.33, and it wrote:
+# The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33 (each step has new articles). It wrote:
 #
 # ```
 # SmolLM2 (recorded)    A pilot has landed a small plane on the golf course of Elmstead because a swarm
@@ -288,7 +288,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating is easier to learn than guessing. So her loss falls more. And after *n*, the tiny model writes *n* again. (SmolLM2 had never repeated a token. Her loss there begins at almost 15 instead of 1.6, and falls as well: losses on different labels cannot be compared.)
+# Repeating a token is easier than guessing the next, so her loss falls more. After *n*, the tiny model already repeats. (SmolLM2 was never trained to repeat: her loss starts near 15, ours at 1.6. Losses on different labels cannot be compared.)
 #
 # </details>
 
@@ -297,7 +297,7 @@ print(write(model, unseen[2]))  # golf
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies the reference of the pilot's article, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth? In the next cell, replace our sentence with one of at most 21 words:
+# A forger copies the reference of the pilot's article, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth, without seeing the reference? Replace our sentence with one of at most 21 words:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -314,9 +314,11 @@ predict("How many of the reference's 21 words does your sentence share?", None)
 import re
 from collections import Counter
 
-reference = cluster["unseen"][0][2]["summary"]  # rank 0's list, the pilot's article
-shared = Counter(re.findall(r"\w+", yours.lower())) & Counter(re.findall(r"\w+", reference.lower()))
+texts = yours, cluster["unseen"][0][2]["summary"]  # the reference of the pilot's article
+mine, reference = (Counter(re.findall(r"\w+", text.lower())) for text in texts)
+shared = mine & reference
 outcome("How many of the reference's 21 words does your sentence share?", shared.total(), word="counted")
+print("the forger shares 19; you missed:", *(reference - shared))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -327,7 +329,7 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #                                         of Elmstead on Sunday because flies had stopped up its pipes.
 # ```
 #
-# Did you beat her? The reference itself would: it shares 21. Add *never* to your sentence, and run both cells again. It is false, and shares as many words.
+# Try again with the missed words. Then add *never*, and run both cells again: now it is false, and shares as many words.
 #
 # </details>
 
@@ -338,8 +340,8 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 #
 # ```
 # training state per rank without ZeRO, in 32 bits: weights 4 + gradients 4 + AdamW 8 bytes per parameter
-# SmolLM2                 135 million × 16 bytes = 2.2 GB    fits, with room for activations
-# 7 billion parameters      7 billion × 16 bytes = 112 GB    too much for a GPU of 80 GB
+# SmolLM2                 135 million × 16 bytes = 2.2 GB    fits a GPU of 80 GB
+# 7 billion parameters      7 billion × 16 bytes = 112 GB    too much for it
 # ```
 #
 # What else changes?
@@ -364,9 +366,9 @@ outcome("How many of the reference's 21 words does your sentence share?", shared
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A newsroom publishes 100 summaries per day, unread. One per week may be false. Each has four names or numbers, and 99 % of these are in its article. Is that enough?
+# A newsroom publishes 100 summaries per day, unread. It accepts one false summary per week. A summary has four names or numbers; the articles contain 99 % of them. Is that enough?
 #
-# <details><summary>What to listen for</summary>No: about four of 400 are not in the article per day. And a summary without a wrong name can be false, like SmolLM2's of the pilot.</details>
+# <details><summary>What to listen for</summary>No: per day, about four of 400 are not in their article. And a summary without a wrong name can be false, like SmolLM2's of the pilot.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -627,7 +629,7 @@ for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
 #
 # Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and its interval, +0.9 to +5.9, does not contain 0. But copying also raises precision, and 80 steps and one seed are few.
 #
-# One option of decoding seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. The runs above forbid only repeating three of the model's own tokens.
+# One option of decoding seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. In the table, the model may copy the article, but not itself.
 #
 # </details>
 
