@@ -10,8 +10,8 @@
 every rank; buckets leave in the same order on all of them, so that the sums of the same bucket meet.
 *Compression*: a bucket travels as 16-bit numbers, half the bytes, and is wrong by their rounding.
 
-MPI moves data only while some thread of the rank is inside one of its calls. So every hook also looks at the
-buckets on their way: that is all the progress they make during backward.
+Many MPI libraries move data only while some thread of the rank is inside one of their calls. So every hook
+also looks at the buckets on their way: that is all the progress they make during backward.
 
 Sergeev & Del Balso, "Horovod" (2018), fuse what is ready at the same time; Li and others, "PyTorch
 Distributed" (2020), fuse once and for all, in reverse order of the parameters, as here.

@@ -31,7 +31,7 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 def cut(team):
     torch.manual_seed(0)  # 8 layers (ReLU, Linear), all built here: any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # it keeps its stage
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # this rank's stage
 
 
 # %%

@@ -62,7 +62,7 @@ draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# This is the usual training loop, with five numbered lines. `team` is a communicator of any size. The cells below define what `train` calls.
+# This is the usual training loop; five numbered lines make it parallel. `team` is a communicator. The cells below define what `train` calls.
 
 
 # %%
@@ -100,7 +100,7 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# In line 3, each rank returns the default of `cross_entropy`: the mean over its own images. We train twice, at a
+# Line 3 first uses the default of `cross_entropy`: the mean over this rank's images. We train twice, at a
 # learning rate of 0.1. First, each rank trains alone on whole batches. Then all four train together, with a shard each.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
@@ -168,11 +168,11 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. It is lower, but wrong: the *first* loss is 1.75, not 2.33.
+# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. It looks lower, but is only 3/4 of the true loss, 0.51. The *first* loss shows it: 1.75, not 2.33.
 #
 # </details>
 #
-# Up to rounding, one to four ranks train the same network, unless a layer mixes or draws per shard. **Batch norm** mixes the images of a shard (remedy: lesson 07).
+# Up to rounding, one to four ranks train the same network, with two exceptions. **Batch norm** mixes the images of a shard (remedy: lesson 07).
 # **Dropout** draws other masks, which does no harm if each rank has its own seed.
 
 # %% [markdown] tags=["slide"]
@@ -186,14 +186,15 @@ if __name__ == "__main__":
 import time
 from timeit import timeit
 
-from course_lib.parallel.data_parallel import sum_gradients as punctual
+from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above
 
-late, waited = comm.bcast(np.random.default_rng().integers(comm.size)), []  # all get rank 0's draw
+late = comm.bcast(np.random.default_rng().integers(comm.size))  # all get rank 0's draw
+waited = []
 
 
-def sum_gradients(*line_4):
+def sum_gradients(team, model):
     time.sleep(0.02 * (comm.rank == late))
-    waited.append(timeit(lambda: punctual(*line_4), number=1))
+    waited.append(timeit(lambda: punctual(team, model), number=1))
 
 
 train(comm, rate=0.4)
@@ -217,7 +218,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # the others    ░░░░░░░░░░░ sum
 # ```
 #
-# It is the rank with the *shortest* time. It comes last in each step, so everybody is already there. Such a rank is called a
+# It is the rank with the *shortest* time. It comes last in each step; the others wait 60 · 0.02 = 1.2 s in all. Such a rank is called a
 # **straggler**. The loss stays 0.400933: here, a straggler costs only time.
 #
 # </details>
@@ -227,10 +228,10 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So multiply your share by the number of these ranks before `backward` (with equal shards: the shard's mean). |
+# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So call `(n * share).backward()` on n such ranks (with equal shards, n · share is the mean). Line 5 keeps `share` |
 # | line 4 | Both send gradients while backward goes on. Clip gradients (limit their length) after the sum |
-# | line 5 | `.item()` waits for the GPU: add losses up, and print every 100 steps |
-# | straggler | In a profiler, add up each GPU's time in collectives (of one group of ranks). Over many steps, the straggler's total is usually the smallest |
+# | line 5 | `.item()` waits for the GPU: sum `loss.detach()`, and print every 100 steps |
+# | straggler | NCCL calls return at once, so use a profiler: add up each GPU's time in collectives (of one group of ranks). Over many steps, the straggler's total is usually the smallest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -245,7 +246,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both, (c) a profile?
 #
-# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division. A small one suggests different images (a larger batch?)
+# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division. A small gap suggests different images (a larger batch?)
 # or batch norm. If both agree, compare the next few steps and the evaluation, then try (a). (c) shows who is slow, not who is wrong.</details>
 
 # %% [markdown]
@@ -330,7 +331,7 @@ pair = comm.Create_group(comm.group.Incl([0, 1]))
 
 def deep():
     middle = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())]
-    return nn.Sequential(nn.Linear(64, 256), *middle, nn.Linear(256, 10))
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *middle, nn.Linear(256, 10))
 
 
 def compute(model):
@@ -417,9 +418,9 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: the first waits until 0.35, and all keep the link busy for 12/10 + 1 = 2.2, together about 2.55. Four need only 1.4. But the first of the four also holds the bias of layer 4, so it starts at 0.65: together 2.05.
+# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: the first waits until 0.35, and all keep the link busy for 12/10 + 1 = 2.2, together 2.3 to 2.6. Four need only 1.4. But the first of the four also holds the bias of layer 4, so it waits until 0.65: together about 2.
 #
-# So 4 and 1 are almost equal here. With more ranks, each message costs more, so the best number depends on the cluster. PyTorch's DDP (lesson 07) closes a bucket when it holds at least 25 MiB by default, the first at 1 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# So 4 and 1 are almost equal here. With more ranks, each message costs more, so the best number depends on the cluster. From the second step on, PyTorch's DDP (lesson 07) closes a bucket when it holds at least 25 MiB by default, the first at 1 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 #

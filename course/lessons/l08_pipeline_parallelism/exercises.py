@@ -124,7 +124,8 @@ OUT_OF_MEMORY = Question(
         Option(
             "running the same micro-batches with 1F1B",
             reply="Rank 0 then has three later stages to feed, so it runs four forwards before its first "
-            "backward and never keeps more than 4 micro-batches. Five did fit.",
+            "backward and never keeps more than 4 micro-batches. Five did fit, which leaves one "
+            "micro-batch's memory for the backward.",
             right=True,
         ),
     ),

@@ -65,7 +65,7 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 def cut(team):
     torch.manual_seed(0)  # 8 layers (ReLU, Linear), all built here: any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # it keeps its stage
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # this rank's stage
 
 
 # %% [markdown] tags=["subslide"]
@@ -155,7 +155,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two ranks are about as fast as one, because one works while the other waits. With more micro-batches, both can work at once.
+# With one micro-batch, two ranks are about as fast as one: one works while the other waits. With more micro-batches, both can work at once.
 #
 # </details>
 #
@@ -191,14 +191,14 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for two ranks. It assumes equal stages, free messages and undisturbed cores. None holds exactly here: rank 0 alone has 14 % more weights.
+# The dashed curve is the last formula for two ranks. It assumes equal stages, free messages and undisturbed cores. None holds exactly here: rank 0 computes 8 % more than rank 1, for example.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# So why not take very many micro-batches? GPipe keeps every micro-batch's activations until its backward. Here a micro-batch has 512 images. On rank 1 of 2:
+# So why not take very many micro-batches of 512 images? GPipe keeps every micro-batch's activations until its backward. On rank 1 of 2:
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
@@ -216,7 +216,7 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 64 / 2.75 = 23 fit. In practice slightly fewer do: a rank also holds weights, gradients and unsent messages.
+# On paper, 64 / 2.75 = 23 fit. In practice slightly fewer do: a rank also holds weights, gradients and the loss's activations.
 #
 # </details>
 #
@@ -265,7 +265,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
 # ```
 #
-# 1F1B takes as long as GPipe, and needs less memory if m > p. After four forwards, rank 0 runs a backward before each forward, so it keeps
+# With free messages, 1F1B takes as long as GPipe. It needs less memory if m > p. After four forwards, rank 0 runs a backward before each forward, so it keeps
 # at most 4 micro-batches (2 of the 100 above).
 #
 # </details>
@@ -276,13 +276,13 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # The batch size limits m. If eight pipelines of 8 GPUs share 128 micro-batches, p = 8 and m = 16 in each. With GPipe or 1F1B and one equal
 # stage per GPU, a GPU then idles for 7/23 of the pipeline's time. Waiting for messages and for the pipelines' all-reduce adds to that.
 #
-# Per micro-batch, only one output and one gradient cross a boundary. So put boundaries between nodes, where links are slow. With NCCL, two neighbours that both send first can hang: start both directions together (`batch_isend_irecv`).
+# Per micro-batch, one output and one gradient cross a boundary. If that is the least traffic of your plan, let pipelines span nodes. With NCCL, two neighbours that both send first can hang: start both directions together (`batch_isend_irecv`).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
-# - GPipe keeps the activations of m micro-batches. 1F1B keeps at most p on rank 0, and 1 on the last rank.
+# - Without recomputing, GPipe keeps the activations of m micro-batches. 1F1B keeps at most p on rank 0, and 1 on the last rank.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -344,7 +344,7 @@ for name in cluster[0]["kept"]:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Of what autograd keeps, recomputing leaves least on rank 0, and 1F1B on rank 3. But `held` also keeps eight outputs of 0.5 MiB on rank 0, and four with 1F1B: 6.75 MiB against 5 (2 of the 6.75 are the images, which `parts` keeps anyway). Megatron frees an output once it is sent.
+# Autograd keeps least on rank 0 with recomputing, and least on rank 3 with 1F1B. But `held` also keeps outputs of 0.5 MiB on rank 0: eight of them when recomputing, four with 1F1B. Without the images, which `parts` keeps in both cases, that makes 4.75 MiB against 5. (Megatron frees an output once it is sent.)
 #
 # A recomputing rank keeps eight inputs, and all activations of the one micro-batch that is going backward. On rank 0, that makes 8 · 0.25 + 0.75 = 2.75 MiB.
 # (Rank 3 also keeps the loss's activations, which are not recomputed: 5.30 MiB.)
@@ -427,7 +427,7 @@ for name, chunks, schedule in ("GPipe", 1, gpipe(4, 8)), *(("1F1B", *each) for e
 # One process would train differently.
 #
 # Can we fill the idle slots without stale gradients? Remember why a backward takes 2 slots. The previous rank waits for the gradient of the input, but nobody waits for the gradients of the weights before the update.
-# *Zero-bubble* schedules (see References) compute these later, in slots that would be idle, and no gradient becomes stale. With one stage per rank and 1F1B's memory, a third of the bubble stays. Without any bubble, rank 0 keeps 2p − 1 micro-batches.
+# *Zero-bubble* schedules (see References) compute these later, in slots that would be idle, and no gradient becomes stale. If its three parts take equal time, and each rank has one stage, a third of the bubble stays with 1F1B's memory; none stays if rank 0 keeps 2p − 1 micro-batches. With two chunks per rank (ZB-V), p are enough. But no stage may wait for the others before its update, as clipping by the global gradient norm requires.
 #
 # ### Which stage sets the pace?
 #
@@ -493,7 +493,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # 95 %. The first linear layer has nearly all weights. So the second stage consists of the linear layers, and the first one gets all convolutions. But a convolution uses its few weights again at every pixel, while a linear layer
 # uses each weight once per image. After the cut by weights, the second rank would be idle nearly all the time. Cut by operations, the first stage has 48 %.
 #
-# Operations are only a first guess, since two layers with equally many operations can differ in time. When your pipeline runs, time its stages on your GPUs, and move a layer where one of them is late, if it still fits: rank 0 keeps most activations.
+# Operations are only a first guess, since two layers with equally many operations can differ in time. When your pipeline runs, time its stages on your GPUs, and move a layer where one of them is late, if it still fits: with 1F1B, early stages keep more micro-batches.
 #
 # </details>
 

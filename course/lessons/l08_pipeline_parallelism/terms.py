@@ -9,7 +9,10 @@ TERMS = (
         "stage, gradients travel back.",
         forms=r"pipeline[- ]parallel(ism)?",
     ),
-    Term("pipeline stage", "The consecutive layers that one rank of a pipeline holds."),
+    Term(
+        "pipeline stage",
+        "Consecutive layers that one rank holds; with interleaving, a rank holds several stages.",
+    ),
     Term(
         "emulated",
         "Measured with ranks that sleep for as long as they would compute; their messages are real.",

@@ -137,7 +137,7 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop, and go on
 #
-# A kill still costs the steps since the last save. A time limit need not: if a job asks, the batch system (such as Slurm) sends it a signal before the limit, here **SIGUSR1**. A rank notes the signal, and goes on:
+# A kill still costs the steps since the last save. A time limit need not cost any: a job can ask the batch system (such as Slurm) for a signal before the limit, here **SIGUSR1**. A rank notes the signal, and goes on:
 
 # %%
 # %%px --save 15_resume.py
@@ -223,7 +223,7 @@ trial("with it:", training)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), up to the timeout: rank 0 waits for rank 1 in step 51, and step 40 was saved last. With the all-reduce, both get the same count, both stop after step 50, and rank 0 saves.
+# (c). In step 51, rank 0 waits for rank 1 until the timeout. Step 40 was saved last. With the all-reduce, both get the same count, both stop after step 50, and rank 0 saves.
 #
 # All six decimals agree, even on one rank: Adam's state was saved, too, and each step has the same 128 samples.
 #
@@ -254,21 +254,21 @@ for saver in naive_save, atomic_save:
 # |---|---|
 # | a hang | Ask each rank for its stack (`py-spy dump`). On GPUs, stacks often look alike: see Discuss |
 # | saving | With ZeRO, each rank saves its shard. When all are on the disk, rank 0 marks the checkpoint as complete. Resume only from a marked one |
-# | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. With fewer ranks, each needs more memory |
+# | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. With fewer ranks, each needs more memory, unless gradients are accumulated |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - The rank that times out is usually a victim. Compare all stacks.
 # - Write a second file, flush and `fsync` it, then rename it.
-# - On a signal, only note the request. Between steps, all ranks agree to stop.
+# - On a signal, only note the request. Every few steps, all ranks agree to stop.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A job on 64 GPUs hangs now and then. Each time, a different rank times out, and every rank's stack says that it waits for its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has begun. (c) Replace that rank's node.
+# A job on 64 GPUs hangs now and then. Each time, a different rank times out, and every rank's stack says that it waits for its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has queued and completed. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). Usually, one rank has begun fewer collectives, or a different one. If all have begun the same, suspect the network or a GPU. (c) usually replaces a victim's node.</details>
+# <details><summary>What to listen for</summary>(b). Usually, one rank has queued fewer collectives, or a different one. If all have queued the same, suspect a GPU or the network. (c) usually replaces a victim's node.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -342,7 +342,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # On a cluster, take this as a hint and look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. With large messages, senders wait, too, and then the counts say less.
 #
 # On GPUs, stacks look alike even more often, because Python only queues a sum, and waits later, where it needs a result. So compare the collectives. If PyTorch's **flight recorder** is on,
-# it numbers the collectives of each rank and keeps the last ones. Within one process group, the rank whose last number is lowest is the first suspect.
+# it numbers the collectives of each rank and keeps the last ones. Within one process group, first suspect the rank that queued fewest; if all queued the same, the one that started fewest.
 #
 # </details>
 #
@@ -475,10 +475,10 @@ sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
 # 3. The signal has ended the shell's first `wait`. The second one waits for the ranks.
 # 4. `scontrol requeue` puts the job back into the queue. Later it starts with the same lines, perhaps on other nodes, so FOLDER must be on a shared file system.
 #
-# Are 60 seconds enough? In this time, the ranks must finish a step, agree and save. Otherwise, the job is killed before it can be requeued. On GPUs, agree only every tenth step, because the CPU waits for the GPU each time. Then allow for ten steps.
+# Are 60 seconds enough? In this time, the ranks must finish a step, agree and save. (A job that hangs cannot.) Otherwise, the job is killed before it can be requeued. On GPUs, agree only every tenth step, because the CPU waits for the GPU each time. Then allow for ten steps.
 #
-# SIGUSR1 ends `torchrun`, which does not pass it on. So start such ranks with `srun`: with `--signal=USR1@60`, Slurm signals them directly. A job that is
-# *preempted* gets SIGTERM instead, unless the site sets `PreemptParameters=send_user_signal`.
+# SIGUSR1 ends `torchrun`, which does not pass it on. So start such ranks with `srun`: with `--signal=USR1@60`, Slurm signals them directly, but not the shell, which must then check whether the training is complete. A job that is
+# *preempted* gets SIGTERM instead, and has the site's `GraceTime` (0 by default) to save, unless the site sets `PreemptParameters=send_user_signal`.
 
 # %% [markdown] tags=["slide"]
 # ### What does a failure cost?
@@ -486,7 +486,7 @@ sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
 # Every save costs time, and so does every failure. How often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
 # 3.1 hours, the machine's **mean time between failures** (MTBF).
 #
-# We do not know how long Meta's saves and restarts took, so we assume one minute per save and ten per restart, including the time until somebody notices. The training stands still in both. If you save rarely, each failure destroys much work. If you save
+# We do not know how long Meta's saves and restarts took, so we assume one minute per save and ten per restart. (A hang costs more: PyTorch's NCCL timeout alone is ten minutes.) The training stands still in both. If you save rarely, each failure destroys much work. If you save
 # often, the saves themselves eat the time. Which interval would you choose?
 
 # %%
@@ -573,8 +573,8 @@ print(*sorted(said.splitlines()), sep="\n")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). By default, `async_save` returns only when it has its copy, so what the training does next cannot reach the files. The two ranks found six numbers each, where four ranks had saved three. One duty is yours: do not
-# start a save before the previous one is written.
+# (a). By default, `async_save` returns only when it has its copy, so what the training does next cannot reach the files. The two ranks found six numbers each, where four ranks had saved three. Wait for `result()` before the next save,
+# and before you end: it also raises the errors of the write.
 #
 # </details>
 #
@@ -589,7 +589,7 @@ print(*sorted(said.splitlines()), sep="\n")
 #
 # #### How can a restart be short?
 #
-# Most of a restart is often waiting: for a place in the queue, and for a node that replaces the broken one. So keep some spare nodes in the job, test each node before the start, and restart the ranks instead of the job. `torchrun` does the
+# Most of a restart is often waiting: for a place in the queue, and for a node that replaces the broken one. So keep some spare nodes in the job (with `sbatch --no-kill`, or Slurm ends the job when a node fails), test each node before the start, and restart the ranks instead of the job. `torchrun` does the
 # last of these with `--max-restarts`. When one process fails, it ends the others and starts all of them again. In the next program, rank 1 dies in step 3 of the first attempt. **Vote:** with which step does the second attempt begin? (a) 0. (b) 2. (c) 3.
 
 # %%
@@ -627,7 +627,7 @@ print(run(launch, stdout=PIPE, stderr=DEVNULL, text=True, timeout=200).stdout)
 #
 # </details>
 #
-# With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node joins or is lost (but not the rendezvous node). A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
+# With `--nnodes=2:4`, `torchrun` even accepts a changing number of nodes, from two to four, and restarts all ranks when a node joins or is lost (only the rendezvous node must survive). A training that goes on with a different number of ranks is **elastic**. Mind the batch: if each
 # rank takes a fixed number of samples, the global batch changes with the number of ranks, and with it the training.
 
 # %% tags=["exercise: 15.q3"]
@@ -668,7 +668,7 @@ elif comm.rank == 0:
 # %% tags=["exercise: 15.q6"]
 
 # %% [markdown]
-# So a caller that hears nothing cannot know what happened. The way out is an **idempotent** function: it does no harm when it runs twice.
+# So a caller that hears nothing cannot know what happened. The way out is an **idempotent** function: running it twice has the same effect as running it once.
 #
 # For real use, PyTorch has `torch.distributed.rpc`, which its documentation calls stable and in maintenance mode.
 #

@@ -16,7 +16,7 @@ TERMS = (
     Term("stack", "The functions that a process is in, the innermost first.", forms=""),
     Term(
         "flight recorder",
-        "A log per rank of the collectives that it has begun. After a hang it shows which rank is missing.",
+        "A log per rank of the collectives that it has queued, started and completed.",
     ),
     Term("checkpoint", "A file from which a training can go on.", forms=""),
     Term(

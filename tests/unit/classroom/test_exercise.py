@@ -1,10 +1,13 @@
 """What a learner types: attempts, hints, solutions, quizzes, puzzles, predictions, and what is remembered."""
 
+import inspect
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
+from IPython.core.compilerop import CachingCompiler
 
 from mpi_classroom import practice as module
 from mpi_classroom.answer_job import Verdict, check
@@ -24,6 +27,7 @@ class Shell:
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
         self.magics: dict[str, Any] = {}
+        self.compile = CachingCompiler()
 
     def register_magic_function(self, function: Any, kind: str, name: str) -> None:
         self.magics[kind, name] = function
@@ -31,8 +35,8 @@ class Shell:
     def push(self, names: dict[str, Any], interactive: bool) -> None:
         self.names |= names
 
-    def ex(self, source: str) -> None:
-        exec(source, self.names)
+    def ex(self, code: CodeType | str) -> None:
+        exec(code, self.names)
 
 
 class Cluster:
@@ -97,7 +101,7 @@ def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
 ) -> None:
     practice.exercise("00.1", RIGHT)
     assert said(capsys).startswith("✓ 00.1 is right on 1, 2, 3 and 4 ranks")
-    assert "right_neighbour" in practice.shell.names
+    assert inspect.getsource(practice.shell.names["right_neighbour"]) == RIGHT
     assert practice.cluster.ran == [RIGHT]
 
 
