@@ -193,11 +193,11 @@ if __name__ == "__main__":
 disturb = """
 import resource  # train, and disturb a rank after step 50
 for done, loss in train(Path(sys.argv[1], "training.pt")):
-    if done == 50:
-        signal.alarm(5)  # a timeout, as in section 1
-        if comm.rank == 1:
-            signal.raise_signal(signal.SIGUSR1)
-        elif kill_at := int(sys.argv[2]):  # signal 25 kills rank 0 at this byte
+    if done == 50 and comm.rank == 1:
+        signal.raise_signal(signal.SIGUSR1)
+    elif done == 50:
+        signal.alarm(5)  # rank 0's timeout, as in section 1
+        if kill_at := int(sys.argv[2]):  # signal 25 kills rank 0 at this byte
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_FSIZE, (kill_at, kill_at))"""
 
