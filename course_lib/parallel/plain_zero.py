@@ -39,7 +39,7 @@ def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
 
 def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
     """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # skipped in stages 2 and 3
+    if full.grad is not None:  # `update` finds none in stages 2 and 3
         part.grad = torch.empty_like(part)
         comm.Reduce_scatter(full.grad, part.grad)  # each rank gets as much as its slice holds
         full.grad = None
@@ -47,7 +47,7 @@ def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> No
 
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
     """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
-    if full.untyped_storage().nbytes():  # skipped in stage 3: it is empty
+    if full.untyped_storage().nbytes():  # 0 in stage 3, which gathers elsewhere
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 

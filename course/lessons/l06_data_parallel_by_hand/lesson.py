@@ -371,7 +371,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #                                  not hidden
 # ```
 #
-# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2. (*Compute, then send* takes more than 1.67, because every delayed message also costs a little of its own.)
+# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2.
 #
 # On a real network, many MPI libraries hide less. They make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL needs no such calls, but uses a part of the GPU.
 #

@@ -401,10 +401,17 @@ schedule_grids({"1F1B": one, "interleaved": two})
 # So why not cut into many chunks? Because of the messages: with two chunks per rank, a micro-batch crosses seven boundaries on its way forward, with four it crosses 15. On its way back it crosses them again. Now let each message take a twentieth of a slot, and then half a slot, as on a very slow link. Ranks compute
 # meanwhile, if they have something to compute. **Predict** for both links: which is fastest, 1, 2 or 4 chunks per rank? And is 1F1B (one chunk) still as fast as GPipe?
 
+
 # %%
-for name, chunks, schedule in ("GPipe", 1, gpipe(4, 8)), *(("1F1B", *each) for each in schedules.items()):
-    fast, slow = (makespan(simulate(schedule, 1 / chunks, 2 / chunks, transfer=t)) for t in (0.05, 0.5))
-    print(f"{name:5}  chunks per rank: {chunks}   slots: {fast:6.2f} and {slow:6.2f}")
+def slots(schedule, chunks):
+    """The slots on the fast link, and on the slow one."""
+    links = (simulate(schedule, 1 / chunks, 2 / chunks, transfer=message) for message in (0.05, 0.5))
+    return [round(makespan(played), 2) for played in links]
+
+
+print("GPipe", slots(gpipe(4, 8), chunks=1))
+for chunks, schedule in schedules.items():
+    print(f"1F1B, {chunks} per rank", slots(schedule, chunks))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>

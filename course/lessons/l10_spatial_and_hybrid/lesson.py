@@ -277,12 +277,13 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 # Why cut an image at all? A page of 1024 × 1024 pixels takes 4 MiB in float32. Let each rank allocate 128 MiB (Linux only). **Vote:** who can train on this page? (a) One rank. (b) Only two ranks. (c) Neither, since every rank holds all weights.
 
 # %%
-from course_lib.effects import runs_within  # True if so many MiB per rank suffice
+from course_lib.effects import runs_within
 
 for ranks in 1, 2:
     small = "train(comm, steps=1, dtype=torch.float32)"  # no limit yet
     large = "train(comm, lines=128, pages=1, steps=2, dtype=torch.float32)"
-    print("ranks:", ranks, runs_within(128, ranks, "code/10_halo.py", large, first=small))
+    fits = runs_within(128, ranks, "code/10_halo.py", large, first=small)
+    print("ranks:", ranks, "trained" if fits else "out of memory")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>

@@ -213,7 +213,7 @@ def trial(name, training, kill_at=0):
         ranks = [*split("mpiexec -n 2 python -m mpi4py -c"), training + disturb, folder, str(kill_at)]
         log = run(ranks, stdout=PIPE, stderr=STDOUT, text=True, timeout=100).stdout
         log += getoutput(f"mpiexec -n 1 python code/15_resume.py {folder}")
-    print(name, *findall(r"signal \d.*\)|^ranks.*|^\S*Error: [^:.]*", log, MULTILINE), sep="  ")
+    print(name, " → ".join(findall(r"signal \d.*\)|^ranks.*|^\S*Error: [^:.]*", log, MULTILINE)))
 
 
 training = Path("code/15_resume.py").read_text().split("if __name__")[0]  # its functions
@@ -238,7 +238,7 @@ from inspect import getsource
 kill_at = 1000  # then try to break your saver: 1, 15_000, 100_000
 for saver in naive_save, atomic_save:
     name = saver.__name__
-    trial(name, f"{training}\n{getsource(saver)}\natomic_save = {name}\n", kill_at)
+    trial(f"{name}:", f"{training}\n{getsource(saver)}\natomic_save = {name}\n", kill_at)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
