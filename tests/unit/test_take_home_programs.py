@@ -34,7 +34,13 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "11_zero.py": (r"\branks: \d\b",),
     "12_train.py": (),
     "13_summarize.py": (),
-    "14_slow_link.py": (r"halving, \d ranks", r"measured \d+\.\d", r"\d+\.\d [mn]s", r"\d+\.\d\d s"),
+    "14_slow_link.py": (
+        r"\b\d ranks, 256",
+        r"[\d,]+ µs",
+        r"measured \d+\.\d",
+        r"\d+\.\d [mn]s",
+        r"\d+\.\d\d s",
+    ),
     "15_resume.py": (r"\branks: \d\b",),
     "16_plan.py": (),
 }
