@@ -119,8 +119,7 @@ train(comm, rate=0.1)
 # <details><summary>Open after the run</summary>
 #
 # (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They report four
-# times as much, because line 5 adds four means. Line 4 adds their gradients, so with SGD every step is four times too large. (Adam's steps hardly depend on the
-# gradient's size. Then only loss and gradients show the mistake.)
+# times as much, because line 5 adds four means. Line 4 adds their gradients, so each step of SGD is four times too large.
 #
 # </details>
 #
@@ -150,8 +149,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Does your function repeat 0.400933? First, ranks 0 to 2 train as a team (rank 3, alone, prints nothing), then all four. The third cell starts the
-# program on two:
+# First, ranks 0 to 2 train as a team (rank 3, alone, prints nothing), then all four. The third cell starts the program on two:
 
 # %%
 # %%px
@@ -168,17 +166,17 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, which is 4 here. It looks lower, but is only 3/4 of the true loss, 0.51. The *first* loss shows it: 1.75, not 2.33.
+# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, here 4. That is 3/4 of the true loss, 0.51. The *first* loss shows it: 1.75, not 2.33.
 #
 # </details>
 #
-# Up to rounding, one to four ranks train the same network, with two exceptions. **Batch norm** mixes the images of a shard (remedy: lesson 07).
-# **Dropout** draws other masks, which does no harm if each rank has its own seed.
+# Up to rounding, one to four ranks train the same network. There are two exceptions. **Batch norm** mixes the images of a shard (remedy: lesson 07).
+# **Dropout** draws other masks (harmless if each rank has its own seed).
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# In a slow job, one rank often holds up the others. Which? To practise, we draw one in secret. It sleeps 20 ms before line 4, in all 60 steps. Each rank adds up its time in
+# In a slow job, one rank often holds up the others. Which? We draw one in secret. It sleeps 20 ms before line 4, in all 60 steps. Each rank adds up its time in
 # line 4. **Predict** the last loss, and the longest of the four times.
 
 # %% tags=["nbval-ignore-output"]
@@ -218,8 +216,8 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # the others    ░░░░░░░░░░░ sum
 # ```
 #
-# It is the rank with the *shortest* time. It comes last in each step; the others wait 60 · 0.02 = 1.2 s in all. Such a rank is called a
-# **straggler**. The loss stays 0.400933: here, a straggler costs only time.
+# It is the rank with the *shortest* time. It comes last in each step, and the others wait 60 · 0.02 = 1.2 s in all. Such a rank is called a
+# **straggler**. It costs only time: the loss stays 0.400933.
 #
 # </details>
 
@@ -228,16 +226,16 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So call `(n * share).backward()` on n such ranks (with equal shards, n · share is the mean). Line 5 keeps `share` |
-# | line 4 | Both send gradients while backward goes on. Clip gradients (limit their length) after the sum |
+# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So call `(n * share).backward()` on n such ranks (with equal shards, n · share is the mean) |
+# | line 4 | Both send gradients while backward goes on. Clip gradients after the sum |
 # | line 5 | `.item()` waits for the GPU: sum `loss.detach()`, and print every 100 steps |
-# | straggler | NCCL calls return at once, so use a profiler: add up each GPU's time in collectives (of one group of ranks). Over many steps, the straggler's total is usually the smallest |
+# | straggler | NCCL calls return at once, so use a profiler. Over many steps, the straggler's total time in the collectives of a group is usually the smallest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
-#   ranks takes the steps of one rank with this batch, up to rounding (without batch norm and dropout).
+#   ranks trains as one rank with this batch.
 # - In an all-reduce, the last rank waits least.
 
 # %% [markdown] tags=["slide"]
@@ -246,8 +244,8 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both, (c) a profile?
 #
-# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division. A small gap suggests different images (a larger batch?)
-# or batch norm. If both agree, compare the next few steps and the evaluation, then try (a). (c) shows who is slow, not who is wrong.</details>
+# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division, a small gap other images
+# or batch norm. If both agree, compare the next steps and the evaluation, then try (a). (c) shows who is slow, not who is wrong.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
