@@ -8,16 +8,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_HARMLESS = {
-    "shape",
-    "size",
-    "dtype",
-    "nbytes",
-    "ndim",
-    "itemsize",
-    "flags",
-    "strides",
-}  # attributes, not data
+# Attributes that are not data.
+_HARMLESS = {"shape", "size", "dtype", "nbytes", "ndim", "itemsize", "flags", "strides"}
 _RECEIVES = {  # position of the buffer
     "Irecv": 0,
     "Isendrecv": 3,

@@ -19,6 +19,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
+from mpi_classroom import quick_imports
 from mpi_classroom.recording.calls import Message
 from mpi_classroom.text_only import look_like_a_terminal
 
@@ -38,6 +39,7 @@ def prepare(folder: str) -> tuple[int, int, int, str, str, str]:
         shell.kernel._abort_queues = lambda *_: None  # a rank that raised must not skip the next cell
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ipyparallel's handler ends half of a rank
         look_like_a_terminal(shell)
+        quick_imports.install()
         _let_cells_await(shell.kernel)
         atexit.register(os._exit, 1)  # a rank that exits has died; it must not wait for the others to exit
         for name in [name for name in os.environ if name.startswith(_RANK_OF_A_JOB)]:
