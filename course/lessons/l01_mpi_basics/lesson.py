@@ -25,9 +25,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# Each rank has its own memory. So how does one rank get another's numbers? In a **message**, which takes two calls: the sender
-# calls `Send`, the receiver calls `Recv` with an array to fill. All ranks run the same program (**SPMD**: single program, multiple
-# data), so an `if` decides who does what.
+# How does one rank get another's numbers? In a **message**: the sender calls `Send`, and the receiver calls `Recv` with an array to fill.
+# All ranks run the same program (**SPMD**: single program, multiple data), so an `if` decides who does what.
 
 # %%
 # %%px --setup --save 01_ring.py
@@ -57,8 +56,8 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). `np.arange(4)` holds integers, and `np.empty(4)` has room for floats. MPI copies the bytes and does not convert them, so rank 1 reads
-# integers as if they were floats. Our classroom complains; MPI alone would go on with wrong numbers.
+# (c). `np.arange(4)` holds integers, `np.empty(4)` holds floats, and MPI only copies bytes. Our classroom complains; MPI alone would go on
+# with wrong numbers.
 #
 # </details>
 #
@@ -72,7 +71,7 @@ elif rank == 1:
 # └────────────────────────────────────────────┘
 # ```
 #
-# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left. (`--timeout 3` stops a cell after three seconds.)
+# What if all ranks send at once? Each sends an array to its right neighbour, then receives one from its left.
 
 
 # %%
@@ -90,7 +89,7 @@ def ring(nbytes):  # below, `% size` closes the ring: right of rank 3 is rank 0
 ring(80)
 
 # %% [markdown] tags=["subslide"]
-# It works. Now only the size changes, to 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
+# Now we send 1 MB. **Vote:** which ranks print? (a) all, (b) some, (c) none
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -103,15 +102,15 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The **hang report** shows every rank in `Send`. Each waits for its right neighbour to receive, which is in `Send`,
-# too. Such a circle of waiting ranks is a **deadlock**. Then why did 80 bytes arrive?
+# (c). In the **hang report**, every rank is in `Send` and waits for its right neighbour to receive. Such a circle of waiting ranks is a
+# **deadlock**. Then why did 80 bytes arrive?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · At which byte?
 #
-# Between 80 bytes and 1 MB, our ring begins to hang. Guess where. (Programmers like powers of two.)
+# Between 80 bytes and 1 MB, our ring begins to hang. Guess where.
 
 # %%
 predict("Largest array that still gets around the ring, in bytes?", None)
@@ -120,9 +119,8 @@ predict("Largest array that still gets around the ring, in bytes?", None)
 # Each hang costs a restart. So we ask MPI whether `Send` *would* wait:
 #
 # 1. `Isend` starts the same send, but returns at once.
-# 2. For 50 ms, nobody calls `Recv`, and each rank asks `Test` whether its send is done. If it is, `Send` would have returned.
-# 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait. (If one `Send` returns, its rank goes on to `Recv` and frees its left
-#    neighbour.)
+# 2. For 50 ms, nobody receives. If `Test` then says that the send is done, `Send` would have returned.
+# 3. `allreduce` combines the answers: the ring hangs if *every* rank would wait. (A rank that goes on to `Recv` frees its left neighbour.)
 # 4. All ranks receive, and `Wait` completes the send.
 
 
@@ -142,8 +140,7 @@ def ring_hangs(comm, nbytes):
 
 
 # %% [markdown]
-# Now we search. Does the ring hang at 500,000 bytes? Then try 250,000; if not, try 750,000. Python's `bisect` halves the range in this way, and
-# needs 20 tries:
+# To find the limit, Python's `bisect` halves the range 20 times. If the ring hangs at 500,000 bytes, it tries 250,000 next:
 
 
 # %%
@@ -173,11 +170,11 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 #            time ──▶
 # ```
 #
-# Why 4,016? Between ranks on this machine, Open MPI has **buffers** of 4,096 bytes each. Its own header takes 80. If a message fits and a buffer is free, MPI
-# copies it there, and `Send` returns at once: the **eager protocol**. For a larger message, `Send` itself waits for `Recv`: the **rendezvous
+# Why 4,016? Between ranks on this machine, Open MPI has **buffers** of 4,096 bytes, and its own header takes 80. If a message fits and a buffer is
+# free, MPI copies it there, and `Send` returns at once: the **eager protocol**. For a larger message, `Send` waits for `Recv`: the **rendezvous
 # protocol**.
 #
-# What do you know, then, when `Send` returns? You may change the array. You do not know whether anybody has received it.
+# What do you know, then, when `Send` returns? You may change the array. Perhaps nobody has received it yet.
 #
 # </details>
 
@@ -186,8 +183,8 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 #
 # The MPI standard promises no buffer. A program that needs one is **unsafe**: our ring is, even with 80 bytes.
 #
-# Our first repair breaks the circle: odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings, ranks
-# 0 to 2 and rank 3 alone. Each ring numbers its ranks from 0, so rank 3 is number 0 in its ring. **Vote:** which ring hangs? (a) the ring of four, (b) of three, (c) of one, (d) none
+# In our first repair, odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings, each numbered from 0:
+# ranks 0 to 2, and rank 3 alone. **Vote:** which ring hangs? (a) the ring of four, (b) of three, (c) of one, (d) none
 
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
@@ -211,7 +208,7 @@ for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the ring of three, ranks 0 and 2 both send first. But rank 1 receives first and so frees rank 0:
+# (c). In the ring of three, ranks 0 and 2 both send first, but rank 1 frees rank 0:
 #
 # ```
 # time ──▶     1 frees 0         0 frees 2         2 frees 1
@@ -221,11 +218,9 @@ for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share
 # rank 2       waits in Send     Send to 0         Recv from 1
 # ```
 #
-# Rank 3, alone, is number 0 of its ring. It sends first, to itself, and never gets to `Recv`. So test on one rank, too.
+# Rank 3, alone, is number 0. It sends first, to itself, and never gets to `Recv`. So test on one rank, too.
 #
 # </details>
-#
-# Now write the ring that never hangs.
 
 # %% tags=["exercise: 01.1", "subslide"]
 
@@ -233,7 +228,7 @@ for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Whoever is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your `shift` and `largest` also run without the classroom:
+# Your program also runs without the classroom:
 
 
 # %%
@@ -249,7 +244,7 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/01_ring.py
 
 # %% [markdown]
-# 1 MB arrives. (A message to oneself takes a different path inside MPI.)
+# A message to oneself has a limit of its own.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -257,7 +252,7 @@ if __name__ == "__main__":
 # | | what changes |
 # |---|---|
 # | limit | Depends on the network and its settings: Open MPI's over TCP is usually 65,456 bytes |
-# | GPUs | With NVIDIA's NCCL, a send of any size may wait for its receive: on the GPU, while Python goes on. So start both together (PyTorch: `batch_isend_irecv`) |
+# | GPUs | With NVIDIA's NCCL, a send of any size may wait, on the GPU, for its receive. So start both together (PyTorch: `batch_isend_irecv`) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -269,12 +264,12 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# In forty places of your program, two ranks exchange 3 kB. In some, both call `Send` first; you do not know in which. Tomorrow
-# it is 60 kB, on several machines over TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
+# In forty places of your program, two ranks exchange 3 kB. In some, both call `Send` first; you do not know where. Tomorrow
+# it is 60 kB, on several machines over TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for
+# `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) may work between machines, where TCP's limit is higher. But two ranks on
-# the same machine have a lower one (here 4,016 bytes). (b) finds each wrong exchange that the tests run, at any size. (c) risks forty new mistakes. How good
-# are your tests?</details>
+# <details><summary>What to listen for</summary>(a) may work between machines, but two ranks on one machine have a lower limit (here
+# 4,016 bytes). (b) finds each wrong exchange that the tests run, at any size. (c) risks forty new mistakes. How good are your tests?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
