@@ -50,7 +50,7 @@ def estimate(comm, rng, darts):
 
 
 # %% [markdown]
-# Each rank counts its own hits, and `allreduce` adds them up. Let four ranks throw 25,000 darts each:
+# `allreduce` adds up the hits of all ranks. Four ranks throw 25,000 darts each:
 
 # %%
 # %%px
@@ -61,8 +61,8 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · How good is it?
 #
-# 3.14384 looks like π, but one estimate can be lucky. So we make a thousand and look at their errors. First each rank works alone, with
-# 25,000 darts per estimate. Then all four work together, with 100,000.
+# 3.14384 looks like π, but one estimate can be lucky. So we make a thousand. First each rank works alone, with 25,000
+# darts per estimate, then all four together, with 100,000.
 
 
 # %%
@@ -77,8 +77,7 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The standard deviation of these errors is the **typical error**. Four ranks throw four times as many darts as one. By which factor does the
-# typical error change?
+# The standard deviation of these errors is the **typical error**. By which factor does it change when four ranks throw four times as many darts?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -91,7 +90,7 @@ print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %% [markdown]
-# Did you expect that? Let us look at 40 darts of each rank:
+# Did you expect that? Here are 40 darts of each rank:
 
 # %%
 # %%px
@@ -105,11 +104,10 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The picture shows why four ranks are no better: each point has four colours, one per rank. All ranks threw the *same* darts, and we counted
-# each dart four times.
+# Each point has four colours, one per rank: all ranks threw the *same* darts, and we counted each dart four times.
 #
-# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had seed 0. Nothing crashed, no rank
-# complained, and 3.14384 looked like π. Only the errors gave it away.
+# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had seed 0.
+# Still, 3.14384 looked like π. Only the errors gave it away.
 #
 # </details>
 
@@ -119,8 +117,8 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# So each rank needs its own **stream**: a sequence of random numbers that has nothing to do with the others. Still, it must be the same in every run
-# on as many ranks, or you cannot repeat a run that went wrong.
+# So each rank needs its own **stream**: a sequence of random numbers that is independent of the others. To repeat a run that went wrong, you
+# also need the same streams again.
 
 # %% tags=["exercise: 02.4"]
 
@@ -129,7 +127,7 @@ draw_darts(cluster["dots"])
 # rank 1 with seed 0 throws the darts of rank 0 with seed 1.
 
 # %% [markdown]
-# We make a thousand estimates with your streams. What will the typical error be now?
+# What will the typical error be with your streams?
 
 # %%
 predict("Error of four ranks with your streams, if it was 0.0106?", None)
@@ -146,20 +144,19 @@ draw_darts(cluster["dots"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# About half. Why only half? In section 2, all ranks erred alike, so the sum of their hits was off by four times as much as one rank's.
-# Independent errors partly cancel: one rank has too many hits, another too few. Their variances add, so the sum of four is typically off by only
-# √4 = 2 times as much. Divided by four times as many darts, half of one rank's error remains.
+# About half. Why only half? Independent errors partly cancel: one rank has too many hits, another too few. Their variances add, so the
+# sum is typically off by √4 = 2 times as much as one rank's hits. It is divided by four times as many darts, so half of the error remains.
 #
-# Statistics calls the typical error the **standard error**. One dart counts 4 or 0, with a standard deviation of 1.64. For the mean of N independent darts,
-# the standard error is 1.64/√N, here 0.0052.
+# Statistics calls the typical error the **standard error**. For N independent darts it is 1.64/√N, here 0.0052. (One dart counts 4 or 0, with a
+# standard deviation of 1.64.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# If one rank's answer is good enough, how much sooner are four ranks done? `main` always throws 512 blocks of 100,000 darts,
-# and its ranks share the blocks. **Predict:** how many times as fast as one rank are two, and four? (The line below Setup counts your cores.)
+# If one rank's answer is good enough, how much sooner are four ranks done? In `main`, the ranks share 512 blocks of 100,000 darts.
+# **Predict:** how many times as fast as one rank are two, and four? (The line below Setup counts your cores.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -189,8 +186,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The time follows your cores. On two cores, two ranks take roughly half as long as one. Four gain little more, or nothing, because two of them
-# share each core; on four free cores, they take a quarter. The three π differ: each run has as many streams as ranks.
+# On two cores, two ranks take roughly half as long as one. Four gain little or nothing more, because two of them share each core. On four free
+# cores, they take a quarter. The three π differ, because each run has as many streams as ranks.
 #
 # The **speed-up** of n ranks is one rank's time divided by that of n ranks. What is yours?
 #
@@ -201,19 +198,19 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks, each on its own core |
 # |---|---|
-# | time | The same darts take about 1/256 of the time, if the shares are equal (512 blocks serve at most 512 ranks) and throwing takes much longer than `allreduce` |
-# | error | In the same time, they throw 256 times as many darts. With a stream per rank, the error is 16 times smaller |
+# | time | The same darts take about 1/256 of the time, if the shares are equal and throwing takes much longer than `allreduce` |
+# | error | In the same time, with a stream per rank, 256 times as many darts make the error 16 times smaller |
 # | seeds | Not `seed + rank`: seeds 0 and 1 would share 255 of 256 streams |
-# | training | A batch's gradient is an estimate, too. 256 times as many independent samples make its error 16 times smaller. Training does not get 16 times faster (lesson 05) |
+# | training | 256 times as many independent samples make a gradient's error 16 times smaller. Training does not get 16 times faster (lesson 05) |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Ranks with the same seed draw the same numbers, and a single estimate does not show it.
+# - Ranks with the same seed draw the same numbers, and one estimate does not show it.
 # - Where ranks must differ, spawn one stream per rank from one seed. Then four times the darts halve the error.
-# - Independent work on n cores takes about 1/n of the time, if the ranks have equal shares and exchange little.
+# - Independent work on n cores takes about 1/n of the time, if the shares are equal and the ranks exchange little.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -221,8 +218,8 @@ if __name__ == "__main__":
 # Your colleague's 16 ranks estimate π = 3.14159 in every run. For more digits, she wants 256 ranks. What do you ask to see first?
 #
 # <details><summary>What to listen for</summary>Equal runs may only show a fixed seed. Ask for each rank's hits: if they are equal, all
-# ranks throw the same darts. For an error of 0.000005, 1.64/√N asks for about 10¹¹ darts, or luck. And 16 times the darts only make the error four
-# times smaller, not even one more digit.</details>
+# ranks throw the same darts. An error of 0.000005 takes about 10¹¹ darts (1.64/√N), or luck. And 16 times the darts make the error only four
+# times smaller: not even one more digit.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
