@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Would a second rank help?
 #
-# Your job takes too long. We try a second rank on **quadrature**: computing an area. The area under the curve 4/(1 + x²) from 0 to 1 is
-# 4 arctan(1) = π. The **midpoint rule** cuts the area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
+# Your job takes too long. We try a second rank on **quadrature**: computing an area. The area under 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
+# The **midpoint rule** cuts it into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -35,7 +35,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# The ranks share the strips. Of four ranks, rank 1 takes strips 1, 5, 9 and so on:
+# Four ranks share the strips. Rank 1 takes strips 1, 5, 9 and so on:
 
 # %% tags=["source: course_lib.pi:midpoint_loop"]
 # %%px --save 03_quadrature.py
@@ -59,8 +59,8 @@ def pi(team, strips):
 print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# They do, to seven digits. But are two ranks faster? First, ranks 0 and 1 each do every job alone. Then they share it, as a `pair`. A job takes as
-# long as its slowest rank. With `MPI.MAX`, `allreduce` returns the largest time:
+# They do, to seven digits. But are two ranks faster? Ranks 0 and 1 each do every job alone, then share it as a `pair`. With `MPI.MAX`,
+# `allreduce` returns the slowest rank's time:
 
 # %%
 # %%px --save 03_quadrature.py
@@ -76,8 +76,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down. So we run each job a thousand times and keep its fastest run.
-# (To leave the cores to the pair, ranks 2 and 3 run each job once.)
+# Other programs can only slow a run down, so we keep the fastest of a thousand runs. (Ranks 2 and 3 leave the cores to the pair.)
 
 
 # %%
@@ -119,8 +118,8 @@ draw_times({"one rank": one, "two ranks": two})
 #
 # At how many strips do one and two ranks take equally long? This is the **break-even point**.
 #
-# Each of p ranks computes N/p strips. We call the time per strip *b*. Everything else, such as `allreduce`, is **overhead**. Its
-# time *a* depends on p, but not on N. If each rank has a core, the job takes
+# Each of p ranks computes N/p strips, in time *b* per strip. Everything else, such as `allreduce`, is **overhead**. Its time *a* depends on p,
+# but not on N. If each rank has a core, the job takes
 #
 # ***t* = *a* + *b*·N/p**
 #
@@ -150,7 +149,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute this number from the lines, then measure sixteen jobs, from an eighth of it to twice it. Up to which of them does one rank win?
+# We compute this number from the lines, then measure sixteen jobs around it:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -172,14 +171,14 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines cross.
+# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines do.
 # Yet `fit` saw only jobs of 10 and 10,000 strips.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# For its hang reports, the notebook records the pair's MPI calls, but not those of `COMM_SELF`. Your saved program records nothing. Does its break-even
-# point rise or fall?
+# The notebook records the pair's MPI calls, but not those of `COMM_SELF`. Your saved program records nothing. Does its break-even point rise or
+# fall?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -187,8 +186,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: without recording, *a*₂ is smaller, and *a*₁ about the same. (From your numbers: 2·(*a*₂ − *a*₁)/*b*.) The loop over strips never calls
-# MPI, so *b* changes only by chance.
+# It falls: without recording, *a*₂ is smaller, and *a*₁ and *b* are about the same. (From your numbers: 2·(*a*₂ − *a*₁)/*b*.)
 #
 # </details>
 
@@ -196,7 +194,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # ## 3 · What are more ranks for?
 #
 # We wanted the same job sooner: p grows, N stays. This is **strong scaling**. In **weak scaling**, N grows with p.
-# **Predict** from the notebook's *a* and *b* (section 2):
+# **Predict** from the notebook's *a* and *b*:
 
 # %%
 predict("40,000 strips on two ranks: how many times as long as 20,000 on one?", None)
@@ -214,17 +212,17 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips as before. But the overhead grew, and it is a large part of the short job's time. (Of the long job's, it is less than 1 %.)
+# Each rank computes as many strips as before, but the overhead grew. It is a large part of the short job's time, and less than 1 % of the long job's.
 #
 # </details>
 #
-# Now strong scaling. Suppose a job's strips take 1,000 s on one rank, and the overhead is 1 s, whatever p is. **Predict:**
+# Now strong scaling. A job's strips take 1,000 s on one rank, and the overhead is 1 s, whatever p is. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
-# We compute the times, and the **efficiency**: the speed-up over one rank, divided by p.
+# The **efficiency** is the speed-up over one rank, divided by p:
 
 # %%
 times = {p: 1 + 1_000 / p for p in (1, 4, 16, 64, 256, 1_024)}
@@ -243,14 +241,14 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in 10 steps, so this part grows with log p. Gradients are many bytes: their time depends more on the network. What overlaps with computing (lesson 06) does not count |
+# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in 10 steps, so this part grows with log p. Gradients are many bytes, so the network matters more. What overlaps with computing (lesson 06) does not count |
 # | *b* | Rises if many ranks read a node's memory at once, or if a GPU's share of a batch is too small to fill it |
 # | training | With one rank per GPU, N counts the images per step. More GPUs with the same batch *per GPU* are weak scaling |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks pay if they save more computing, *b*·N·(1 − 1/p), than they add overhead: *a* on p ranks, less *a* on one.
+# - More ranks pay if they save more computing, *b*·N·(1 − 1/p), than they add overhead.
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
 # - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
@@ -260,8 +258,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew with the GPUs, each kept plenty to do. Your job stays the same. Each of 480 GPUs has
-# a sixtieth of what each of 8 has now, so *a* may dominate. If *a* takes a minute, no number of GPUs is enough.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew with the GPUs, each kept plenty to do. Yours stays the same: each of 480
+# GPUs has a sixtieth of what each of 8 has now, so *a* may dominate. If *a* takes a minute, no number of GPUs is enough.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
