@@ -24,10 +24,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks train one network. Each computes gradients, and all four need the sum: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
+# Four ranks train one network, and all need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
 # and make all such calls in the same order.
 #
-# How would you write one? All could send to rank 0, but then all wait for it. Here are two ways that share the work.
+# How would you write one? All could send to rank 0, but then all wait for it. Two ways share the work.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -41,7 +41,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, all ranks send at once, each to its right neighbour. Each rank cuts its array into one **chunk** per rank, and sends one chunk per step.
+# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank. In each step, every rank sends one chunk to its right neighbour.
 #
 # In the first loop, a rank adds the chunk from its left neighbour to its own, and sends this sum next. The second loop passes complete sums on.
 
@@ -49,14 +49,14 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, pairs of ranks exchange whole arrays, and each rank adds what it receives. First, ranks 0 and 1 are a pair, and so are ranks 2 and 3. Now each
-# rank has a sum over two ranks. Next, partners are two ranks apart; on eight ranks, then four.
+# In **recursive doubling**, pairs of ranks exchange whole arrays, and each rank adds what it receives. First, partners are one rank apart
+# (0 and 1, 2 and 3), then two, and on eight ranks also four.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# Let us film both. `Filmed` is a communicator that records the array before each exchange. Rank 0 brings 1 to 4, rank 1 brings 10 to 40, and so on. So 4004 is a sum over ranks 0 and 3. **Predict:** how many exchanges does each way need?
+# The communicator `Filmed` records the array before each exchange. Rank 0 brings 1 to 4, and rank 3 brings 1000 to 4000, so 4004 is a sum over both. **Predict:** how many exchanges does each way need?
 
 
 # %%
@@ -81,10 +81,10 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Follow rank 3's 4000 through the ring: 4004 on rank 0, then 4044, then 4444. After three exchanges, each rank has one complete chunk: a **reduce-scatter**. Three more copy these chunks to all
+# Follow rank 3's 4000 through the ring: 4004, 4044, 4444. After three exchanges, each rank has one complete chunk: a **reduce-scatter**. Three more copy these chunks to all
 # ranks: an **all-gather**.
 #
-# So the ring needs six exchanges, doubling two. Is doubling three times as fast? Let us count.
+# The ring needs six exchanges, doubling two. Is doubling three times as fast?
 #
 # </details>
 
@@ -137,12 +137,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). At 1 kB, messages decide: the model says 60 and 20 ms. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 ms in the ring, 20 + 2 · 800 = 1,620 ms by doubling.
+# (c). At 1 kB, messages decide: the model says 60 and 20 ms. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Do your formulas hold on eight ranks? This command runs our file with the same delays. **Predict** both times at 1 kB:
+# Do your formulas hold on eight ranks, with the same delays? **Predict** both times at 1 kB:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
@@ -150,14 +150,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The model says 140 ms for the ring's 14 messages, and 30 ms for doubling's three. Python and shared cores take the rest.
+# The model says 140 ms for 14 messages, and 30 ms for three.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# Ranks sum 100 MB of gradients over links like ours: in one call, or layer by layer, in a hundred. **Vote:** on 2,048 ranks, what is fastest, and what slowest? (a) One call, ring. (b) One call, doubling. (c) A hundred calls, ring. (d) A hundred calls, doubling.
+# Now 2,048 ranks sum 100 MB of gradients over links like ours, in one call or, layer by layer, in a hundred. **Vote:** what is fastest, and what slowest? (a) One call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
 
 # %%
 # %%px --save 04_allreduce.py
@@ -170,7 +170,7 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a) and (c): the ring sends 4,094 messages per call. So join small arrays, as lesson 07's DDP does. (Lesson 14 has a third way, with few messages *and* few bytes.)
+# (a) and (c): the ring sends 4,094 messages per call. So join small arrays, as lesson 07's DDP does.
 #
 # Why a tie at 0.4 MB in section 2? In an extra message's 10 ms, our link carries 0.05 MB. So at this **crossover**,
 #
@@ -185,14 +185,14 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | link | A fast network card (2 µs, 25 GB/s) is 5,000 times better in both. With one per rank, no tie moves |
-# | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes. A ring ordered by node sends under two in all. On 2,048 ranks, the tie falls to 3 MB |
-# | NCCL | Sums along two trees (see More), not by doubling: about 2·log₂(nodes) steps between nodes, two arrays per rank. On many nodes, they can beat the ring even at 100 MB |
+# | a fast network card per rank | 2 µs and 25 GB/s are both 5,000 times better, so no tie moves |
+# | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes, a ring ordered by node under two in all. On 2,048 ranks, the tie falls to 3 MB |
+# | NCCL | Two trees (see More) in place of doubling: about 2·log₂(nodes) steps between nodes, two arrays per rank. On many nodes, they can beat the ring even at 100 MB |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - In a ring, each rank sends 2(n−1) chunks, less than two arrays in all. In doubling (n = 2, 4, 8 …), it sends log₂ n whole arrays.
+# - In a ring, each rank sends 2(n−1) chunks, less than two arrays. In doubling (n = 2, 4, 8 …), it sends log₂ n arrays.
 # - From four ranks on, doubling wins below the crossover, the ring above (equal links, one per rank).
 
 # %% [markdown] tags=["slide"]
@@ -200,7 +200,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # You buy twice the bandwidth, but the latency stays. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c). In an extra message's 10 ms, the link now carries 0.1 MB. So the tie doubles.</details>
+# <details><summary>What to listen for</summary>(c): in an extra message's 10 ms, the link now carries 0.1 MB.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
