@@ -25,12 +25,12 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A batch in pieces
 #
-# A training step computes on a **mini-batch**, say 128 images. What if they do not fit into your GPU's memory?
+# A training step computes on a **mini-batch**, say 128 images. What if the batch does not fit into your GPU's memory?
 #
-# Then cut the batch into pieces, the **micro-batches**, and run them one by one. PyTorch's `backward()` adds each gradient to those
+# Cut it into pieces, the **micro-batches**, and run them one by one. `backward()` adds each gradient to those
 # already there. After the last piece, the optimizer takes one step. This is **gradient accumulation**.
 #
-# Does the network notice the cut? We train on 1,500 pictures of digits and test on 297 new ones:
+# Does the network notice the cut? We train on 1,500 digits and test on 297 new ones:
 
 # %%
 # %%px --save 05_train.py
@@ -55,7 +55,7 @@ new_images = torch.from_numpy(digits["test_images"] / 16).flatten(1)
 new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %% [markdown] tags=["subslide"]
-# Each of the four ranks trains its own network. `network()` sets the seed, so all start alike and draw the same batches:
+# Each rank trains its own network, with the same first weights and the same batches:
 
 
 # %%
@@ -98,7 +98,7 @@ CUTS = 128, 64, 100, 127  # images at once, on ranks 0 to 3
 # %% [markdown]
 # Rank 0 keeps its batches whole. The others cut them: 64 + 64, 100 + 28 and 127 + 1.
 #
-# `cross_entropy` returns the *mean* loss of a piece. We divide it by the number of pieces, as many tutorials do.
+# `cross_entropy` returns the *mean* loss of a piece. We divide it by the number of pieces.
 #
 # **Vote:** which cuts end with rank 0's loss, to six decimals? (a) All, (b) only 64 + 64, (c) none. Which one ends worst?
 
@@ -118,7 +118,7 @@ _ = train(network(), 128, CUTS[comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). 127 + 1 is almost the whole batch, but its network reads one digit in ten, as guessing would, and is sure of its answers.
+# (b). 127 + 1 ends worst: its network reads one digit in ten, as guessing would.
 #
 # But 100 + 28 is more dangerous. All its gradients were wrong, yet only one digit fewer is right. Would you have noticed?
 #
@@ -127,12 +127,12 @@ _ = train(network(), 128, CUTS[comm.rank])
 # %% [markdown] tags=["slide"]
 # ## 2 · One line
 #
-# One line of `accumulate` is right only when all pieces have the same size. Find and repair it.
+# One line of `accumulate` is right only when all pieces have the same size. Repair it.
 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown] tags=["subslide"]
-# Does your line work? One process trains with all four cuts, here and as a program:
+# Does your line work? One process trains with all four cuts:
 
 
 # %%
@@ -149,7 +149,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 #
 # All four losses are 0.324401. The old line took a **mean of means**: in 127 + 1, one image weighed as much as 127.
 #
-# A sum may be cut anywhere. **Sum the losses, and divide by the whole batch's size**:
+# A sum may be cut anywhere. So **sum the losses, and divide by the whole batch's size**:
 # `F.cross_entropy(model(x), y, reduction="sum") / len(inputs)`.
 #
 # </details>
@@ -157,12 +157,10 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown] tags=["slide"]
 # ## 3 · A batch for sixteen GPUs
 #
-# Pieces can also run at the same time. Sixteen GPUs with 16 images each make a batch of 256. An epoch then has 5 steps.
+# Pieces can also run at the same time. With 16 images on each of sixteen GPUs, the batch has 256, and an epoch has 5 steps.
 # On one GPU with batches of 16, it has 93.
 #
-# Should the few steps be longer, with a larger **learning rate**? We can try this in one process.
-#
-# Compare sixteen small steps with one large one:
+# Should the few steps be longer, with a larger **learning rate**? Compare sixteen small steps with one large one:
 #
 # ```
 # sixteen steps   w − 0.05 · g₁ − 0.05 · g₂ − … − 0.05 · g₁₆
@@ -172,8 +170,6 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 #
 # If the gradients hardly change from step to step, both lead to nearly the same weights at a rate of 16 · 0.05 = 0.8.
 # This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, and as many epochs, take k times the rate.
-#
-# Rank 0 trains with batches of 16 at a rate of 0.05, the others with 256 at 0.05, 0.4 and 0.8.
 
 # %%
 predict("How many of 297 are right with 256 images at rate 0.8?", None)
@@ -192,14 +188,14 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Longer steps help: at 0.4, 40 steps lead to as many right digits as rank 0's 744 steps. At 0.05, 40 are too few.
+# Longer steps help: at 0.4, 40 steps lead to as many right digits as rank 0's 744 small ones.
 #
 # But at 0.8, the network never learns. The rule asks for gradients that hardly change, and in a new network they often change
 # a lot at first. A **warm-up** raises the rate step by step.
 #
 # </details>
 #
-# **Predict:** how short may the warm-up be? Run the cell, then try shorter ones, four at a time:
+# **Predict:** how short may the warm-up be? Run the cell, then try shorter ones:
 
 # %%
 # %%px
@@ -209,15 +205,15 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All four learn. On our machine, 10 steps failed, 12 worked, and 15 failed again. Near the limit, small differences decide, so choose a longer warm-up.
+# On our machine, 10 steps failed, 12 worked, and 15 failed again. So choose a longer warm-up.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A language model's loss is a mean over **tokens** (word parts). Texts differ in length, so micro-batches are unequal, like
-# 100 + 28. Every rank divides by the number of tokens in the *whole* batch, counted over all ranks. Several libraries do not (see More).
+# A language model's loss is a mean over **tokens** (word parts). Texts differ in length, so micro-batches are unequal.
+# Divide by the number of tokens in the *whole* batch, counted over all ranks.
 #
 # Language models use Adam. With k times the batch, its rate grows less, roughly by √k.
 
@@ -226,17 +222,17 @@ _ = train(network(), 256, 256, rate=0.8, warm_up=[20, 25, 30, 40][comm.rank])
 #
 # - Sum the losses, divide by the whole batch's size, and *add* the gradients. Then any cut gives the same training, up to rounding,
 #   unless an image's loss depends on other images (batch norm, see More) or on random numbers (dropout).
-# - With SGD and as many epochs, for k times the batch try k times the rate with a warm-up, then smaller rates. Beyond some batch size (the **critical batch
-#   size**), no rate replaces the missing steps.
+# - With SGD and as many epochs, for k times the batch try k times the rate with a warm-up, then smaller rates. Beyond some size, the **critical batch
+#   size**, no rate replaces the missing steps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On 64 GPUs your run ends 2 points less accurate than on 4, after as many epochs, with the same rate and images per GPU. Do you try
+# On 64 GPUs your run is 2 points less accurate than on 4, with as many epochs, the same rate and as many images per GPU. Do you try
 # (a) a larger rate with warm-up or (b) fewer images per GPU? Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>(a) costs no extra time. But if the *training* loss is already as low as on
-# 4 GPUs, missing steps are not the cause. (b) restores the old batch (except for batch norm), but each GPU has little to do. If accuracy stays low, the
+# <details><summary>What to listen for</summary>(a) costs no extra time. If the *training* loss is as low as on
+# 4 GPUs, missing steps are not the cause. (b) restores the old batch (except for batch norm), with little work per GPU. If accuracy stays low, the
 # batch is not to blame.</details>
 
 # %% [markdown]
