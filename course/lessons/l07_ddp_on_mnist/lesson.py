@@ -37,10 +37,10 @@
 # 5  team.allreduce(loss.item())                    so are their losses
 # ```
 #
-# PyTorch's **DistributedDataParallel** (**DDP**) does some of them for you. Which are still yours?
+# PyTorch's **DistributedDataParallel** (**DDP**) does some of them. Which are still yours?
 #
-# DDP needs a **process group**, PyTorch's communicator. PyTorch's launcher `torchrun` tells each process its rank, the number of ranks, and the address where they meet. Under `mpiexec`, the second cell below gets all three through MPI.
-# (You need not read that cell.)
+# DDP needs a **process group**, PyTorch's communicator. The second cell below makes one, under `mpiexec` or PyTorch's launcher, `torchrun`.
+# (You need not read it.)
 
 # %%
 # %%px --save 07_ddp.py
@@ -99,9 +99,9 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
-# Every rank now has rank 0's weight: DDP does line 1, the broadcast.
+# Every rank now has rank 0's weight: DDP does line 1.
 #
-# And line 4, the sum of the gradients? The output is weight times input, so a rank's own gradient is its input. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000.
+# And line 4, the sum of the gradients? The output is weight times input, so a rank's own gradient is its input: 4, 40, 400 or 4000.
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -118,13 +118,13 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown]
 # DDP all-reduces the gradients inside `backward`, and **averages** them.
 #
-# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all ranks have equally many, the average is the
+# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all have equally many, the average is the
 # gradient of the whole batch.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP never looks at the images. Your program gives each rank its own, and a **DistributedSampler** lists their indices.
+# DDP leaves line 2 to you. A **DistributedSampler** lists the indices of a rank's images.
 #
 # **Vote:** of ten images, do four ranks get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out? (Remember: every step all-reduces.)
 
@@ -140,7 +140,7 @@ for epoch in (0, 1):
 #
 # (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take one step more, and its all-reduce would wait for ranks that have finished.
 #
-# All ranks shuffle with one seed, so they agree on the order. Each takes every fourth image:
+# All ranks shuffle with one seed. Each takes every fourth image:
 #
 # ```
 # order of epoch 0   4 1 7 5   3 9 0 8   6 2 4 1   (the last two again)
@@ -148,7 +148,7 @@ for epoch in (0, 1):
 # rank 1               1         9         2
 # ```
 #
-# `set_epoch` adds the epoch to the seed. Delete the call and run again: both epochs have the same order.
+# `set_epoch` adds the epoch to the seed. Without this call, both epochs have the same order.
 #
 # </details>
 
@@ -185,7 +185,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with equal weights. So rank 0 alone saves, and also tests, as our test is short.
+# All ranks end with equal weights. So rank 0 alone saves, and also runs our short test.
 
 
 # %%
@@ -210,7 +210,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Do ranks cost accuracy?
 #
-# Four ranks reached a loss of 0.467652. **Predict:** how many of these six decimals do runs on one, three and two ranks repeat?
+# Four ranks reached a loss of 0.467652. **Predict:** how many of its six decimals do runs on one, three and two ranks repeat?
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -218,9 +218,9 @@ if __name__ == "__main__":
 # !torchrun --standalone --nproc-per-node 2 code/07_ddp.py
 
 # %% [markdown]
-# All six. In every step, all ranks together average over the same images. (This needs a model without batch norm and dropout, and a number of ranks that divides 120 and 1,500.)
+# All six. In every step, all ranks together average over the same images (without batch norm and dropout, and if the number of ranks divides 120 and 1,500).
 #
-# But many programs give each rank a full batch, so the *global* batch grows. We try this, again for five epochs: four ranks with 120 images each, 480 per step.
+# But many programs give each rank a full batch. With 120 images on each of four ranks, the *global* batch grows to 480. We train for five epochs again.
 #
 # **Vote:** is the loss (a) still about 0.47, (b) up to twice that, (c) more?
 
@@ -230,7 +230,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). A gradient averaged over 480 images is *more* exact, but there are fewer steps:
+# (c). A gradient over 480 images is *more* exact, but there are fewer steps:
 #
 # ```
 # 1,500 images in batches of 120:  5 epochs × 13 steps = 65 steps
@@ -239,7 +239,7 @@ if __name__ == "__main__":
 #
 # </details>
 #
-# So let us train with the larger batch for 16 epochs. They read 3.2 times as many images as five.
+# So we train with the larger batch for 16 epochs, 3.2 times as many.
 #
 # **Vote:** is the loss then (a) about 0.47 again, (b) far lower, (c) still far higher?
 
@@ -249,7 +249,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): 16 epochs are 64 large steps. They reach practically the loss of 65 small ones, for **3.2 times the computing**. At this learning rate, the larger batch saved no steps.
+# (a): at this learning rate, 64 large steps reach practically the loss of 65 small ones, for **3.2 times the computing**.
 #
 # For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss after 20 such steps, then run with `LR=0.2` in place of `EPOCHS=16`. Can you
 # find a better rate?
@@ -258,7 +258,7 @@ if __name__ == "__main__":
 #
 # <details><summary>Open after your runs</summary>
 #
-# `LR=0.2` reaches 0.596202 in place of 1.714463. `LR=0.3` reaches 0.502068, and `LR=0.4` is worse. So most of the loss comes back, not all. The rule holds for moderate batches, usually with warm-up, and not for Adam.
+# `LR=0.2` reaches 0.596202 in place of 1.714463. `LR=0.3` reaches 0.502068, and `LR=0.4` is worse. So most of the gap closes, not all. The rule holds for moderate batches, usually with warm-up.
 #
 # </details>
 
@@ -281,7 +281,7 @@ if __name__ == "__main__":
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 #
-# DDP keeps the full model on every GPU. Lessons 08, 09 and 11 split it.
+# DDP keeps the full model on every GPU.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -295,8 +295,8 @@ if __name__ == "__main__":
 #
 # You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast as on one. (b) Each takes a full batch: seven times as fast. Which do you choose?
 #
-# <details><summary>What to listen for</summary>The time to equal accuracy counts. So (b) loses if it needs more than 7 / 2 = 3.5 times as many epochs. In section 5, *four* times the batch
-# needed 3.2 times as many, because equal steps counted. *Eight* times needs nearly eight, so choose (a), unless a tuned rate gets below 3.5.</details>
+# <details><summary>What to listen for</summary>The time to equal accuracy counts. So (b) loses if it needs more than 7 / 2 = 3.5 times as many epochs. In section 5, the number of steps decided: *four* times the batch
+# needed 3.2 times as many epochs. *Eight* times would need nearly eight. So choose (a), unless a tuned rate gets below 3.5.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
