@@ -200,7 +200,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # You buy twice the bandwidth, but the latency stays. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c): in an extra message's 10 ms, the link now carries 0.1 MB.</details>
+# <details><summary>What to listen for</summary>(c): in an extra message's 10 ms, the link now carries 0.1 MB, so the tie doubles.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

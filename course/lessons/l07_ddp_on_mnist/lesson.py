@@ -148,7 +148,7 @@ for epoch in (0, 1):
 # rank 1               1         9         2
 # ```
 #
-# `set_epoch` adds the epoch to the seed. Without this call, both epochs have the same order.
+# `set_epoch` adds the epoch to the seed. Delete the call and run again: both epochs have the same order.
 #
 # </details>
 
@@ -281,7 +281,7 @@ if __name__ == "__main__":
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 #
-# DDP keeps the full model on every GPU.
+# DDP keeps the full model on every GPU. Lessons 08, 09 and 11 split it.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
