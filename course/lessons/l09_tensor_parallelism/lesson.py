@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a pair of layers
 #
-# What if even one layer is too large for a GPU? **Tensor parallelism** cuts the layer's matrices, and each rank keeps a piece. We try this on digits:
+# What if even one layer is too large for a GPU? **Tensor parallelism** cuts the layer's matrices, and each rank keeps a piece.
 
 # %%
 # %%px --save 09_tensor.py
@@ -49,7 +49,8 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 # y      = hidden @ down           down:  202 × 10
 # ```
 #
-# Where do we cut? One *column* of `up` gives one complete hidden number, so the rank that keeps it can apply ReLU alone. One *row* of `down` multiplies this hidden number, so the same rank keeps that row:
+# Where do we cut? The rank that keeps a *column* of `up` gets a complete hidden number, and can apply ReLU alone. It also keeps the *row* of `down` that
+# multiplies this number:
 #
 # ```
 #             rank 0: up[:, 0:51]    → hidden 0 to 50    → down[0:51]    → a part of y
@@ -63,7 +64,7 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Backward starts with `d_y`, the gradient of `y`, which every rank has. Our first try is what one process would run:
+# Every rank has all of `y`, and so its gradient, `d_y`. Our first try runs backward as one process would:
 
 
 # %%
@@ -127,7 +128,8 @@ def correct(comm, first, up, down):
 
 
 # %% [markdown] tags=["subslide"]
-# First a team of one rank trains, then a team of four. Each team reads 297 new images. In the team of four, each rank uses its own `first` and its own pieces. Then *one* process reads the same images with the collected matrices.
+# A team of one rank trains, then a team of four. Each team reads 297 new images together. Then *one* process reads them with the collected
+# matrices.
 #
 # **Vote:** is the network of four ranks worse by 20 images or more? (a) no, (b) yes, in the team and when collected, (c) only when collected.
 
@@ -142,14 +144,14 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). No error, and the team reads well. But the network that you would save does not.
+# (c). The team reads well, but the network that you would save does not.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Look at every rank
 #
-# Are the copies of `first` still equal? Each rank prints one number of its copy:
+# Are the copies of `first` still equal? We print one number of each:
 
 # %%
 # %%px
@@ -158,14 +160,15 @@ print(f"{weights[0][20, 11]:.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They have drifted apart. So the team trained a larger network, with four copies of `first`, and trained it correctly: hence its good result. The collected network keeps only one copy:
+# They have drifted apart. The team reads well because it correctly trained a larger network, with four copies of `first`. The collected network
+# has only one:
 #
 # ```
 # in the team:      first of rank 0 → columns of rank 0     first of rank 1 → columns of rank 1     …
 # when collected:   first of rank 0 → columns of rank 0     first of rank 0 → columns of rank 1     …
 # ```
 #
-# Only gradients change the copies. All ranks drew the same batches, so why did the gradients differ?
+# All ranks drew the same batches, so why did the gradients of `first` differ?
 #
 # </details>
 
@@ -190,16 +193,16 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They do: the printed weight agrees to all nine decimals (float64, no dropout).
+# They do, to all nine decimals (float64, no dropout).
 #
-# A rank's columns of `up` give only a part of `d_x`. Its pieces of `d_up` and `d_down` are complete, because it has all images. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
+# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete, because it has all images. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# This network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks and the same global batch, a step all-reduces:
+# Our network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks and global batch, a step all-reduces:
 #
 # ```
 # data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
@@ -267,7 +270,8 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 #                        (same ranks, one per GPU; same all-reduce, same precision)
 # ```
 #
-# Usually a step has more tokens than `hidden` has numbers. Then tensor parallelism sends more. It is used all the same: it divides the weights, and needs no larger batch. (Data parallelism on 2,048 GPUs needs at least 2,048 samples per step.)
+# Usually a step has more tokens than `hidden` has numbers, so tensor parallelism sends more. It is used all the same: it divides the weights, and
+# needs no larger batch. (Data parallelism on 2,048 GPUs needs at least 2,048 samples per step.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -278,10 +282,11 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model just fits on one machine, its layers cut among eight GPUs. You get a second machine, over a slower network. A step has more tokens than the crossing. Which is faster: to cut layers (a) among all sixteen GPUs, or (b) among eight, each machine with half the batch?
+# A model just fits on one machine, its layers cut among eight GPUs. You get a second machine, over a slower network. A step has more tokens than the
+# crossing. Which is faster: to cut layers (a) among sixteen GPUs, or (b) among eight, each machine with half the batch?
 #
-# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a), the sums of every pair cross the slow network, while GPUs
-# wait. In (b), only gradients cross it, each GPU's own eighth, once per step and during backward. So layers are usually cut where links are fastest: inside a machine, or a rack with NVLink.</details>
+# <details><summary>What to listen for</summary>(b), if the batch can be halved. In (a), the sums of every pair cross the slow network while GPUs wait. In (b),
+# only each GPU's eighth of the gradients crosses it, once per step, during backward. So cut layers where links are fastest: usually inside a machine.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
