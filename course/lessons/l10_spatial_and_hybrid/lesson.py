@@ -63,10 +63,9 @@ def new_page(lines, number=0):  # (1, 1, 8 * lines, 8 * lines), from 0 (ink) to 
 
 
 # %% [markdown]
-# We start with one convolution, a blur: each pixel becomes the mean of the 5 × 5 pixels around it. Around its input, *padding* puts zeros, drawn
-# black.
+# Our first convolution is a blur: each pixel becomes the mean of the 5 × 5 pixels around it. *Padding* puts zeros, drawn black, around the input.
 #
-# Each rank blurs its 20 rows alone. How many of all 80 rows differ from a blur of the uncut page?
+# Each rank blurs its 20 rows alone. How many of the 80 rows differ from a blur of the uncut page?
 
 # %%
 # %%px
@@ -111,9 +110,9 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 # ```
 #                                              swap(comm, up, down) makes two exchanges:
 #
-# rank 0   [ … 16 17 18 19 ] 20 21             1. up:    rank 1 sends copies of its rows 20 and 21
+# rank 0   [ … 16 17 18 19 ] 20 21             1. up:    rank 1 sends rows 20 and 21
 #                    ↓  ↓    ↑  ↑
-# rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends copies of its rows 18 and 19
+# rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends rows 18 and 19
 #
 # rank 3   has no rank below. It names MPI.PROC_NULL, no process: nothing arrives, ghosts stay zero, like padding.
 # ```
@@ -143,7 +142,7 @@ sum(cluster["wrong"])
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# Training also needs gradients. Take the sum of all blurred pixels as the loss: its gradients are easy to check.
+# Training also needs gradients. As the loss we take the sum of all blurred pixels:
 #
 # ```
 # a pixel is read by 25 means, with weight 1/25 each     →   its gradient is 25 × 1/25 = 1, drawn white
@@ -163,21 +162,21 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), and no error. Two ranks read a pixel beside a cut: its owner, and a neighbour that holds a ghost of it. The pixel's gradient is the *sum* of two
-# parts, one from each rank. The neighbour's part is missing:
+# (b), and no error. Two ranks read a pixel beside a cut: its owner, and the neighbour that holds its ghost. The pixel's gradient is the *sum* of one
+# part from each. The neighbour's part is missing:
 #
 # ```
 #                      read on rank 0            read on rank 1, as a ghost
 # a pixel of row 19    by 15 means:  0.6         by 10 means:  0.4
 # a pixel of row 18    by 20 means:  0.8         by  5 means:  0.2
 #
-#                      kept: the two greys       missing: swap detached what it sent, since mpi4py refuses
-#                                                tensors that autograd tracks. For autograd, ghosts are constants.
+#                      kept: the two greys       missing: swap detached what it sent.
+#                                                For autograd, ghosts are constants.
 # ```
 #
 # </details>
 #
-# A `torch.autograd.Function` lets us write `backward` ourselves. It calls `return_ghost_rows`, which is your exercise:
+# A `torch.autograd.Function` lets us write `backward` ourselves. Ours calls `return_ghost_rows`, your exercise:
 
 
 # %%
@@ -215,8 +214,8 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Two convolutions learn to remove noise from two pages. Each rank adds up the loss of its own pixels, and divides by the number of *all* pixels. So
-# the ranks' gradients add up to the batch's. Two ways for four ranks to share the pages:
+# Two convolutions learn to remove noise from two pages. Each rank divides the loss of its own pixels by the number of *all* pixels, so the
+# ranks' gradients add up to the batch's. Four ranks can share the pages in two ways:
 #
 # ```
 #           four tiles per page                 two replicas (lesson 06), each of two tiles
@@ -227,7 +226,7 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 #           rank 2   rank 2
 #           rank 3   rank 3
 #
-# halos     swapped among all 4 ranks           swapped in each team: ranks 0 and 1, ranks 2 and 3
+# halos     among all 4 ranks                   in each team: ranks 0 and 1, ranks 2 and 3
 # ```
 #
 # The second way cuts the batch *and* each image. This is **hybrid parallelism**.
@@ -274,7 +273,7 @@ draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 # !mpiexec -n 4 python code/10_halo.py 2
 
 # %% [markdown] tags=["subslide"]
-# Why cut an image at all? A page of 1024 × 1024 pixels takes 4 MiB in float32. Let each rank allocate 128 MiB (Linux only). **Vote:** who can train on this page? (a) One rank. (b) Only two ranks. (c) Neither, since every rank holds all weights.
+# Why cut an image at all? A page of 1024 × 1024 pixels takes 4 MiB in float32. Let each rank allocate at most 128 MiB (Linux only). **Vote:** who can train on this page? (a) One rank. (b) Only two ranks. (c) Neither: every rank holds all weights.
 
 # %%
 from course_lib.effects import runs_within
@@ -288,9 +287,9 @@ for ranks in 1, 2:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). There are only 400 weights. But the first convolution makes eight maps, 32 MiB, and training needs that much several times. Of two tiles, each needs half.
+# (b). There are only 400 weights, but the first convolution makes eight maps, 32 MiB, and training needs that much several times. Each of two tiles needs half.
 #
-# Two replicas would not have helped: each computes its page in full.
+# Two replicas would not help: each computes its page in full.
 #
 # </details>
 
@@ -317,9 +316,10 @@ for ranks in 1, 2:
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A network has twenty 3 × 3 convolutions, a tile 64 × 64 pixels. Exchange halos (a) before each, or (b) once, twenty pixels wide?
+# A network has twenty 3 × 3 convolutions, and a tile has 64 × 64 pixels. Do you exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), two ranks compute and store each pixel near a cut. The bytes do not shrink. (b) pays if this extra work takes less time than 19 unhidden latencies.</details>
+# <details><summary>What to listen for</summary>In (b), two ranks compute and store each pixel near a cut. If all layers have equally
+# many channels, (b) sends no fewer bytes. (b) pays if the extra work takes less time than 19 unhidden latencies.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
