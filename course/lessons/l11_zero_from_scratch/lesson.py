@@ -32,9 +32,9 @@
 #
 # Not with data parallelism alone. Every rank keeps all **model states**: the weights, their gradients, and the **optimizer state** (Adam's two averages per weight).
 #
-# So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one slice, its shard. That rank is the slice's **owner**: only it updates the slice.
+# So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one slice, its shard. Only this rank, the **owner**, updates the slice.
 #
-# ZeRO has three stages. Stage 0 is plain data parallelism. Guess: of four numbers per parameter, how many does stage 3 keep?
+# Stage 0 of ZeRO is plain data parallelism. Guess: of four numbers per parameter, how many does a rank keep in stage 3?
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -42,7 +42,7 @@ from course.lessons.l11_zero_from_scratch.figures import draw_kept
 draw_kept(ranks=4)
 
 # %% [markdown] tags=["subslide"]
-# We write stage 1. Our data are 128 images of digits, split among the ranks:
+# We write stage 1. The ranks share 128 images of digits:
 
 # %%
 # %%px --save 11_zero.py
@@ -78,7 +78,7 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An **all-gather** builds the full tensor from all ranks' slices. (Skip the `if` lines of both functions until section 3.)
+# An **all-gather** builds the full tensor from all ranks' slices:
 
 # %% tags=["source: course_lib.parallel.plain_zero:gather"]
 # %%px --save 11_zero.py
@@ -112,7 +112,7 @@ def train(comm, model, *hooks, steps=60):
 # %% [markdown] tags=["slide"]
 # ## 2 · The last line of the loop
 #
-# The loop ends with `update`. A colleague tested this version on one rank. The loss fell from 2.3 to 0.001087, as in ordinary training:
+# A colleague wrote `update` and tested it on one rank. The loss fell from 2.3 to 0.001087, as in ordinary training:
 
 
 # %%
@@ -125,7 +125,7 @@ def update(comm, model, mine, optimizer):
 
 
 # %% [markdown]
-# **Vote:** on four ranks, it (a) ends at 0.001087 again, (b) ends far above, without an error, (c) stops with an error.
+# **Vote:** on four ranks, training (a) ends at 0.001087 again, (b) ends far above, without an error, (c) stops with an error.
 
 # %%
 # %%px
@@ -134,7 +134,8 @@ train(comm, network())
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank has updated only its own slices, so the ranks train different networks, and nothing reports an error. On one rank, the test passed because a slice is the full tensor.
+# (b). Each rank updates only its own slices, so the ranks train different networks. On one rank, a slice is the full tensor, so the
+# test passed.
 #
 # </details>
 
@@ -154,15 +155,15 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# During backward, stage 1 piles up the full gradients of all layers. **Stage 2** does not: PyTorch calls a **hook**, a function of ours, as soon as a tensor's gradient is complete. The hook
-# sums the gradient and drops the full one:
+# During backward, stage 1 piles up the full gradients of all layers. In **stage 2**, PyTorch calls a **hook**, a function of ours, as soon as a tensor's
+# gradient is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Weights are harder: a layer cannot run with a slice of them. In **stage 3**, hooks gather a layer's full weights just before it runs, in forward and again in
-# backward. Other hooks free these weights right after.
+# A layer cannot run with a slice of its weights. In **stage 3**, hooks gather its full weights just before it runs, in forward and again in backward,
+# and free them right after.
 #
 # **Vote:** your `update` still calls `sum_slice` and `gather`. In stage 3, (a) gradients are summed twice, so the loss is wrong, (b) a call fails: nothing full is left, (c) the loss is 0.001087.
 
@@ -177,14 +178,14 @@ train(comm, network(), sum_in_backward, gather_in_time)
 #
 # (c). Hooks have done both jobs, so both `if` lines skip them.
 #
-# ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
+# ZeRO changes where numbers are kept and who updates them. Every rank still runs every layer in full.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# Which stage do you need? Memory decides. We train a larger network on two ranks, so a slice is half. In stage 0, each keeps:
+# Which stage do you need? We train a larger network on two ranks, so a slice is half. In stage 0, each rank keeps:
 #
 # ```
 # 8.4 million parameters, 8 bytes per number:  weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
@@ -198,7 +199,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 predict("The lowest stage that fits into 184 MiB?", None)
 
 # %% [markdown]
-# We try two steps of stage 1. The command starts two ranks, limits each to 184 MiB, and shows the line that failed and the error:
+# We try two steps of stage 1. If a rank fails, the command shows the line and the error:
 
 # %%
 from course_lib.effects import LIMITED, runs_within  # LIMITED: the program of a job under a limit
@@ -209,7 +210,7 @@ job = f'mpiexec -n 2 python -m mpi4py -c "{LIMITED}" 184 code/11_zero.py "{large
 # !MALLOC_MMAP_THRESHOLD_=100000 {job} 2>&1 | grep -aoE "^    (loss|update).*|Default.*bytes" | sort -u
 
 # %% [markdown]
-# A rank asked for 2 MiB, the gradient of one layer, and died. **Vote:** did it die in the backward of (a) the first step, (b) the second? To find out, we run a single step:
+# A rank asked for 2 MiB, the gradient of one layer, and died. **Vote:** did it die in the backward of (a) the first step, (b) the second? We run a single step:
 
 
 # %%
@@ -276,7 +277,7 @@ trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
 # on top: activations; in stages 2 and 3 full gradients of a layer or a few; in stage 3 also full weights:
-#         PyTorch's FSDP gathers one or two layers, and what is in no layer; DeepSpeed (lesson 12) up to 10⁹
+#         PyTorch's FSDP gathers one or two layers, and what is in no layer; DeepSpeed (lesson 12) up to 10⁹ weights
 #
 # FSDP does stage 3 by default. In mixed precision, FSDP2 keeps slices of 32 bits: 4 + 4 + 8 bytes per parameter, also 2 GB.
 # ```
@@ -285,15 +286,17 @@ trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
-# - If the optimizer works element by element, as Adam does, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one more all-reduce. Batch norm and dropout act per rank, as before.)
+# - With an optimizer that works element by element, such as Adam, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one
+#   more all-reduce. Batch norm and dropout act per rank, as before.)
 # - Choose the lowest stage that fits with your batch. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Data parallelism is 20 GB too large for each of your 8 GPUs. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
+# Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory: (a) if 7/8 of the optimizer state is over 20 GB, (c) if activations fill it (accumulate, so the batch stays), else (b).</details>
+# <details><summary>What to listen for</summary>What fills the memory. Choose (a) if 7/8 of the optimizer state is over 20 GB, (c) if
+# activations fill it (accumulate, so the batch stays), else (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
