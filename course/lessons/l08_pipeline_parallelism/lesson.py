@@ -191,7 +191,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for two ranks. It assumes equal stages, free messages and undisturbed cores. None holds exactly here: rank 0 computes 8 % more than rank 1, for example.
+# The dashed curve is the last formula for two ranks. It assumes equal stages, free messages and undisturbed cores. Here, none of this holds exactly.
 #
 # </details>
 
@@ -274,9 +274,9 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # ## On a cluster
 #
 # The batch size limits m. If eight pipelines of 8 GPUs share 128 micro-batches, p = 8 and m = 16 in each. With GPipe or 1F1B and one equal
-# stage per GPU, a GPU then idles for 7/23 of the pipeline's time. Waiting for messages and for the pipelines' all-reduce adds to that.
+# stage per GPU, a GPU then idles for 7/23 of the pipeline's time. Waiting for messages, and for the pipelines' all-reduce, adds to that.
 #
-# Per micro-batch, one output and one gradient cross a boundary. If that is the least traffic of your plan, let pipelines span nodes. With NCCL, two neighbours that both send first can hang: start both directions together (`batch_isend_irecv`).
+# Per micro-batch, one output and one gradient cross a boundary. If that is the least traffic of your plan, let pipelines span nodes.
 
 # %% [markdown] tags=["slide"]
 # ## Key points

@@ -254,7 +254,7 @@ for saver in naive_save, atomic_save:
 # |---|---|
 # | a hang | Ask each rank for its stack (`py-spy dump`). On GPUs, stacks often look alike: see Discuss |
 # | saving | With ZeRO, each rank saves its shard. When all are on the disk, rank 0 marks the checkpoint as complete. Resume only from a marked one |
-# | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. With fewer ranks, each needs more memory, unless gradients are accumulated |
+# | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. On fewer ranks, accumulate gradients |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
