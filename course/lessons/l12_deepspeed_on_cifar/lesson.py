@@ -37,14 +37,14 @@ _ = Path("code/ds_config.json").write_text("""\
 
 # %% [markdown]
 # ```
-# stage                 0 is plain data parallelism: nothing is sharded
+# stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers, to save
-#                       memory (8 MB); a larger matrix is sent alone, as most of ours are
+# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers (8 MB, to
+#                       save memory); a larger matrix is sent alone
 # torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
 #
-# On GPUs, delete reduce_bucket_size (the default is 500 million), and torch_adam if you have
-# the CUDA compiler, nvcc.
+# On GPUs, delete reduce_bucket_size (default: 500 million). If you have the CUDA compiler, nvcc,
+# delete torch_adam, too.
 # ```
 #
 # Three cells start DeepSpeed. Skim them:
@@ -112,7 +112,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. Every rank takes an equal share. It computes its share in **micro-batches**: one if memory allows, otherwise several.
+# Each update uses 48 images, the **global batch**. Every rank computes an equal share in **micro-batches**: one if memory allows, otherwise several.
 
 # %% tags=["exercise: 12.1"]
 
@@ -148,7 +148,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process runs the file: 48 images in two micro-batches of 24, not four shares of 12. **Vote:** do the losses change?
+# Now *one* process computes all 48 images, in two micro-batches of 24. **Vote:** do the losses change?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -170,7 +170,7 @@ if __name__ == "__main__":
 # it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
 # it has      600 MiB / 33 million parameters                      =   19
 #
-# The 600 MiB are for training: Python and its libraries do not count. Activations take a few MiB.
+# Python and its libraries do not count. Activations take a few MiB.
 # ```
 #
 # **Vote:** does it train?
@@ -190,7 +190,7 @@ print("2 ranks, stage 0 trains:", trains(600))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer. Ours are 33 million, so all are copied at once:
+# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer, so all our 33 million at once:
 #
 # ```
 # 16  +  copies of all gradients 4  =  20 bytes per parameter
@@ -200,7 +200,7 @@ print("2 ranks, stage 0 trains:", trains(600))
 #
 # </details>
 #
-# In stage 1, each rank keeps Adam's averages for half of the weights only. One character selects it:
+# In stage 1, each rank keeps Adam's averages for only half of the weights. One character selects it:
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
@@ -218,8 +218,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N        +    4
 # stage 3     4/N   +    4/N    +       12/N        +    4
 #
-# copy       from stage 1 on, each rank keeps a second 32-bit copy of its slice of the weights, though
-#            ours are 32-bit already
+# copy       from stage 1 on, each rank keeps a second 32-bit copy of its slice of the weights
 # buffers    exist only during a step: in stage 0, copied gradients (at most 2 GB); for stages 1 to 3,
 #            we assume 4 bytes
 # ```
@@ -247,8 +246,8 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Job (b) fails: stage 3 gathers full weights, and DeepSpeed gathers ahead, up to 50 million numbers. So nearly all our weights arrive in one buffer,
-# and DeepSpeed copies them out before it frees the buffer. For a moment, they exist twice:
+# Job (b) fails. In stage 3, DeepSpeed gathers full weights ahead, up to 50 million numbers. So nearly all of ours arrive in one buffer.
+# DeepSpeed copies them out before it frees the buffer. For a moment, they exist twice:
 #
 # ```
 # shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers  =  more than 19
@@ -299,7 +298,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so the ranks must send in
+# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so it must send in
 # each micro-batch:
 #
 # ```
@@ -310,9 +309,9 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch
 # ```
 #
-# By default, a bucket mixes gradients of several owners, so stages 1 and 2 all-reduce it: twice what a reduce-scatter sends.
+# By default, a bucket mixes gradients of several owners, so stages 1 and 2 all-reduce it.
 #
-# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if fewer than a billion weights are used in between.
+# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if fewer than a billion are used in between.
 #
 # </details>
 
@@ -323,7 +322,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. For most weights, the next use is too far away now. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
+# No. For most weights, the next use is now too far away. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
