@@ -82,9 +82,9 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 #
 # ```
 # the tiny model    comes with the course; this page shows its outputs
-# SmolLM2           a real chat model, 135 million weights, rounded to 4 bits (93 MB to download,
-#                   8 GB of memory): run `course fetch smollm2` in a terminal, then start again
-#                   from Setup, and the cells take it
+# SmolLM2           a real chat model, 135 million weights, rounded to 4 bits. To use it, run
+#                   `course fetch smollm2` in a terminal (93 MB to download, 8 GB of memory),
+#                   then start again from Setup
 # ```
 
 
@@ -119,9 +119,8 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 #
 # ```
 # the article           A pilot has landed a small plane on the golf course of Elmstead because a swarm
-#                       of flies had stopped up its pipes. … She chose the long ninth hole, touched down
-#                       at noon on Sunday and rolled through a bunker. Nobody was injured, and the cello
-#                       was still in tune.
+#                       of flies had stopped up its pipes. … She … rolled through a bunker. Nobody was
+#                       injured, and the cello was still in tune.
 # SmolLM2 (recorded)    A pilot on a golf course crashes into a swarm of flies, and a cello rolls through
 #                       a bunker, causing no injuries.
 # ```
@@ -158,12 +157,7 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). In the mean of means, each token of rank 0 weighs as much as ten of rank 1:
-#
-# ```
-# all articles count alike    (5 + 2 + 2 + 2) / 4         =  2.75
-# all tokens count alike      (10 · 5  +  300 · 2) / 310  =  2.097
-# ```
+# (b): (10 · 5 + 300 · 2) / 310 = 2.097. In the mean of means, each token of rank 0 weighs as much as ten of rank 1.
 #
 # </details>
 
@@ -195,11 +189,11 @@ def encode(article):
 #
 # ```
 # 12 articles per step    3 micro-batches on each of 4 ranks
-# on each rank            DeepSpeed divides each loss by 3
-# between the ranks       DeepSpeed divides the sum of the gradients by 4
+# on each rank            each loss is divided by 3
+# between the ranks       the sum of the gradients is divided by 4
 # ```
 #
-# Our factors already divide by all tokens, so we multiply by both numbers:
+# Our factors already divide by all tokens, so we multiply by both:
 
 # %%
 # %%px --save 13_summarize.py
@@ -240,7 +234,7 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: four ranks train like one. (Neither model has dropout.) But the mean of means would pass this test, too. So would a loop that undoes no
+# Yes: without dropout, as here, four ranks train like one. But the mean of means would pass this test, too. So would a loop that undoes no
 # division: both runs divide by 12 (12 · 1 and 3 · 4).
 #
 # The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33 (each step has new articles). It wrote:
@@ -250,7 +244,7 @@ if __name__ == "__main__":
 #                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# This summary is true, but the model copies the article until its 40 tokens are used up. The loss showed neither the false statements nor the copying.
+# This is true, but copied from the article, until the 40 tokens are used up. The loss showed neither the false statements nor the copying.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -288,7 +282,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating a token is easier than guessing the next, so her loss falls more. After *n*, the tiny model already repeats. (SmolLM2 was never trained to repeat: her loss starts near 15, ours at 1.6. Losses on different labels cannot be compared.)
+# Repeating a token is easier than guessing the next, so her loss falls more. After *n*, the tiny model already repeats. Losses on different labels cannot be compared. (SmolLM2 never learned to repeat: hers starts near 15, ours at 1.6.)
 #
 # </details>
 
@@ -297,7 +291,7 @@ print(write(model, unseen[2]))  # golf
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies the reference of the pilot's article, but changes the pilot's name. She keeps 19 of 21 words. Can you beat her with the truth, without seeing the reference? Replace our sentence with one of at most 21 words:
+# A forger copies the reference of the pilot's article, but changes the pilot's name: 19 of 21 words stay. Can you beat her with the truth, without seeing the reference? Replace our sentence with one of at most 21 words:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -329,7 +323,7 @@ print("the forger shares 19; you missed:", *(reference - shared))
 #                                         of Elmstead on Sunday because flies had stopped up its pipes.
 # ```
 #
-# Try again with the missed words. Then add *never*, and run both cells again: now it is false, and shares as many words.
+# Try again with the missed words. Then add *never*, and run again: now it is false, and shares as many words.
 #
 # </details>
 
@@ -341,18 +335,17 @@ print("the forger shares 19; you missed:", *(reference - shared))
 # ```
 # training state per rank without ZeRO, in 32 bits: weights 4 + gradients 4 + AdamW 8 bytes per parameter
 # SmolLM2                 135 million × 16 bytes = 2.2 GB    fits a GPU of 80 GB
-# 7 billion parameters      7 billion × 16 bytes = 112 GB    too much for it
+# 7 billion parameters      7 billion × 16 bytes = 112 GB    does not
 # ```
 #
 # What else changes?
 #
 # ```
-# batch    a multiple of the data-parallel ranks; all wait for the rank with most tokens. For micro-
-#          batches of several articles, first pad them in `encode`, with label −100
-# comm     sum and size over the data-parallel ranks only. Tensor and pipeline ranks of one copy of
-#          the model process the same tokens: count these once
-# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3, set the stage in
-#          `setup`, make HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
+# batch    a multiple of the data-parallel ranks; all wait for the rank with most tokens
+# encode   for micro-batches of several articles, pad them here, with label −100
+# comm     the data-parallel ranks only: tensor and pipeline ranks of one copy read the same tokens
+# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3 (in `setup`), make
+#          HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
 # write    at stage 3, move it out of `if comm.rank == 0`: all ranks gather the weights together
 # ```
 
