@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all ranks sum 1 MiB of gradients in lesson 04's ring.
+# Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all sum 1 MiB of gradients in lesson 04's ring.
 #
 # On four machines, the sum takes 0.186 s. On more, each rank sends hardly more bytes: 1.5 arrays become almost two. How many machines' work would 2,048 do?
 
@@ -49,11 +49,11 @@ outcome(
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# Lesson 04's doubling needs only 11 messages, since each doubles the number of ranks in a sum. But each of the 11 holds a whole array, so the sum takes 1.03 s. Can messages be few *and* short? Three attempts:
+# Lesson 04's doubling needs only 11 messages. But each holds a whole array, so the sum takes 1.03 s. Can messages be few *and* short? Three attempts:
 #
 # - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. The next partners exchange halves of these halves, and so on. On the way back, they exchange the sums.
-# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. The sum returns along the same pairs.
-# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. These 256 ranks form a ring over the slow links. Each sends the sum to its seven neighbours.
+# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. It returns along the same pairs.
+# - **Hierarchy:** You rent 256 machines instead, with eight ranks each. In each, one rank sums the eight arrays at almost no cost. Only these 256 ranks form a ring over the slow links.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -111,7 +111,7 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown] tags=["slide"]
 # ## 3 · Did we count right?
 #
-# Let us race three. This is lesson 04's ring, with both loops in one:
+# We race three. This is lesson 04's ring, with both loops in one:
 
 
 # %%
@@ -197,9 +197,9 @@ if __name__ == "__main__":
         print("1 MiB on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# The forecasts hold, and the ring beats the tree. (The last line says more than 41.1 s for the ring: a delayed message takes a little over 10 ms, and the ring pays for 4,094.)
+# The forecasts hold, and the ring beats the tree. (In the last line, the ring takes more than 41.1 s: a delayed message takes a little over 10 ms.)
 #
-# Now start 16 ranks, again with 256 KiB. (Few cores are enough, because a rank sleeps while it waits for a delayed message.) **Vote:** against the tree, does the ring (a) win by more, (b) win by less, or (c) lose?
+# Now start 16 ranks, again with 256 KiB. (Few cores are enough: a rank sleeps while it waits for a delayed message.) **Vote:** against the tree, does the ring (a) win by more, (b) win by less, or (c) lose?
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # 10 ms, 0.1 Gbit/s
@@ -207,26 +207,27 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring's messages in a row grew from 6 to 30, the tree's from 4 to 8, and each costs 10 ms. (Halving won both races. With 1 MiB, bytes weigh more: the ring falls behind only between 16 and 64 ranks.)
+# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. (Halving won both races. With 1 MiB, the ring falls behind only between 16 and 64 ranks.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP). Between nodes, its two trees send the array in *pieces*, so all levels work at once. That takes about as long as halving. Inside a node, they are chains.
-# - The formulas leave out busy links, late ranks and overlap with backward. (For fast networks, see More.)
+# - NCCL's all-reduce has no halving. It sums in rings, in trees, or inside switches (NVLS, SHARP).
+# - Between nodes, NCCL's two trees send the array in *pieces*, so all levels work at once. That takes about as long as halving.
+# - The formulas leave out busy links, late ranks and overlap with backward.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A few ranks can measure an idle link and test a formula.
-# - A race on a few ranks can name the wrong winner for many, as between ring and tree. The ring's latency grows with n, the tree's with log₂ n.
+# - A race on a few ranks can name the wrong winner for many: the ring's latency grows with n, the tree's with log₂ n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A vendor measures a ring on eight nodes: 98 % of the bandwidth, for 1 GB. "Bytes per rank hardly grow, so 2,048 nodes will do as well." What do you ask first? (a) α, and the bytes of *my* all-reduce, (b) the card's peak bandwidth, (c) a run on 16 nodes.
+# A vendor's ring on eight nodes reaches 98 % of the bandwidth, for 1 GB. "Bytes per rank hardly grow, so 2,048 nodes will do as well." What do you ask for first? (a) α, and the bytes of *my* all-reduce, (b) the card's peak bandwidth, (c) a run on 16 nodes.
 #
 # <details><summary>What to listen for</summary>(a). On 2,048 nodes, a ring sends 4,094 messages in a row: α and the bytes say whether they matter. (c) has only 30.</details>
 
