@@ -26,7 +26,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You want to train a Transformer of 7 billion parameters on eight GPUs. A **plan** says how they divide the work: *data ranks* divide the batch, *tensor ranks* every block. Which of four plans fit, and which is fastest? Trying costs GPU hours, so we compute.
+# Eight GPUs train a Transformer of 7 billion parameters. A **plan** says how they divide the work: *data ranks* divide the batch, *tensor ranks* every block. Which of four plans fit, and which is fastest?
 
 # %%
 # %%px --save 16_plan.py
@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states, 16 bytes per parameter. It also keeps activations until backward has used them. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these. Each keeps the other four in full.
+# A GPU holds model states, 16 bytes per parameter, and the activations that backward needs. Per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these, and each keeps the other four.
 
 
 # %%
@@ -80,9 +80,7 @@ if rank == 0:
     print_memory(1)
 
 # %% [markdown]
-# None fits into 72 GB: *data* fails by its states alone, the others by activations.
-#
-# So each rank cuts its sequences into eight micro-batches. **Vote:** which of the last three still needs more than 72 GB? (a) ZeRO-3, (b) pipeline, (c) tensor.
+# None fits into 72 GB. So each rank cuts its sequences into eight micro-batches. **Vote:** besides *data*, whose states alone are too large, which plan still needs more than 72 GB? (a) ZeRO-3, (b) pipeline, (c) tensor.
 
 # %%
 # %%px
@@ -92,14 +90,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts all eight before the first gradient returns, so it keeps all eight. With 64 smaller micro-batches, it still keeps eight, and the plan fits.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts all eight before the first gradient returns, and keeps them. With 64 smaller micro-batches, it still keeps eight, and the plan fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# A message costs time only if a GPU waits for it. While the gradients of layer 9 travel, a data rank already computes those of layer 8: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Tensor ranks, as in lesson 09, must wait: their next product needs the sum.
+# A message costs time only if a GPU waits for it. While the gradients of layer 9 travel, a data rank computes those of layer 8: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks must wait: their next product needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
@@ -107,7 +105,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown] tags=["subslide"]
-# Your `step` computes seconds, and the **MFU**: the part of the peak, 312 Tflop/s, that training uses. **Vote:** FlagPerf trained such a model with ZeRO-2 on eight A100s. Its measured MFU? (a) 80 %, (b) 60 %, (c) 30 %.
+# The **MFU** is the part of the peak, 312 Tflop/s, that training uses. **Vote:** FlagPerf trained such a model with ZeRO-2 on eight A100s. Its measured MFU? (a) 80 %, (b) 60 %, (c) 30 %.
 
 # %%
 # %%px --save 16_plan.py
@@ -120,11 +118,11 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). So our page is too optimistic: `rate` is what large matrix products reach, and a step does more.
+# (b). Our formulas are too optimistic: `rate` is what large matrix products reach, and a step does more.
 #
 # </details>
 #
-# Tensor ranks send for 1.0 s, and wait for all of it. ZeRO-3 ranks send for 1.2 s and, by our page, never wait. A model ten times as large (80 blocks of width 8,192) sends ten times as much. **Vote:** how much hides, if memory allows it? (a) All, (b) a part, (c) nothing.
+# Tensor ranks wait 1.0 s for their messages. ZeRO-3's messages take 1.2 s and, by our formulas, hide. With ZeRO-3, a model ten times as large sends ten times as much. **Vote:** how much hides, if memory allows it? (a) All, (b) a part, (c) nothing.
 
 # %%
 # %%px
@@ -136,18 +134,18 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Computing grows almost as much. Per micro-batch, a rank sends 6 bytes per parameter: 2 bytes, three times. It computes 6 flop per parameter *and token*. So the parameters cancel, and the tokens decide:
+# (a). Per micro-batch, a rank sends 6 bytes per parameter and computes 6 flop per parameter *and token*. Both grow with the parameters, so the tokens decide:
 #
 # **In a dense model (no experts) in 16 bits, a ring's messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink that is 928, and our micro-batch has 2,048. (Latency is left out.)
+# On NVLink that is 928, and our micro-batch has 2,048. We left out latency.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps. `chat` is our job. `cards` runs it on cheaper GPUs: less memory, about half the flop/s, a link 23 times slower. `genome` trains on four long sequences per step.
+# Each customer orders 10,000 steps. `chat` is our job. `cards` runs it on cheaper GPUs with a link 23 times slower. `genome` trains on four long sequences per step.
 
 # %%
 # %%px
@@ -193,11 +191,11 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # <details><summary>Open after your last try</summary>
 #
-# The best bill of all plans is 36.1 hours.
+# By our formulas, the best bill is 36.1 hours.
 #
 # - `chat` takes ZeRO-3 or ZeRO-1: messages hide.
-# - `cards` cannot hide ZeRO-3's messages: that takes 11,500 tokens, and memory allows 2,048 (without recomputing). By our formulas, a pipeline of 64 micro-batches wins.
-# - `genome` needs a mixture: `{"data": 4, "zero": 3, "tensor": 2}`. Four sequences feed four data ranks, and 16,384 tokens hide their messages. Two tensor ranks wait 0.07 s per step, eight 0.51 s.
+# - `cards` takes a pipeline of 64 micro-batches. To hide ZeRO-3's messages, it needs 11,500 tokens, and memory allows 2,048 (without recomputing).
+# - `genome` takes `{"data": 4, "zero": 3, "tensor": 2}`. Four sequences feed four data ranks, and 16,384 tokens hide their messages. Two tensor ranks wait 0.07 s per step, eight 0.51 s.
 #
 # </details>
 
@@ -206,17 +204,17 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | Rings leave the node. If they share eight 25 GB/s network cards per node, `link` is 200 GB/s: a data rank needs 1,090 tokens per micro-batch. |
-# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch, if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook): a pipeline would have one micro-batch. |
-# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 in small groups. Between groups, all-reduce gradients once per step, behind the last backward (hybrid sharding, HSDP). |
+# | 64 GPUs | Rings leave the node. If they share its eight 25 GB/s network cards, `link` is 200 GB/s: a micro-batch needs 1,090 tokens. |
+# | 512 GPUs | Our 64 sequences feed at most 64 data ranks. Raise the batch, if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) inside nodes. |
+# | 2,048 GPUs | A ring's latency grows with its ranks. Use ZeRO-3 in small groups, and all-reduce gradients between them once per step (hybrid sharding, HSDP). |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations, above all on a pipeline's first stage.
-# - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than rate / link (latency aside).
-# - Compute all plans, then measure the MFU of the best two.
+# - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than rate / link.
+# - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
