@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# The activations of one large image can fill a GPU. Then rank 0 cannot begin the next image before this one's backward frees the memory.
-# So one stage works at a time. This is **layer parallelism**, here called *Basic*.
+# One large image can fill a GPU with activations. Then rank 0 must finish this image's backward before it starts another,
+# so one stage works at a time. This is **layer parallelism**, here *Basic*.
 #
 # Our network has four stages. Stage 0 sees 256 × 256 pixels and pools to 64 × 64.
 
@@ -58,7 +58,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Lesson 08's `run_stage` runs the images, and `SavedBytes` counts the activations that autograd keeps. An arrow is one image, started on rank 0.
+# An arrow is one image. Lesson 08's `run_stage` runs it from rank 0, and `SavedBytes` counts the activations that autograd keeps.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -101,9 +101,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`
 # ```
 #
-# The replicas take images in turn, `→←→←`. GEMS's authors call this *MASTER* (with one pair of images per update: *MAST*).
-#
-# Rank 0 now also runs stage 3, which held 0.508 MiB.
+# In GEMS's *MASTER*, the replicas take images in turn: `→←→←`. Rank 0 now also runs stage 3, which held 0.508 MiB.
 
 # %%
 predict("MASTER: how many MiB of activations on rank 0?", None)
@@ -122,14 +120,14 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75. Rank 0 finishes image 0's backward, which frees its activations, before it begins image 1. So its peak is the larger of its two stages, not their sum.
+# Still 4.75. Image 0's backward frees its activations before rank 0 begins image 1. So the peak is that of the larger stage.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the images. Our loss is a sum over images, so both replicas' gradients of a stage must be added. To compare, each rank also trains as one process.
+# Each replica saw half of the images. Our loss is a sum over images, so we add both replicas' gradients of a stage. To compare, each rank also trains as one process.
 
 
 # %%
@@ -166,16 +164,16 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding, in every order. With a mean per replica, images of the smaller half would weigh more.
+# Yes, up to rounding, in every order. With a mean per replica, images of the smaller group would weigh more.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Instead of timing ranks that may share cores, we **replay** the orders: four equal stages, one slot per forward, two per backward, free messages.
+# Instead of timing the orders, we **replay** them: equal stages, one slot per forward, two per backward, free messages.
 #
-# **Vote:** Is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
+# **Vote:** is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
 
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
@@ -183,11 +181,11 @@ from course.lessons.l17_five_dimensions.figures import draw_directions
 draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": cluster[0]["order"]})
 
 # %% [markdown] tags=["subslide"]
-# Find an order that takes 42 slots: change `order` in section 3's last code cell, run it, and draw again.
+# Find an order that takes 42 slots: change `order` in section 3, run it, and draw again.
 #
 # <details><summary>Open when you have one</summary>
 #
-# Two changes of direction, as in `→←←→`. At a change, each rank starts the next forward right after its backward. That saves 3 of an image's 12 slots. MASTER's three changes save 9 of 48, and 48 / 39 = 1.23: (b).
+# Two changes of direction, as in `→←←→`. Each saves 3 of an image's 12 slots, because a rank starts the next forward right after its backward. MASTER's three changes save 9 of 48, and 48 / 39 = 1.23: (b).
 #
 # </details>
 #
@@ -195,7 +193,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open after the vote</summary>
 #
-# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. We assume equal stages, backwards of two slots, and free messages. One of these, or something else in their runs, must differ.
+# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. Something in their runs must differ from our replay.
 #
 # </details>
 
@@ -225,7 +223,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two groups. The second run omits the sum between ranks 0–3 and 4–7. Nothing hangs. Comparing weights finds it.
+# (c): two tiles, two directions, two groups. Without the sum between ranks 0–3 and 4–7, nothing hangs. Comparing weights shows the mistake.
 #
 # </details>
 
@@ -233,14 +231,14 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # ## On a cluster
 #
 # - Where two micro-batches fit, 1F1B idles less than MASTER, and keeps model states once.
-# - With one rank per GPU, keep an image's tiles inside one machine, if they fit there: most layers exchange halos.
+# - Keep an image's tiles inside one machine, if they fit there: most layers exchange halos.
 # - We had no batch norm (statistics differ between replicas) and no dropout (masks differ).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count memory on every rank: the fullest decides.
-# - While each rank holds one image at a time, GEMS adds no activations to the fullest rank. It keeps model states twice.
+# - With one image per rank at a time, GEMS adds no activations to the fullest rank, but keeps model states twice.
 # - For scaling efficiency, compare a method with itself on fewer GPUs.
 
 # %% [markdown] tags=["slide"]
@@ -249,7 +247,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # An image needs 60 GB of activations; weights and optimizer take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (b) needs 7.5 + 12 GB per GPU, and all compute all the time: it wins unless halos, or layers too small to tile, take long. (c) idles for 3/(m + 3) of a step with m images, if a first stage has room for four.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, or layers too small to tile, take long: it needs 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles for 3/(m + 3) of a step with m images, if a first stage has room for four.</details>
 
 # %% [markdown]
 # ## References
