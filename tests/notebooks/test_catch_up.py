@@ -18,7 +18,7 @@ from course.tools.coverage import MAGIC
 from course.tools.frame import SETUP, TEARDOWN
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons
-from tests.notebooks.kernel import open_notebook
+from packages.mpi_classroom.tests.kernel import open_notebook
 
 BUILT = {lesson.number: lesson for lesson in find_lessons(NOTEBOOKS)}
 IDS = [item.id for number in lessons() if number in BUILT for item in exercises_of(number)]

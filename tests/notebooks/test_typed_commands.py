@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from notebooks.kernel import MARK, Notebook, open_notebook
 
 from course.tools.jupyter import lab_environment
 from mpi_classroom.lessons import find_exercise
 from mpi_classroom.processes import marked_processes
+from packages.mpi_classroom.tests.kernel import MARK, Notebook, open_notebook
 
 WINDOW = r"""
 import os, sys

@@ -66,11 +66,6 @@ def world(*ranks_and_sizes):
 @pytest.mark.parametrize(
     ("facts", "n", "words"),
     [
-        (
-            world((0, 1), (0, 1), (0, 1)),
-            3,
-            r"the 3 engines report worlds of \[1\] ranks instead of one world of 3",
-        ),
         (world((0, 2), (1, 2), (0, 1)), 3, r"worlds of \[1, 2\] ranks"),
         (world((1, 3), (0, 3), (2, 3)), 3, r"engines 0 to 2 have the ranks \[1, 0, 2\]"),
     ],
@@ -133,10 +128,10 @@ def python_with(monkeypatch, tmp_path, command):
 
 
 def test_a_controller_that_dies_at_the_start(monkeypatch, leaves_nothing, tmp_path):
-    python_with(monkeypatch, tmp_path, "echo 'OSError: Address already in use' >&2; exit 1")
+    python_with(monkeypatch, tmp_path, "echo 'OSError: No such device' >&2; exit 1")
     words = refusal()
     assert words.startswith("the controller ended with exit code 1\n")
-    assert "Address already in use" in words
+    assert "No such device" in words
 
 
 @pytest.mark.slow
@@ -196,16 +191,6 @@ def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch, tmp_path):
         f"cannot create a folder in {tmp_path}/gone (No such file or directory); free some"
     )
     assert "TMPDIR" in words and len(words.splitlines()) == 1
-
-
-def test_a_full_disk(monkeypatch, leaves_nothing):
-    def full(path, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(launcher.Path, "write_bytes", full)
-    assert re.match(
-        r"cannot create a folder in .* \(No space left on device\); free some disk space", refusal()
-    )
 
 
 def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
@@ -286,11 +271,6 @@ def test_the_status_line_tells_ranks_cores_threads_and_library(running):
     assert f"{threads} thread" in repr(running) and "Open MPI 5" in repr(running)
 
 
-def test_engine_id_is_rank_and_all_are_in_one_world(running):
-    assert [(fact.rank, fact.size) for fact in running.facts] == [(0, 2), (1, 2)]
-    assert len({fact.pid for fact in running.facts}) == 2
-
-
 def test_a_name_that_the_ranks_do_not_have_is_one_sentence(running):
     with pytest.raises(ClusterError, match=r"^rank 0, 1 raised NameError: name 'nothing' is not defined$"):
         running["nothing"]
@@ -341,8 +321,6 @@ def test_a_number_is_a_rank(running):
     assert running["mine"] == [0, 7] and running[0]["mine"] == 0
     assert re.match(rf"rank 1 of 2 on .*, process {running.facts[1].pid}, may use core", repr(running[1]))
     assert [rank["mine"] for rank in running] == [0, 7]
-    with pytest.raises(IndexError, match="there is no rank 2; the ranks are 0 to 1"):
-        running[2]
 
 
 def test_a_page_shows_the_ranks_as_a_table_with_a_button_that_becomes_the_live_view(running, monkeypatch):
@@ -369,11 +347,6 @@ def test_the_folder_is_for_its_owner_only(running):
     assert stat.S_IMODE((running.folder / "engine.json").stat().st_mode) == 0o600
     names = {path.name for path in (running.folder / "security").iterdir()}
     assert names == {"ipcontroller-client.json", "ipcontroller-engine.json"}, "where the controller works"
-
-
-def test_a_second_call_returns_the_running_cluster(running, capsys):
-    assert start_cluster(n=2) is running
-    assert "already running" in capsys.readouterr().out
 
 
 def test_a_rank_that_does_not_answer_is_told_with_a_remedy(running):

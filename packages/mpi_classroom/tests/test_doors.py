@@ -6,17 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from jupyter_client.manager import KernelManager
 
-from mpi_classroom.answer_job import Verdict
 from mpi_classroom.cluster import Cluster
 from mpi_classroom.launch import run_ranks
 from mpi_classroom.processes import running_clusters
+from packages.mpi_classroom.tests.kernel import open_notebook
 from packages.mpi_classroom.tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the sockets of a process")
@@ -71,40 +69,7 @@ def test_the_ranks_of_a_job_listen_on_nothing() -> None:
     assert done.stdout.splitlines() == ["[]", "[]"], done.stderr
 
 
-def test_the_ranks_of_a_check_listen_on_nothing(check_answer: Callable[[str], Verdict]) -> None:
-    found = check_answer(
-        f"{LISTENERS}\ndef answer(comm):\n    if doors():\n        raise OSError(str(doors()))\n"
-    )
-    assert found.state == "right", found.text
-
-
 # -------------------------------------------------------------------- the kernel
-
-
-@pytest.fixture
-def kernel() -> Iterator[KernelManager]:
-    """A kernel without a notebook, as Jupyter starts it."""
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel()
-    yield manager
-    if manager.has_kernel:
-        manager.shutdown_kernel(now=True)
-
-
-def answer_of(manager: KernelManager, source: str) -> str:
-    client = manager.client()
-    client.start_channels()
-    client.wait_for_ready(timeout=60)
-    words: list[str] = []
-
-    def hear(message: dict) -> None:
-        content = message["content"]
-        words.append(content.get("text", "") or "\n".join(content.get("traceback", [])))
-
-    client.execute_interactive(source, timeout=120, output_hook=hear)
-    client.stop_channels()
-    return "".join(words)
-
 
 KERNEL = f"""
 from mpi_classroom.cluster import start_cluster
@@ -118,17 +83,16 @@ print("found", json.dumps([doors(), [*shared(), *filter(None, ours), str(cluster
 """
 
 
-def test_a_killed_kernel_that_started_mpi_listened_on_loopback_and_leaves_nothing(
-    kernel: KernelManager,
-) -> None:
-    said = answer_of(kernel, KERNEL)
-    assert "found " in said, said
-    doors, names = json.loads(said.partition("found ")[2].splitlines()[0])
-    assert doors and not [address for address in doors if routable(address)]
-    paths = {Path(name) for name in names}
-    assert any(path.is_dir() for path in paths)
-    os.kill(kernel.provisioner.process.pid, signal.SIGKILL)
-    until(lambda: not any(map(Path.exists, paths)))
+def test_a_killed_kernel_that_started_mpi_listened_on_loopback_and_leaves_nothing() -> None:
+    with open_notebook() as notebook:
+        said = notebook.run(KERNEL).text
+        assert "found " in said, said
+        doors, names = json.loads(said.partition("found ")[2].splitlines()[0])
+        assert doors and not [address for address in doors if routable(address)]
+        paths = {Path(name) for name in names}
+        assert any(path.is_dir() for path in paths)
+        os.kill(notebook.pid, signal.SIGKILL)
+        until(lambda: not any(map(Path.exists, paths)))
 
 
 FILES = """

@@ -42,20 +42,12 @@ MAPPED = (
     "maps = pathlib.Path('/proc/self/maps').read_text(); import tempfile; tempfile.mkdtemp();"
     "print(*re.findall(r'/dev/shm/[^ \\n]+', maps), tempfile.gettempdir(), sep='\\n', flush=True)"
 )
-STARTS_A_JOB = """
-import os, signal, sys
+KILLED_WITH_A_FOLDER = """
+import os, signal
 from mpi_classroom.folders import SHARED_MEMORY, own_folder
 print(own_folder(SHARED_MEMORY), flush=True)
-if sys.argv[1] == "killed":
-    os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def start(how: str) -> tuple[Path, int]:
-    done = subprocess.run(
-        [sys.executable, "-c", STARTS_A_JOB, how], capture_output=True, text=True, timeout=60
-    )
-    return Path(done.stdout.strip()), done.returncode
 
 
 def test_ranks_share_memory_and_make_temporary_files_in_the_folders_of_this_process_only():
@@ -68,20 +60,13 @@ def test_ranks_share_memory_and_make_temporary_files_in_the_folders_of_this_proc
     assert not [path for path in shared if path.parent.exists()] and not any(map(Path.exists, temporary))
 
 
-def test_two_processes_have_two_folders_and_the_folder_goes_with_its_process():
-    (first, code), (second, _) = start("ended"), start("ended")
-    assert code == 0 and first.parent == Path("/dev/shm") and first != second
-    assert not first.exists() and not second.exists()
-    assert Path(own_folder(SHARED_MEMORY)).is_dir(), (
-        "another process must not take the folder of one that lives"
-    )
-
-
 def test_the_folder_of_a_killed_process_is_removed_by_the_next():
-    left, code = start("killed")
-    assert code == -signal.SIGKILL  # another job of this machine may have removed it by now
-    start("ended")
-    assert not left.exists()
+    command = [sys.executable, "-c", KILLED_WITH_A_FOLDER]
+    jobs = [subprocess.run(command, capture_output=True, text=True, timeout=60) for _ in range(2)]
+    assert [job.returncode for job in jobs] == [-signal.SIGKILL] * 2
+    left, second = (Path(job.stdout.strip()) for job in jobs)
+    assert left.parent == Path("/dev/shm") and left != second and not left.exists()
+    assert Path(own_folder(SHARED_MEMORY)).is_dir(), "nobody takes the folder of one that lives"
 
 
 STARTS_MPI = """

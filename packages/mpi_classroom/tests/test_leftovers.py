@@ -3,10 +3,10 @@
 import os
 import subprocess
 
-import psutil
 import pytest
 
 from mpi_classroom import leftovers
+from packages.mpi_classroom.tests.waiting import dead_owner
 
 
 @pytest.fixture
@@ -23,14 +23,6 @@ def marked():
     for child in started:
         child.kill()
         child.wait()
-
-
-def dead_owner():
-    """The mark of a process that is gone."""
-    child = subprocess.Popen(["true"])
-    mark = f"{child.pid}:{psutil.Process(child.pid).create_time():.2f}"
-    child.wait()
-    return mark
 
 
 def test_a_run_is_wanted_by_its_runner_and_under_make_by_make_too(monkeypatch):
@@ -52,10 +44,3 @@ def test_a_leftover_is_found_with_its_notebook_and_ended(marked):
     assert leftovers.end_leftover_run(run) == 2
     assert all(child.wait(5) is not None for child in children)
     assert mark not in [run.mark for run in leftovers.leftover_runs()]
-
-
-def test_a_reused_pid_is_not_taken_for_the_owner_and_its_process_is_spared(marked):
-    child = marked(f"{os.getpid()}:1.00")  # this process's pid, another start time
-    run = next(run for run in leftovers.leftover_runs() if child.pid in run.pids)
-    assert leftovers.end_leftover_run(run) == 1
-    assert psutil.pid_exists(os.getpid())

@@ -39,12 +39,6 @@ def test_messages_are_matched_in_the_order_of_their_channel():
     assert "4 int64 (line 5" in text and "4 float64 (line 9" in text
 
 
-def test_a_message_waits_for_a_receive_of_a_later_cell():
-    comparison = Comparison()
-    assert said(comparison, a_log(send(INTEGERS)), b"") == []
-    assert len(said(comparison, b"", a_log(receive(FLOATS)))) == 1
-
-
 def test_a_receive_from_any_source_holds_those_after_it_until_its_message_is_known():
     comparison = Comparison()
     posted = a_log(("o", 0, 77), receive(FLOATS, line=3))

@@ -12,7 +12,7 @@ import pytest
 from mpi_classroom import processes
 from mpi_classroom.folders import CLUSTER_PREFIX, lock
 from mpi_classroom.processes import CLUSTER, OWNER
-from packages.mpi_classroom.tests.waiting import is_running
+from packages.mpi_classroom.tests.waiting import dead_owner, is_running
 
 DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 POLITE = "trap 'echo bye > \"$0\"; exit' TERM; echo ready; while :; do sleep 0.05; done"
@@ -58,24 +58,11 @@ def mark(folder, notebook="lesson.ipynb"):
     return processes.marker(folder, notebook)
 
 
-def dead_owner():
-    """The mark of a kernel that is gone."""
-    child = subprocess.Popen(["true"])
-    owner = f"{child.pid}:{psutil.Process(child.pid).create_time():.2f}"
-    child.wait()
-    return owner
-
-
 def found(folder):
     return next((cluster for cluster in processes.running_clusters() if cluster.folder == folder), None)
 
 
 # -------------------------------------------------------------------- whose is it?
-
-
-def test_children_of_children_carry_the_mark_also_in_a_session_of_their_own(start, tmp_path):
-    child, pids = start("sh", "-c", FAMILY, words=2, **mark(tmp_path))
-    assert set(found(tmp_path).pids) == {child.pid, *map(int, pids)}
 
 
 def test_a_zombie_is_no_owner():

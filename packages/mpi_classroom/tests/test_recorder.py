@@ -76,9 +76,7 @@ def during(folder, name, *args, **kwargs):
         ("Probe", (0, 2), {}, "Probe from rank 0, tag 2"),
         ("Sendrecv", ("out", 0, 1, "in", 0, 2), {}, "Sendrecv to rank 0 and from rank 0, tag 2"),
         ("Sendrecv_replace", ("buf", 0, 1, 0, 4), {}, "Sendrecv_replace to rank 0 and from rank 0, tag 4"),
-        ("Bcast", ("buf", 0), {}, "Bcast"),
         ("reduce", (1, "op"), {"root": 0}, "reduce"),
-        ("Barrier", (), {}, "Barrier"),
         ("Allreduce", ("a", "b"), {"op": MPI.MAX}, "Allreduce"),
     ],
 )

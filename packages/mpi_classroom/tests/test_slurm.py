@@ -1,4 +1,4 @@
-"""Nodes that Slurm grants, by commands of Slurm's that only pretend (tests/unit/classroom has a real one)."""
+"""Nodes that Slurm grants, by commands that only pretend (test_slurm_in_a_lab.py has a real Slurm)."""
 
 import os
 import re

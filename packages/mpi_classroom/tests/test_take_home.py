@@ -169,13 +169,6 @@ def test_a_path_is_refused(folder: Path, name: str) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
-    (folder / "code").write_text("a file where the folder should be")
-    with pytest.raises(SaveError) as raised:
-        save_part("01_try.py", "x = 1")
-    assert str(raised.value) == "code/01_try.py was not written (File exists); the cell itself ran"
-
-
 def test_a_file_that_is_no_text_is_one_sentence_and_stays(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code" / "01_try.py").write_bytes(b"\xff\xfe")

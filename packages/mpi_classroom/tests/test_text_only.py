@@ -1,6 +1,5 @@
 """On ranks progress bars are text, and a bar that redraws itself is one line."""
 
-import subprocess
 import sys
 
 import pytest
@@ -41,25 +40,3 @@ def test_the_shell_of_a_rank_is_no_notebooks_but_what_it_was_otherwise():
         sys.meta_path[:] = meta_path
     assert type(shell).__name__ == "RankShell" and isinstance(shell, ZMQInteractiveShell)
     assert "IPKernelApp" not in shell.config
-
-
-BARS = """
-import sys, types
-from mpi_classroom.text_only import _TextBars
-import ipykernel.zmqshell, IPython
-if sys.argv[1] == "rank":
-    sys.meta_path.insert(0, _TextBars())
-from tqdm import auto, autonotebook, notebook, std
-print(issubclass(auto.tqdm, notebook.tqdm), autonotebook.tqdm is std.tqdm, notebook.trange is std.trange)
-"""
-
-
-@pytest.mark.parametrize(("where", "text"), [("rank", "True True True"), ("notebook", "True False False")])
-def test_tqdms_bars_for_notebooks_are_text_on_a_rank_and_widgets_elsewhere(where, text):
-    pytest.importorskip("tqdm")
-    pytest.importorskip("ipywidgets")
-    command = [sys.executable, "-W", "error::UserWarning", "-c", BARS, where]
-    if where == "notebook":
-        command[1:3] = []  # tqdm warns of its widgets
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == text, done.stderr

@@ -266,14 +266,6 @@ def test_ranks_that_have_all_ended_are_not_said_to_wait():
     assert "Likely cause: a part of the cluster was ended or removed" in decision.words
 
 
-def test_a_part_of_the_cluster_that_is_gone_is_the_cause():
-    machine = Watch(60, {})
-    machine.decide(at(1.0, waiting(0), down="the controller ended with signal 9"))
-    decision = machine.decide(at(1.1, waiting(0), down="the controller ended with signal 9"))
-    assert decision.do == "heal"
-    assert "Likely cause: a part of the cluster was ended or removed" in decision.words
-
-
 # -------------------------------------------------------------------- when all have ended
 
 

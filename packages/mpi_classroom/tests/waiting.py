@@ -1,5 +1,6 @@
 """What several tests wait for."""
 
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -21,3 +22,11 @@ def is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def dead_owner() -> str:
+    """The mark of a process that is gone."""
+    child = subprocess.Popen(["true"])
+    mark = f"{child.pid}:{psutil.Process(child.pid).create_time():.2f}"
+    child.wait()
+    return mark

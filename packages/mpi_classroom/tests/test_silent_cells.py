@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.notebooks.kernel import open_notebook
-from tests.notebooks.silent_mistakes import MISTAKES
+from packages.mpi_classroom.tests.kernel import open_notebook
+from packages.mpi_classroom.tests.silent_mistakes import MISTAKES
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -1,6 +1,6 @@
 """Runs the programs of a module one after the other on all ranks, and prints what is said of each, as JSON.
 
-python -m mpi_classroom.launch 3 -m tests.notebooks.checked_programs silent_mistakes.MISTAKES
+python -m mpi_classroom.launch 3 -m packages.mpi_classroom.tests.checked_programs silent_mistakes.MISTAKES
 """
 
 import faulthandler
@@ -45,7 +45,7 @@ def in_words(logs, source):
 
 def main():
     module, attribute = sys.argv[1].split(".")
-    programs = getattr(importlib.import_module(f"tests.notebooks.{module}"), attribute)
+    programs = getattr(importlib.import_module(f"packages.mpi_classroom.tests.{module}"), attribute)
     faulthandler.dump_traceback_later(int(sys.argv[2]) if len(sys.argv) > 2 else 60, exit=True)
     plain = MPI.COMM_WORLD.Dup()
     with tempfile.TemporaryDirectory() as folder:

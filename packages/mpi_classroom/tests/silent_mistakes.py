@@ -83,14 +83,6 @@ elif rank == 1:
     comm.Recv(b, source=0, status=MPI.Status())
 """,
     ),
-    "Sendrecv with two types": (
-        ["rank 0 sent 2 int64 (line 3:", "rank 1 received them into 2 float64 (line 3:"],
-        """
-b = np.empty(2)
-out = np.arange(2) if rank == 0 else np.arange(2.0)
-comm.Sendrecv(out, (rank + 1) % size, recvbuf=b, source=(rank - 1) % size)
-""",
-    ),
     "a type by name that the memory does not have": (
         ["rank 0 sent 2 float32 (line 2:", "into 2 int32 (line 5:"],
         """
@@ -119,21 +111,6 @@ columns.Free()
         """
 data = np.arange(4) if rank == 0 else np.empty(4)
 comm.Bcast(data, root=0)
-""",
-    ),
-    "Allreduce of integers and floats": (
-        ["in Allreduce rank 0 has 4 float64 (line 3:", "rank 1 4 int64 (line 3:"],
-        """
-mine = np.arange(4) if rank == 1 else np.ones(4)
-total = np.empty_like(mine)
-comm.Allreduce(mine, total)
-""",
-    ),
-    "Gather of more than there is room for": (
-        ["in Gather rank 1 sent 1 float64 (line 2:", "received into 2 float64 (line 2:"],
-        """
-all_of_them = np.zeros(2 * size) if rank == 0 else None
-comm.Gather(np.array([float(rank)]), all_of_them, root=0)
 """,
     ),
     "Scatter into another type": (
@@ -180,25 +157,6 @@ comm.Ibcast(np.zeros(1), root=0 if rank != 1 else 1)
         """
 total = np.empty(1)
 comm.Allreduce(np.ones(1), total, op=MPI.SUM if rank == 0 else MPI.MAX)
-""",
-    ),
-    "types on a part of the ranks": (
-        ["in Bcast rank 0 sent 1 int64 (line 3:", "rank 2 received into 1 float64 (line 3:"],
-        """
-part = comm.Split(rank % 2)
-data = np.zeros(1, int) if rank == 0 else np.zeros(1)
-part.Bcast(data)
-part.Free()
-""",
-    ),
-    "the send buffer is changed before the wait": (
-        ["changed the send buffer of Isend (line 2:", "(line 5: request.Wait())"],
-        """
-x, b = np.arange(4.0), np.empty(4)
-request = comm.Isend(x, (rank + 1) % size)
-x[:] = -1
-comm.Recv(b, (rank - 1) % size)
-request.Wait()
 """,
     ),
     "a long send buffer is changed before the wait": (
@@ -252,21 +210,11 @@ a = np.zeros((4, 2))
 comm.Sendrecv(np.ones(4), (rank + 1) % size, recvbuf=a[[0, 2]], source=(rank - 1) % size)
 """,
     ),
-    "a receive into a copy with its type": (
-        ["received into a temporary copy, so the data is gone (line 5:"],
-        """
-a = np.zeros((4, 2))
-if rank == 0:
-    comm.Send(np.ones(4), 1)
-elif rank == 1:
-    comm.Recv([a[[0, 2]], MPI.DOUBLE], 0)
-""",
-    ),
-    "a Bcast into a copy": (
+    "a Bcast into a copy with its type": (
         ["received into a temporary copy, so the data is gone (line 2:"],
         """
 a = np.zeros((3, 3))
-comm.Bcast(np.ascontiguousarray(a[:, 1]))
+comm.Bcast([np.ascontiguousarray(a[:, 1]), MPI.DOUBLE])
 """,
     ),
     "a later receive into a copy": (

@@ -6,14 +6,14 @@ import json
 import pytest
 
 from mpi_classroom.launch import run_ranks
-from tests.notebooks.right_programs import RIGHT
-from tests.notebooks.silent_mistakes import MISTAKES, ON_ANY_NUMBER_OF_RANKS
+from packages.mpi_classroom.tests.right_programs import RIGHT
+from packages.mpi_classroom.tests.silent_mistakes import MISTAKES, ON_ANY_NUMBER_OF_RANKS
 
 
 @functools.cache
 def said_of(programs: str, ranks: int = 3) -> dict[str, list[str]]:
     """What is said of each program, all in one job."""
-    done = run_ranks(ranks, ["-m", "tests.notebooks.checked_programs", programs], timeout=100)
+    done = run_ranks(ranks, ["-m", "packages.mpi_classroom.tests.checked_programs", programs], timeout=100)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

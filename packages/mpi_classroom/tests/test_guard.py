@@ -2,7 +2,7 @@
 
 A real kernel runs the cells, as JupyterLab does. After each of them an all-reduce over all ranks must give
 the right number on all of them. `make test` runs eight cells that hang or kill ranks, and those that end by
-themselves; `test_causes.py` has the report of all the others, which run live in `make test-all`.
+themselves; the others run in `make test-all`, and test_hang.py has the causes of all kinds.
 """
 
 import os
@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from mpi_classroom import processes
-from tests.notebooks.broken_cells import BROKEN_CELLS, RARE, RESTARTED, TORCH, row
-from tests.notebooks.kernel import Notebook, open_notebook
-from tests.unit.classroom.test_causes import OUT_OF_STEP, SNAPSHOTS
+from packages.mpi_classroom.tests.broken_cells import BROKEN_CELLS, RARE, RESTARTED, TORCH
+from packages.mpi_classroom.tests.kernel import Notebook, open_notebook
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -65,32 +64,37 @@ def works(notebook: Notebook) -> None:
     assert after.error == ""
 
 
-INTERRUPTS = {"two interrupts at once", "more interrupts while the ranks are replaced"}
-# Ranks that test again and again (test_recorder.py, in torch's background too), and others out of step.
-LONGER = {
-    "a receive request that one rank tests again and again in vain",
-    "a test with naps between, while another rank raises",
-    "a broadcast in which every rank is the root, so that nobody waits",
-    "a collective with other sizes on every rank",
-    "ZeRO-3: a forward pass that one rank skips",
-    "gradient buckets: a backward pass that one rank skips",
+# They end by themselves, in a moment.
+QUICK = {
+    "an object that cannot be pickled",
+    "all ranks raise the same",
+    "the ranks raise different errors",
+    "a function raises deep inside",
+    "an error in the syntax",
+    "quit on all ranks",
+    "MPI.Finalize",
+    "a question to the learner",
+    "a sum on one rank and a maximum on the others",
+    "a Sendrecv that receives from the side to which it sends",
+    "a message larger than its buffer",
+    "a raise before a receive, after the send",
 }
-SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, *LONGER} - LIVE
-# Siblings of others that run live, with a snapshot or a report in `test_causes.py` too.
+# Siblings of others that run live.
 SELDOM = {
     "a broadcast into larger buffers",
     "a circle of receives",
     "a large send without a receive",
     "os._exit(0) on one rank",
     "MPI_Abort",
-    *({broken.name for broken in RARE} - LIVE - INTERRUPTS),
-    "a receive of torch.distributed without a send",
+    *(broken.name for broken in RARE),
 }
 
 
 def when(name: str) -> list[pytest.MarkDecorator]:
     """The mark of a broken cell: in which suite it runs live."""
-    return [pytest.mark.release] if name in SELDOM else [pytest.mark.slow] if name in SLOW else []
+    if name in LIVE | QUICK:
+        return []
+    return [pytest.mark.release if name in SELDOM else pytest.mark.slow]
 
 
 CASES = [pytest.param(broken, marks=when(broken.name), id=broken.name) for broken in [*BROKEN_CELLS, *RARE]]
@@ -104,11 +108,6 @@ def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, bro
         assert re.search(pattern, ran.error), f"{pattern!r} is not in\n{ran.text}"
     assert "Traceback" not in ran.error
     works(notebook)
-
-
-def test_there_are_more_than_enough_broken_cells():
-    assert len({broken.source for broken in [*BROKEN_CELLS, *RARE]}) >= 90
-    assert {broken.name for broken in BROKEN_CELLS} >= LIVE | LONGER
 
 
 @pytest.mark.parametrize(
@@ -178,13 +177,6 @@ def test_output_comes_while_the_cell_runs_and_a_status_line_from_three_seconds_o
     works(notebook)
 
 
-@pytest.mark.slow
-def test_what_a_rank_printed_before_it_hung_is_shown(notebook):
-    ran = notebook.run("%%px\nprint('so far', rank)\nif rank: comm.Barrier()", within=90)
-    assert all(f"[stdout:{rank}] so far {rank}" in ran.output for rank in range(4))
-    works(notebook)
-
-
 # -------------------------------------------------------------------- what the learner did to the ranks
 
 
@@ -199,10 +191,7 @@ def test_a_name_taken_away_is_an_error_that_running_setup_again_mends(notebook):
     works(notebook)
 
 
-DAMAGE = (
-    *("sys.stdout.close()", "sys.stdout = sys.stderr = None", "os.close(1)"),
-    *("import builtins; builtins.print = None", "import builtins; builtins.sum = builtins.len"),
-)
+DAMAGE = ("sys.stdout.close()", "os.close(1)", "import builtins; builtins.print = None")
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -219,12 +208,6 @@ def test_a_thread_left_waiting_in_mpi_does_not_make_a_computing_rank_look_stuck(
     ran = notebook.run(
         f"%%px\nend = time.time() + {STANDSTILL + 1.5}\nwhile time.time() < end: pass", within=90
     )
-    assert ran.error == ""
-    works(notebook)
-
-
-def test_a_process_forked_in_a_cell_does_not_disturb_the_ranks(notebook):
-    ran = notebook.run("%%px\npid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)[1]")
     assert ran.error == ""
     works(notebook)
 
@@ -296,13 +279,6 @@ def test_a_rank_killed_between_two_cells_takes_variables_with_it_and_that_is_sai
     works(notebook)
 
 
-@pytest.mark.slow
-def test_a_controller_killed_between_two_cells_is_replaced(notebook):
-    os.kill(ranks_of(notebook)[1], signal.SIGKILL)
-    time.sleep(0.5)
-    works(notebook)
-
-
 def test_a_controller_killed_during_a_cell(notebook):
     _, controller, _ = ranks_of(notebook)
     cell = f"import os, threading\nthreading.Timer(1, os.kill, ({controller}, 9)).start()"
@@ -337,16 +313,6 @@ def test_ranks_that_are_stopped_for_longer_than_heartbeats_may_be_missed_go_on(n
     ran = notebook.run("%%px --timeout 50\nprint(comm.allreduce(rank))", within=60)
     assert ran.error == "" and all(f"[stdout:{rank}] 6" in ran.output for rank in range(4)), ran.text
     assert "rank 0 stopped" in ran.output or "(2" in ran.output
-    works(notebook)
-
-
-@pytest.mark.slow
-def test_ranks_that_stay_stopped_end_at_the_deadline_and_are_replaced(notebook):
-    pids, _, _ = ranks_of(notebook)
-    os.kill(pids[2], signal.SIGSTOP)
-    ran = notebook.run("%%px --timeout 1\ncomm.Barrier()", within=90)
-    assert re.search(row(0, "waiting in Barrier", 2), ran.error) and re.search(RESTARTED, ran.error), ran.text
-    assert re.search(row(2, r"is stopped \(process \d+\)"), ran.error) and "kill -CONT" in ran.error
     works(notebook)
 
 
@@ -438,17 +404,6 @@ def test_a_restart_runs_the_setup_cells_and_names_what_is_lost(notebook):
 
 
 @pytest.mark.slow
-def test_a_restart_by_hand_runs_the_setup_cells_too(notebook):
-    notebook.run("cluster.restart()")  # whatever tests before this one defined is gone
-    notebook.run("%%px\nweights = 3")
-    ran = notebook.run("cluster.restart()")
-    assert re.search(
-        r"the setup cell run again; lost on the ranks: weights\. Run cell \[\d+\] again\.", ran.output
-    )
-    works(notebook)
-
-
-@pytest.mark.slow
 def test_a_setup_cell_that_fails_when_it_is_run_again_is_told_and_dropped(notebook, tmp_path):
     once = f"%%px --setup\nopen(f'{tmp_path}/{{rank}}', 'x').close()"  # a second time the file exists
     assert notebook.run(once).error == ""
@@ -497,7 +452,7 @@ def test_a_target_that_does_not_exist_is_one_sentence(notebook):
     works(notebook)
 
 
-@pytest.mark.parametrize("timeout", ["0", "-3", "nan", "soon"])
+@pytest.mark.parametrize("timeout", ["0", "nan", "soon"])
 def test_a_timeout_that_is_none_is_one_sentence(notebook, timeout):
     ran = notebook.run(f"%%px --timeout {timeout}\nprint('ran')")
     assert re.match(r"UsageError: .*--timeout", ran.output) and "ran" not in ran.output.split()
@@ -578,27 +533,6 @@ def test_cells_of_the_kernel_keep_their_variables_through_all_this(notebook):
     notebook.run("kept = 41")
     notebook.run("%%px\nif rank: comm.Barrier()", within=90)
     assert notebook.run("print(kept + 1)").output == "42\n"
-
-
-@pytest.mark.slow
-def test_a_stopped_cluster_says_so_and_start_cluster_brings_it_back(notebook):
-    notebook.run("cluster.stop()")
-    assert notebook.run("%%px\n1").error.startswith("ClusterError: the cluster is stopped; run the cell with")
-    notebook.run("cluster = start_cluster(n=4)")
-    notebook.run(SETUP)
-    works(notebook)
-
-
-@pytest.mark.slow
-def test_a_kernel_that_is_restarted_leaves_no_cluster_and_can_start_a_new_one(notebook):
-    before = notebook.pid
-    notebook.manager.restart_kernel(now=True)
-    notebook.client.wait_for_ready(timeout=60)
-    started = notebook.run(START)
-    assert "4 ranks" in started.output
-    assert [c for c in processes.running_clusters() if c.owner_pid == before and c.owner_alive] == []
-    notebook.run(SETUP)
-    works(notebook)
 
 
 # ------------------------------------- last: it adds a setup cell to the notebook

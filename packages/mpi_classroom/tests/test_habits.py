@@ -1,4 +1,4 @@
-"""What users of notebooks do out of habit works: await, progress bars, a second start, settings of plots."""
+"""What users of notebooks do out of habit works: await, progress bars, a second start."""
 
 import importlib.util
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.notebooks.kernel import Notebook, open_notebook
+from packages.mpi_classroom.tests.kernel import Notebook, open_notebook
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -14,11 +14,9 @@ SETUP = "%%px --setup\nimport asyncio, time\nfrom mpi4py import MPI\ncomm = MPI.
 
 
 @pytest.fixture(scope="module")
-def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    """A notebook of a user who sets plots in TeX, on a cluster of two ranks."""
-    settings = tmp_path_factory.mktemp("settings") / "matplotlibrc"
-    settings.write_text("text.usetex: True\nfont.family: No Such Font\nlines.linewidth: 9\n")
-    with open_notebook(MATPLOTLIBRC=str(settings)) as opened:
+def notebook() -> Iterator[Notebook]:
+    """A notebook on a cluster of two ranks."""
+    with open_notebook() as opened:
         started = opened.run("from mpi_classroom.cluster import start_cluster\ncluster = start_cluster(n=2)")
         assert started.output.startswith("2 ranks"), started.text
         assert opened.run(SETUP).text.strip() == ""
@@ -82,25 +80,6 @@ def test_a_progress_bar_is_one_line_of_text_per_rank(notebook: Notebook, cell: s
     assert ran.error == "" and "[output:" not in ran.output
     assert len(re.findall("^.*%", ran.output, re.MULTILINE)) == ran.output.count("100%") == 2, ran.output
     assert ran.output.count("%") == 2 and "\r" not in ran.output and "?25" not in ran.output, ran.output
-
-
-# -------------------------------------------------------------------- figures and plots
-
-FIGURE = "from mpi_classroom.figures import Picture, new_figure\n"
-FIGURE += (
-    "figure, axes = new_figure('It is drawn')\nline, = axes.plot([1, 2])\nPicture(figure, 'a line of two')"
-)
-
-
-def test_a_figure_is_shown_and_a_plot_of_ones_own_keeps_ones_own_settings(notebook: Notebook) -> None:
-    ran = notebook.run(FIGURE)
-    assert ran.error == "" and ran.output == "a line of two\n"
-    assert notebook.run("print(line.get_linewidth() < 9)").output == "True\n"
-    ran = notebook.run(
-        "from matplotlib import rcParams\n"
-        "print([rcParams[name] for name in ('text.usetex', 'lines.linewidth', 'font.family')])"
-    )
-    assert ran.output == "[True, 9.0, ['No Such Font']]\n"
 
 
 # -------------------------------------------------------------------- a second start; it comes last

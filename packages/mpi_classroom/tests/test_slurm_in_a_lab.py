@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from mpi_classroom.network_commands import HEAD, SUBNET
+from packages.mpi_classroom.tests.kernel import open_notebook
 from packages.mpi_classroom.tests.waiting import until
-from tests.notebooks.kernel import open_notebook
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
