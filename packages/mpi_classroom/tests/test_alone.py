@@ -39,18 +39,6 @@ def test_every_module_is_imported_without_the_course_and_without_torch() -> None
     subprocess.run([sys.executable, "-c", IMPORT_ALL], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("module", ["launch", "agent", "observer"])
-def test_a_job_is_started_and_a_host_observed_by_the_standard_library_and_psutil(module: str) -> None:
-    code = (
-        f"import sys, mpi_classroom.{module}; "
-        "print({'mpi4py', 'IPython', 'ipyparallel', 'numpy', 'matplotlib'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "set()"
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_readmes_example_ends_with_its_report(tmp_path: Path) -> None:

@@ -193,6 +193,16 @@ def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch, tmp_path):
     assert "TMPDIR" in words and len(words.splitlines()) == 1
 
 
+def test_a_full_disk(monkeypatch, leaves_nothing):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Path, "write_bytes", full)
+    assert re.match(
+        r"cannot create a folder in .* \(No space left on device\); free some disk space", refusal()
+    )
+
+
 def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")

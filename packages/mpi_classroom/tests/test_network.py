@@ -1,5 +1,6 @@
 """The lab: what it would run, whom it ends, and (slow, where namespaces are allowed) what it is."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -281,6 +282,9 @@ def test_the_rate_of_a_living_lab_can_be_changed(machine):
         assert transfer(lab, 500_000)[2] > 0.8 * 500_000 * 8 / 20e6
         lab.power_off("n2")
         lab.limit("50mbit")
+        assert [lab.is_on(node) for node in lab.nodes] == [True, False]
+        with pytest.raises(NetworkError, match="the nodes are n1, n2"):
+            lab.power_off("head")
     finally:
         network.down()
     with pytest.raises(NetworkError, match="this lab is off"):
@@ -350,3 +354,16 @@ def test_a_killed_lab_leaves_nothing_after_down(machine, way):
     assert not labs()
     assert not folder.exists()
     assert own_network() == before
+
+
+@pytest.mark.slow
+def test_the_next_lab_removes_the_folder_of_one_whose_processes_were_all_killed(machine):
+    lab = network.up(1)
+    for pid in lab.pids.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: not labs())
+    assert lab.folder.exists()
+    network.up(1)
+    assert not lab.folder.exists()
+    assert len(network.down()) == 1

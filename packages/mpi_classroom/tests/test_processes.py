@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import psutil
@@ -187,15 +186,6 @@ def test_orphans_that_ignore_sigterm_are_waited_for_together(start, tmp_path):
     assert processes.stop_orphans() >= 3
     assert time.monotonic() - began < 8  # each of them has 3 s to end by itself
     assert not any(found(tmp_path / name) for name in "abc")
-
-
-def test_the_watchdogs_command_ends_the_cluster_and_removes_its_folder(start, tmp_path):
-    folder = tmp_path / "course-cluster-y"
-    folder.mkdir(mode=0o700)
-    child, _ = start("sleep", "600", **mark(folder))
-    threading.Thread(target=child.wait).start()  # nobody waits for a process that its parent has reaped
-    subprocess.run([sys.executable, "-m", "mpi_classroom.processes", str(folder)], timeout=30, check=True)
-    assert child.wait(5) is not None and not folder.exists()
 
 
 def test_a_folder_that_a_variable_names_and_that_is_not_ours_stays(start, tmp_path):
