@@ -468,6 +468,13 @@ def is_right(started: Started) -> bool:
     return all(map(torch.equal, started.writes, started.expected))
 
 
+def still_works(group: Any = None) -> None:
+    """A sum over all ranks of the group is right."""
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.item() == dist.get_world_size(group)
+
+
 def agree_on(comm: MPI.Intracomm, wrong: list[str]) -> None:
     """Raise on all ranks what was wrong on any."""
     everyone = comm.allgather(wrong)

@@ -5,8 +5,6 @@ import ctypes
 import gc
 import logging
 import threading
-from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-import torch_mpi4py
 from packages.torch_mpi4py.tests.ranks.calls import (
     DTYPES,
     KINDS,
@@ -32,11 +29,7 @@ from torch_mpi4py import channel, collectives
 ROUNDS, COLLECTIVES = 10, 100
 
 
-@pytest.fixture(autouse=True)
-def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=50))
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def test_a_work_is_not_done_before_the_others_come(comm: MPI.Intracomm) -> None:

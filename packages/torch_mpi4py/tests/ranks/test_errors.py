@@ -1,6 +1,6 @@
 """What the "mpi4py" backend says when ranks disagree, stay away, or ask for what cannot be."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -9,25 +9,14 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 import torch_mpi4py
+from packages.torch_mpi4py.tests.ranks.calls import still_works
 from torch_mpi4py import gate
 
-
-@pytest.fixture(autouse=True)
-def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=20))
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def rank_and_size() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
-
-
-def still_works() -> None:
-    tensor = torch.ones(1)
-    dist.all_reduce(tensor)
-    assert tensor.item() == dist.get_world_size()
 
 
 def disagreements() -> dict[str, Callable[[], object]]:
@@ -158,9 +147,7 @@ def test_a_member_that_does_not_come_to_a_new_group_is_named(comm: MPI.Intracomm
     if rank != late:
         comm.Barrier()
     group = make(timedelta(seconds=20))  # the next one is another call
-    tensor = torch.ones(1)
-    dist.all_reduce(tensor, group=group)
-    assert tensor.item() == size
+    still_works(group)
 
 
 def test_a_rank_that_stays_away_is_noticed_in_time_and_the_group_is_done_for(comm: MPI.Intracomm) -> None:

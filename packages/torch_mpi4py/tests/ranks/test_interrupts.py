@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +25,15 @@ from mpi4py import MPI
 
 import torch_mpi4py
 from mpi_classroom.launch import run_ranks
-from packages.torch_mpi4py.tests.ranks.calls import KINDS, Side, agree_on, call_of, is_right, wait_for
+from packages.torch_mpi4py.tests.ranks.calls import (
+    KINDS,
+    Side,
+    agree_on,
+    call_of,
+    is_right,
+    still_works,
+    wait_for,
+)
 from torch_mpi4py import messages
 from torch_mpi4py.channel import Call
 from torch_mpi4py.gate import record
@@ -37,21 +45,11 @@ CHILD_SECONDS = 20.0  # in which a forked child has tried everything
 CLEAR = (torch_mpi4py.BrokenGroupError, torch_mpi4py.CollectiveTimeoutError)
 
 
-@pytest.fixture(autouse=True)
-def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=20))
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def group_of(seconds: float) -> Any:
     return dist.new_group(timeout=timedelta(seconds=seconds), backend="mpi4py")
-
-
-def still_works(group: Any = None) -> None:
-    tensor = torch.ones(1)
-    dist.all_reduce(tensor, group=group)
-    assert tensor.item() == dist.get_world_size()
 
 
 def outcome_of(act: Callable[[], object], seconds: float) -> object:

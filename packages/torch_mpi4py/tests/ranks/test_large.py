@@ -54,13 +54,3 @@ def test_broadcast_and_messages(comm: MPI.Intracomm) -> None:
         dist.recv(tensor.zero_(), 0)
         assert (tensor[:-1] == 2).all()
         assert tensor[-1] == 77
-
-
-def test_all_gather_and_reduce_scatter(comm: MPI.Intracomm) -> None:
-    part = torch.full((MANY // 2 + 1,), comm.rank + 1, dtype=torch.uint8)
-    whole = torch.empty(2 * part.numel(), dtype=torch.uint8)
-    dist.all_gather_into_tensor(whole, part)
-    assert (whole[: part.numel()] == 1).all()
-    assert (whole[part.numel() :] == 2).all()
-    dist.reduce_scatter_tensor(part, whole)
-    assert (part == 2 * (comm.rank + 1)).all()

@@ -6,7 +6,6 @@ coalesced gathers on the owner thread, while the thread that called sends and re
 """
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 import torch.distributed as dist
 from mpi4py import MPI
 
-import torch_mpi4py
 from packages.torch_mpi4py.tests.ranks.calls import KINDS, Side, Started, call_of, is_right, wait_for
 
 CALLS, CALLS_PER_GROUP = 4000, 60
@@ -23,11 +21,7 @@ LENGTHS = [1, 7, 1000, 1025, 9000, 36_864, 65_536]  # around the sizes at which 
 LIGHT = ["uint8", "int32", "float32", "int64"]
 
 
-@pytest.fixture(autouse=True)
-def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=100))
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def begin(group: Any, draw: random.Random, number: int) -> tuple[Started, object]:

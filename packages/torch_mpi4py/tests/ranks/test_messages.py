@@ -1,6 +1,6 @@
 """Messages over the "mpi4py" backend: too long, too short, in order, and on their way while nobody waits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,13 +18,10 @@ ZONE = 2**18  # elements on either side of a receive: more than any message here
 LENGTHS = [0, 10, 1022, 1023, 1024, 1025, 1026, 30_000]
 
 
-@pytest.fixture(autouse=True)
-def world(comm: MPI.Intracomm) -> Iterator[None]:
-    if comm.size == 1:
-        pytest.skip("nobody to send to")
-    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=30))
-    yield
-    dist.destroy_process_group()
+pytestmark = [
+    pytest.mark.skipif(MPI.COMM_WORLD.size == 1, reason="nobody to send to"),
+    pytest.mark.usefixtures("world"),
+]
 
 
 def recv(tensor: torch.Tensor, source: int) -> None:

@@ -39,13 +39,6 @@ def wait_for(test: Callable[[], bool]) -> None:
     assert wait_until(test, 30.0)
 
 
-@pytest.fixture
-def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi4py.init_process_group(comm)
-    yield
-    dist.destroy_process_group()
-
-
 def values(comm: MPI.Intracomm, count: int, kind: type[np.generic]) -> np.ndarray:
     """Of every rank others; some are not numbers where the type has that."""
     made = np.random.default_rng([comm.rank, count]).integers(-9, 9, count).astype(kind)

@@ -3,8 +3,7 @@
 Data parallelism in all its forms; models that are cut are in test_cut.py.
 """
 
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
-from mpi4py import MPI
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -20,7 +18,6 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-import torch_mpi4py
 from tests.ranks.one_process import (
     Tensors,
     Trained,
@@ -34,12 +31,7 @@ from tests.ranks.one_process import (
     train,
 )
 
-
-@pytest.fixture(autouse=True)
-def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=50))
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def my_rows(tokens: torch.Tensor) -> torch.Tensor:
