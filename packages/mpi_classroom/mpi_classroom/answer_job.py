@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from mpi_classroom import processes
-from mpi_classroom.cause import likely_cause
+from mpi_classroom.cause import report
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.folders import EXERCISE_PREFIX, make_folder, remove_job_folders, scratch_folder
 from mpi_classroom.host import LocalHost, some_child_runs
@@ -293,9 +293,7 @@ class AnswerJob:
                 states.append(RankState(rank, "raised", error=self._words(outcome)))
             else:
                 states.append(RankState(rank, "finished"))
-        width = max(len(state.what()) for state in states)
-        rows = [f"rank {state.rank}  {state.what():<{width}}  {state.where()}".rstrip() for state in states]
-        return "\n".join([*rows, f"Likely cause: {likely_cause(states)}"])
+        return report(states)
 
     def _source_of(self, file: str) -> Source | None:
         return Source(self.source.splitlines()) if file == "answer.py" else None

@@ -1,8 +1,15 @@
 """Why is everyone waiting? The report of a hang: one line per rank, then the likely cause.
 
+The way to it: each rank notes the MPI call that it is in, in a small file (`recording/record.py`).
+`observer.py` reads these into `RankState`s, `watch.py` decides when to intervene, and `running_cell.py` shows
+this report and frees the ranks. Here is only reasoning. A rank that is dead, silent, stopped, has raised or
+computes explains why the others wait. Otherwise all wait, and messages come before collectives, because a
+circle of messages is certain.
+
 Of a rank's `Call`, `on` is its communicator, `turn` counts the collectives that the rank made there before,
-`peer` is its partner or root, `other` is the rank to which a Sendrecv sends, and `of` is the non-blocking
-operation that a Wait completes. A rank's `done` is the last collective that it completed.
+`peer` is its partner or root (negative: any rank), `other` is the rank to which a Sendrecv sends, and `of` is
+the non-blocking operation that a Wait completes. A rank's `done` is the last collective that it completed, or
+began without blocking. Ranks are those of the world.
 """
 
 import re
@@ -20,7 +27,6 @@ from mpi_classroom.recording.calls import (
     SAME_CALL,
     TORCH_MESSAGES,
     Call,
-    Communicator,
 )
 from mpi_classroom.sentences import listed, listed_ranks
 from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, LOST, PERHAPS, SILENT, RankState
@@ -75,18 +81,20 @@ def likely_cause(states: Sequence[RankState]) -> str:
         words = f"{_ranks(died)} died; MPI then ends all the others."
         return " ".join((words, *_why_it_crashed(died, by_kind.get("raised", []))))
     if silent := [state for state in by_kind.get("stopped", []) if SILENT in state.error]:
-        hosts = " and ".join(dict.fromkeys(state.host for state in silent))
-        return f"{hosts} does not answer, so nothing is known of {_ranks(silent)}."
+        hosts = list(dict.fromkeys(state.host for state in silent))
+        do = "does" if len(hosts) == 1 else "do"
+        return f"{listed(hosts)} {do} not answer, so nothing is known of {_ranks(silent)}."
     if stopped := by_kind.get("stopped"):
+        it, its = ("it", "its") if len(stopped) == 1 else ("them", "each")
         return (
             f"{_ranks(stopped, 'is', 'are')} held by a stop signal (SIGSTOP) or a "
-            "debugger. To let it go on, type in a terminal: kill -CONT and the number of its process."
+            f"debugger. To let {it} go on, type in a terminal: kill -CONT and the number of {its} process."
         )
     if raised := by_kind.get("raised"):
         return _after_raise(raised, waiting, computing)
     if computing:
         return _still_computing(waiting, computing)
-    if ended := by_kind.get("gone"):
+    if ended := by_kind.get("gone"):  # all were ended with others, and nobody else explains it
         return f"{_ranks(ended, 'was', 'were')} ended; which one died first is not known."
     return _all_wait(waiting, by_kind.get("finished", []))
 
@@ -113,10 +121,13 @@ def _after_raise(
 ) -> str:
     if not waiting and not computing:
         return f"{_ranks(raised)} raised; the cell ended everywhere."
-    left = _ranks(waiting or computing, "waits", "wait")
+    if waiting:
+        left = f"so {_ranks(waiting, 'waits', 'wait')} for something that never comes"
+    else:
+        left = f"and {_ranks(computing, 'still computes', 'still compute')}"
     return (
-        f"{_ranks(raised)} raised an error and left the cell, so {left} for something "
-        f"that never comes. {' '.join(('Correct the error first.', *_meanings(raised)))}"
+        f"{_ranks(raised)} raised an error and left the cell, {left}. "
+        f"{' '.join(('Correct the error first.', *_meanings(raised)))}"
     )
 
 
@@ -152,8 +163,8 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         return cause
     if cause := _opposite_orders(waiting):
         return cause
-    collectives = [call for call in calls.values() if call.collective]
-    for call in sorted(collectives, key=lambda call: call.turn):
+    collectives = sorted((call for call in calls.values() if call.collective), key=lambda call: call.turn)
+    for call in collectives:
         if cause := _incomplete(call, waiting, finished):
             return cause
     if collectives:
@@ -161,14 +172,13 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
             if begun := [state for state in finished if call.of and _made_last(state, call)]:
                 has = "has" if len(begun) == 1 else "have"
                 return f"{_ranks(begun)} began {call.of} too, but {has} finished without waiting for it."
-        first = min(collectives, key=lambda call: call.turn)
-        return _disagreement(first, waiting, finished)
+        return _disagreement(collectives[0], waiting, finished)
     if any(call.on_window for call in calls.values()):
         return (
             "somebody waits for another rank's call on the window: every Lock needs its Unlock, and every "
             "Start and Complete of one side a Post and Wait of the other."
         )
-    for rank, call in sorted(messages.items()):
+    for rank, call in sorted(messages.items()):  # less certain: that message may be complete
         if any(state.rank == call.other for state in finished):
             return _left_alone(rank, call, call.other, "receives")
     here = {state.rank for state in (*waiting, *finished)}
@@ -176,7 +186,10 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         if call.peer is not None and call.peer >= 0 and call.peer not in here:
             return f"rank {rank} is in {call}, but rank {call.peer} does not run this cell. {_ADD_TO_TARGETS}"
     if not messages:
-        return "a message is waited for that no rank sends."
+        return (
+            f"{_ranks(waiting, 'is', 'are')} in calls that are not recorded. If a call is a collective, "
+            "every rank of its communicator must make it; if it receives, some rank must send."
+        )
     where = ", ".join(f"rank {rank} is in {call}" for rank, call in sorted(messages.items()))
     if finished:
         where += f", and {_ranks(finished, 'has', 'have')} finished"
@@ -202,28 +215,22 @@ def _in_torch(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
 
 def _opposite_orders(waiting: Sequence[RankState]) -> str:
     """Why two collectives on different communicators keep each other from completing, or ""."""
-    groups: dict[Communicator, list[RankState]] = {}
-    for state in waiting:
-        if state.call is not None and state.call.collective:
-            groups.setdefault(state.call.on, []).append(state)
-    on = {state.rank: communicator for communicator, group in groups.items() for state in group}
-    calls = {state.rank: state.call for state in waiting if state.call is not None and state.rank in on}
+    calls = {s.rank: s.call for s in waiting if s.call is not None and s.call.collective}
     waits_for = {
-        rank: [state.rank for state in waiting if on.get(state.rank) != call.on and misses(state, call)]
+        rank: [s.rank for s in waiting if (s.call is None or s.call.on != call.on) and misses(s, call)]
         for rank, call in calls.items()
     }
     if not (cycle := find_cycle(waits_for)):
         return ""
-    met = list(dict.fromkeys(on[rank] for rank in cycle))
-    where = [f"{_ranks(groups[each], 'is', 'are')} in {_call_on(groups[each])}" for each in met]
+    where = []
+    for on in dict.fromkeys(calls[rank].on for rank in cycle):
+        group = [state for state in waiting if state.rank in calls and calls[state.rank].on == on]
+        names = sorted({str(state.call) for state in group})
+        where.append(f"{_ranks(group, 'is', 'are')} in {' or '.join(names)}")
     return (
-        f"{', '.join(where[:-1])} and {where[-1]}: collectives of different communicators that wait for each "
+        f"{listed(where)}: collectives of different communicators that wait for each "
         "other. All ranks must make the collective calls of their communicators in the same order."
     )
-
-
-def _call_on(group: Sequence[RankState]) -> str:
-    return " or ".join(sorted({str(state.call) for state in group}))
 
 
 def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
@@ -248,11 +255,11 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
             its = "its last collective was" if len(skipped) == 1 else "their last collectives were"
             did_not = f"{_ranks(skipped)} perhaps did not: {its} on another communicator."
         return f"{must} {did_not} {_CALL_IT_EVERYWHERE}"
-    elsewhere = [state for state in waiting if misses(state, call) and not is_in(state, call)]
-    for state in elsewhere:
-        if _is_earlier(state.call, call):
-            continue  # and it is explained by what it waits in
-        return f"{must} rank {state.rank} is still in {state.call or 'another call'}."
+    for state in waiting:
+        mine = state.call
+        on_it = mine is not None and mine.collective and mine.on == call.on  # in it, or in an earlier one
+        if misses(state, call) and not on_it:
+            return f"{must} rank {state.rank} is still in {mine or 'another call'}."
     return ""
 
 
@@ -261,18 +268,12 @@ def _must(call: Call) -> str:
     return f"{what} is a collective: every rank of the communicator must call it, and"
 
 
-def _is_earlier(mine: Call | None, call: Call) -> bool:
-    """Whether `mine` is an earlier collective than `call`, on the same communicator."""
-    return mine is not None and mine.collective and mine.on == call.on and mine.turn < call.turn
-
-
 def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     """Why `call` does not complete although every rank that runs the cell has made it."""
     here = [state for state in waiting if is_in(state, call)]
     if absent := sorted(set(call.on.members) - {state.rank for state in (*waiting, *finished)}):
-        others = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
         do = "does" if len(absent) == 1 else "do"
-        return f"{_must(call)} {others} {do} not run this cell. {_ADD_TO_TARGETS}"
+        return f"{_must(call)} {listed_ranks(absent)} {do} not run this cell. {_ADD_TO_TARGETS}"
     if not call.on.members or len(here) == len(call.on.members):
         return f"all ranks are in {call.operation}, but with different sizes, types or roots."
     return (
@@ -288,7 +289,7 @@ def is_in(state: RankState, call: Call) -> bool:
 
 
 def _made_last(state: RankState, call: Call) -> bool:
-    """Whether the last collective that the rank completed was `call`, or a different one with its number."""
+    """Whether the rank's last collective, completed or only begun, was `call` or another with its number."""
     return state.done is not None and (state.done.on, state.done.turn) == (call.on, call.turn)
 
 
@@ -314,12 +315,14 @@ def _surely_misses(state: RankState, call: Call) -> bool:
 
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
     if cycle := find_cycle({rank: [call.peer] for rank, call in calls.items()}):
-        circle = _arrows(cycle)
+        circle, alike = _arrows(cycle), []
         why = _circle(calls, cycle, circle)
-        other = find_cycle({rank: [call.peer] for rank, call in calls.items() if rank not in cycle})
-        if other and _circle(calls, other, circle) == why:  # the same words explain both
-            why += f" The same holds for {_arrows(other)}."
-        return why
+        rest = {rank: [call.peer] for rank, call in calls.items() if rank not in cycle}
+        while other := find_cycle(rest):
+            if _circle(calls, other, circle) == why:  # the same words explain both
+                alike.append(_arrows(other))
+            rest = {rank: partners for rank, partners in rest.items() if rank not in other}
+        return f"{why} The same holds for {listed(alike)}." if alike else why
     for rank, call in sorted(calls.items()):
         if any(state.rank == call.peer for state in finished):
             return _left_alone(rank, call, call.peer, "receives" if call.sends else "sends")
@@ -334,7 +337,7 @@ def _left_alone(rank: int, call: Call, partner: int | None, does: str) -> str:
     without = " without" if call.other is None else ", perhaps without"
     return (
         f"rank {rank} is in {call}, but rank {partner} has finished{without} a call that {does} it. "
-        "Check the partner, the tag and the number of messages."
+        f"{_CHECK_MESSAGES}"
     )
 
 

@@ -101,6 +101,10 @@ CAUSES = {
         "rank 0 raised an error and left the cell, so ranks 1 and 2 wait for something that never comes. "
         "Correct the error first.",
     ),
+    "a raise while another computes": (
+        [raised(0), computing(1)],
+        "rank 0 raised an error and left the cell, and rank 1 still computes. Correct the error first.",
+    ),
     "a collective that one rank skips": (
         [*(waiting(rank, collective("Barrier")) for rank in (0, 1, 2)), finished(3)],
         "Barrier is a collective: every rank of the communicator must call it, and rank 3 did not. Run any…",
@@ -116,7 +120,11 @@ CAUSES = {
     "all compute": ([computing(0), computing(1)], "ranks 0 and 1 still compute: an endless loop, or work…"),
     "a rank that is stopped": (
         [waiting(0, collective("Barrier")), RankState(1, "stopped", error="is stopped (process 9)")],
-        "rank 1 is held by a stop signal…kill -CONT…",
+        "rank 1 is held by a stop signal…kill -CONT and the number of its process.",
+    ),
+    "two ranks that are stopped": (
+        [RankState(rank, "stopped", error=f"is stopped (process {rank})") for rank in (1, 2)],
+        "ranks 1 and 2 are held by a stop signal…let them go on…the number of each process.",
     ),
     "a circle of sends": (
         [waiting(rank, send((rank + 1) % 3)) for rank in range(3)],
@@ -252,7 +260,7 @@ CAUSES = {
     ),
     "a wait of which nothing is recorded": (
         [waiting(rank, code="request.Wait()") for rank in range(2)],
-        "a message is waited for that no rank sends.",
+        "ranks 0 and 1 are in calls that are not recorded. If a call is a collective…",
     ),
     "a partner that does not run the cell": (
         [waiting(1, recv(0)), finished(2)],
@@ -284,6 +292,14 @@ CAUSES = {
     "a host that does not answer is no stop signal": (
         [waiting(0, host="n1"), RankState(1, "stopped", error="n2 has not answered for 4 s", host="n2")],
         "n2 does not answer, so nothing is known of rank 1.",
+    ),
+    "two hosts that do not answer": (
+        [RankState(r, "stopped", error=f"n{r} has not answered for 4 s", host=f"n{r}") for r in (1, 2)],
+        "n1 and n2 do not answer, so nothing is known of ranks 1 and 2.",
+    ),
+    "three circles": (
+        [waiting(rank, recv(rank ^ 1)) for rank in range(6)],
+        "…rank 0 → rank 1 → rank 0…The same holds for rank 2 → rank 3 → rank 2 and rank 4 → rank 5 → rank 4.",
     ),
 }
 
