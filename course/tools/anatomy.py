@@ -5,7 +5,6 @@ The rules look at what the source composes to, so they work before anything was 
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from course.tools.build import SHOWN_TAG, notebook_of, source_of, tags
@@ -79,16 +78,10 @@ def code_length(lesson: LessonSource) -> Iterator[Problem]:
             yield n, f"{lines} lines of code are more than {MAX_CODE_LINES}; split the cell or shorten it"
         if lines == 0:
             yield n, "the code cell is empty; remove it"
-        for line in filter(too_wide, cell.source.splitlines()):
-            yield (
-                n,
-                f"a cell shows {WIDTH} characters of a line, not {len(line)}; break {line.strip()[:30]!r}",
-            )
-
-
-def too_wide(line: str) -> bool:
-    """Does JupyterLab cut this line of code off at the right?"""
-    return len(line) > WIDTH
+        for line in cell.source.splitlines():
+            if len(line) > WIDTH:
+                words = f"a cell shows {WIDTH} characters of a line, not {len(line)}"
+                yield n, f"{words}; break {line.strip()[:30]!r}"
 
 
 def prose(lesson: LessonSource) -> Iterator[Problem]:
@@ -173,14 +166,13 @@ def link_problem(link: str, lesson: LessonSource) -> str:
     of_lesson = target.suffix == ".ipynb" and source_of(target).exists()
     if not of_lesson and not target.exists():
         return "leads to a file that does not exist; correct it"
-    if parts.fragment and of_lesson and unquote(parts.fragment) not in anchors(source_of(target)):
+    if (
+        parts.fragment
+        and of_lesson
+        and unquote(parts.fragment) not in LessonSource(source_of(target)).anchors
+    ):
         return "leads to a heading that does not exist; write the heading with - for every space"
     return ""
-
-
-def anchors(source: Path) -> set[str]:
-    """The anchors of the lesson with this source; any heading of its markdown cells has one."""
-    return set().union(*(page.anchors for _, _, page in LessonSource(source, [source]).pages))
 
 
 RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (

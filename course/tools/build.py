@@ -399,11 +399,11 @@ def run_times(ran: NotebookNode, clock: Sequence[float], target: Path) -> dict[s
     return {name: least(seconds, run_seconds(target, name)) for name, seconds in times.items()}
 
 
-def retime(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
+def retime(source: Path) -> Path:
     """Run a built lesson for its run times alone: they may become shorter, and all outputs stay."""
     target = notebook_of(source)
     built, ran = nbformat.read(target, as_version=4), compose(source)
-    built.metadata["course"] = run_times(ran, execute(ran, target.parent, deadlines), target)
+    built.metadata["course"] = run_times(ran, execute(ran, target.parent), target)
     write(built, target)
     return target
 
@@ -441,16 +441,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--text", action="store_true", help="only texts have changed: run nothing")
     how.add_argument("--times", action="store_true", help="measure run times again, and keep all outputs")
-    parser.add_argument("--cell-seconds", type=float, default=DEADLINES.cell)
-    parser.add_argument("--lesson-seconds", type=float, default=DEADLINES.lesson)
     options = parser.parse_args(arguments)
-    deadlines = Deadlines(options.cell_seconds, options.lesson_seconds)
     try:
         for source in lesson_sources(options.lesson):
             began = time.monotonic()
             print(f"{stem(source)} … ", end="", flush=True)
             again = retime if options.times else build
-            target = refresh(source) if options.text else again(source, deadlines)
+            target = refresh(source) if options.text else again(source)
             print(f"{time.monotonic() - began:.1f} s, {target.stat().st_size / 1000:.0f} kB")
     except BuildError as error:
         print(f"\nnot built: {error}", file=sys.stderr)

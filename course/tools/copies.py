@@ -37,10 +37,9 @@ class Update:
     """What an update of the learner's folder found, as stems of lessons."""
 
     added: tuple[str, ...]
-    kept: tuple[str, ...]
     outdated: tuple[str, ...]  # kept, and the lesson has changed since the copy was made
     unreadable: tuple[str, ...]  # kept, and no longer a notebook
-    aside: tuple[str, ...] = ()  # of the second edition, each beside the new lesson now
+    aside: tuple[str, ...]  # of the second edition, each beside the new lesson now
 
     def sentences(self) -> list[str]:
         """One line for everything the learner should know; empty when there is nothing."""
@@ -87,7 +86,7 @@ def update_copies(source: Path = NOTEBOOKS, target: Path = MY_COURSE) -> Update:
 
     A copy of the second edition that differs from today's lesson is put aside.
     """
-    found: dict[str, list[str]] = {"added": [], "kept": [], "outdated": [], "unreadable": [], "aside": []}
+    found: dict[str, list[str]] = {"added": [], "outdated": [], "unreadable": [], "aside": []}
     for lesson in resolve([], source):
         path, fresh = target / lesson.path.name, clean_copy(lesson)
         if not path.exists():
@@ -105,7 +104,6 @@ def update_copies(source: Path = NOTEBOOKS, target: Path = MY_COURSE) -> Update:
             _place(path, fresh, aside)
             found["aside"].append(aside.name)
             continue
-        found["kept"].append(lesson.stem)
         if changed:
             found["outdated"].append(lesson.stem)
     _add_data(source / DATA, target / DATA)

@@ -280,11 +280,11 @@ def misfit(number: str, named: Sequence[str], sections: Sequence[str], runs: Col
     return ""
 
 
-def slots_of(track: str, cores: Mapping[str, int], start: str = "09:00") -> list[tuple[str, int, str]]:
+def slots_of(track: str, cores: Mapping[str, int]) -> list[tuple[str, int, str]]:
     """Begin, minutes and name of every slot of a track of one session, without its changes and its end."""
     titles = {lesson.number: lesson.title for lesson in find_lessons()}
     (session,) = sessions(find_track(track), cores, titles)
-    slots = clock(session, start)
+    slots = clock(session, "09:00")
     return [(time, slot.minutes, slot.what) for time, slot in slots if slot.minutes and slot.what != NEXT]
 
 
@@ -322,11 +322,15 @@ def lacking(text: str) -> Iterator[str]:
         yield f"its {words} words are more than two pages ({MAX_WORDS}); shorten it"
 
 
+def whole_course() -> tuple[dict[str, LessonSource], dict[str, int]]:
+    """All lessons, and the minutes of their cores, by number."""
+    sources = lesson_sources(())
+    return {stem(source)[:2]: LessonSource(source) for source in sources}, core_minutes(sources)
+
+
 def stale(folder: Path = GUIDE) -> Iterator[str]:
     """A sentence for every page that is missing, lacks something, or is not what the lessons say."""
-    sources = lesson_sources(())
-    course = {stem(source)[:2]: LessonSource(source, sources) for source in sources}
-    cores = core_minutes(sources)
+    course, cores = whole_course()
     for number, lesson in course.items():
         page = folder / "lessons" / f"{number}.md"
         if not page.exists():
@@ -347,9 +351,7 @@ def stale(folder: Path = GUIDE) -> Iterator[str]:
 
 def main() -> int:
     """Fill the pages; 1 when one lacks something."""
-    sources = lesson_sources(())
-    course = {stem(source)[:2]: LessonSource(source, sources) for source in sources}
-    cores = core_minutes(sources)
+    course, cores = whole_course()
     for page in sorted(GUIDE.rglob("*.md")):
         try:
             page.write_text(filled(page, course, cores), encoding="utf-8")

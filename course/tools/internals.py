@@ -26,7 +26,7 @@ ARGUMENTS = {
 }
 USED_IN_PLUGIN = [
     *("skip_compare", "comparison_traceback", "test_outputs", "check_exception"),
-    *("nbval_cell_timeout", "nbval_kernel_name", "nbval-kernel-startup-timeout"),
+    *("nbval_cell_timeout", "nbval-kernel-startup-timeout"),
 ]
 
 

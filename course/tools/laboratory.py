@@ -67,7 +67,7 @@ def needed(lesson: LessonSource) -> list[LessonSource]:
     """The lessons that this one names as needed before it, on every track."""
     numbers = re.findall(r"\{(\d\d)\}", lesson.frame.before.partition("Helpful")[0])
     course = lesson_sources((), lesson.source.parents[1])
-    return [LessonSource(source, course) for source in course if stem(source)[:2] in numbers]
+    return [LessonSource(source) for source in course if stem(source)[:2] in numbers]
 
 
 def core_code(lesson: LessonSource) -> list[tuple[int, NotebookNode]]:

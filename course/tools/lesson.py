@@ -1,7 +1,6 @@
-"""A lesson's source with its place in the course, taken apart for the rules that hold its anatomy."""
+"""A lesson's source, taken apart for the rules that hold its anatomy."""
 
 import re
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -18,17 +17,14 @@ Problem = tuple[int, str]  # the cell, counted from 1, and a sentence with the r
 
 
 class LessonSource:
-    """A source, what it composes to, and its place in the course."""
+    """A source, and what it composes to."""
 
-    def __init__(self, source: Path, course: Sequence[Path]) -> None:
+    def __init__(self, source: Path) -> None:
         self.source = source
         self.stem = stem(source)
         self.number = self.stem[:2]
         self.frame = read_frame(source)
         self.cells: list[NotebookNode] = compose(source).cells
-        place = course.index(source)
-        self.previous = course[place - 1] if place > 0 else None
-        self.next = course[place + 1] if place + 1 < len(course) else None
 
     @cached_property
     def code(self) -> list[tuple[int, NotebookNode]]:

@@ -159,10 +159,10 @@ BUILT_RULES: tuple[Callable[[Path, Sequence[NotebookNode]], Iterator[Problem]], 
 # -------------------------------------------------------------------- all together
 
 
-def lint_lesson(source: Path, course: Sequence[Path]) -> list[Finding]:
-    """All findings in one lesson of the course: its source, then its notebook."""
+def lint_lesson(source: Path) -> list[Finding]:
+    """All findings in one lesson: its source, then its notebook."""
     try:
-        lesson = LessonSource(source, course)
+        lesson = LessonSource(source)
     except BuildError as error:
         return [Finding(source, error.cell or 1, error.sentence)]
     found = [Finding(source, n, sentence) for rule in SOURCE_RULES for n, sentence in rule(lesson)]
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
-    findings = [finding for source in chosen for finding in lint_lesson(source, course)]
+    findings = [finding for source in chosen for finding in lint_lesson(source)]
     findings += [] if names else [*of_the_course(course), *strangers(folder)]
     for finding in findings:
         print(finding)

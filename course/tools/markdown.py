@@ -15,7 +15,6 @@ class Page:
     links: list[str] = field(default_factory=list)  # where links and images lead
     images: list[str] = field(default_factory=list)  # the alt text of each, empty where there is none
     ids: list[str] = field(default_factory=list)
-    summaries: int = 0  # answers that are folded away
 
     @property
     def anchors(self) -> set[str]:
@@ -39,7 +38,6 @@ class _Html(HTMLParser):
             self.page.links.append(values["href"])
         if "id" in values:
             self.page.ids.append(values["id"])
-        self.page.summaries += tag == "summary"
 
 
 def read_html(text: str) -> Page:

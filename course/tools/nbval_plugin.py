@@ -99,8 +99,7 @@ class LessonFile(IPyNbFile):
         self.sanitize_patterns["^Overwriting "] = "Writing "  # %%writefile, where the file is there already
         option = self.config.option
         deadlines = Deadlines(option.nbval_cell_timeout, math.inf, option.nbval_kernel_startup_timeout)
-        name = option.nbval_kernel_name or ""
-        self.run = NotebookRun(copy.deepcopy(self.nb), deadlines, kernel_name=name)
+        self.run = NotebookRun(copy.deepcopy(self.nb), deadlines)
         try:
             self.kernel_runs.enter_context(self.run.started(self.path.parent))
         except KernelTrouble as trouble:

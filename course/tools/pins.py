@@ -19,7 +19,6 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import PackageNotFoundError, distribution
 from itertools import product
 from pathlib import Path
 
@@ -64,10 +63,6 @@ NOT_FOR_THE_SITE = ("playwright", "greenlet", "pyee")
 DEVELOPERS = "# What only developers need:"
 PLATFORMS = (("linux", "Linux", "x86_64"), ("linux", "Linux", "aarch64"), ("darwin", "Darwin", "arm64"))
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-
-
-class NotInstalledError(LookupError):
-    """A package of the closure is missing here."""
 
 
 def environments() -> Iterator[dict[str, str]]:
@@ -191,37 +186,6 @@ def conda(text: str, lock: str) -> str:
 
 def _asked(path: Path) -> list[str]:
     return [line.partition("  #")[0] for line in path.read_text().splitlines() if line[:1] != "#"]
-
-
-def closure(roots: list[str] | None = None) -> dict[str, str]:
-    """Name and version of every package that `roots`, or the four pyproject.toml, need on this platform.
-
-    They must be installed here. Versions have no local part: `2.13.0+cpu` is 2.13.0. Raises
-    NotInstalledError.
-    """
-    found: dict[str, str] = {}
-    todo, done = [Requirement(root) for root in roots or wanted()], set()
-    while todo:
-        wants = todo.pop()
-        name, extras = canonicalize_name(wants.name), frozenset(wants.extras)
-        if (name, extras) in done or name.startswith(ACCELERATOR):
-            continue
-        done.add((name, extras))
-        try:
-            package = distribution(name)
-        except PackageNotFoundError:
-            raise NotInstalledError(f"{name} is not installed; run make setup") from None
-        found[name] = package.version.partition("+")[0]
-        todo += _needs(package.requires or [], extras)
-    return dict(sorted(found.items()))
-
-
-def _needs(lines: list[str], extras: frozenset[str]) -> Iterator[Requirement]:
-    """The requirements that hold on this platform, with these extras."""
-    for requirement in map(Requirement, lines):
-        marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras | {""}):
-            yield requirement
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ class ThisPython(KernelSpecManager):
 
 
 class NotebookRun:
-    """One notebook on one kernel, which may be one that Jupyter knows as `kernel_name`.
+    """One notebook on one kernel.
 
     Outputs go into the cells of `notebook`. `run` runs them all; `started` and `execute` run them one by one.
     """
@@ -81,7 +81,6 @@ class NotebookRun:
         notebook: NotebookNode,
         deadlines: Deadlines,
         report: CellReport = lambda number, cells: None,
-        kernel_name: str = "",
     ) -> None:
         self.notebook = notebook
         self.code = [(index, cell) for index, cell in enumerate(notebook.cells) if is_run(cell)]
@@ -92,8 +91,7 @@ class NotebookRun:
         self.can_answer = False  # a kernel that can is asked to end, so that it stops its cluster
         self.cancelled = False
         self.reply: Mapping[str, Any] = {}
-        known = {} if kernel_name else {"kernel_spec_manager": ThisPython()}
-        self.kernel = AsyncKernelManager(kernel_name=kernel_name or "python3", **known)
+        self.kernel = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython())
         self.client = NotebookClient(
             notebook,
             km=self.kernel,

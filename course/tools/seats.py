@@ -1,7 +1,7 @@
 """How much memory and how many cores a learner's seat takes, for who puts many of them on one machine.
 
     python -m course.tools.seats --users 8 --lesson 01 --lesson 07      minutes; nothing else should run
-    python -m course.tools.seats --users 1 --lesson 07 --more --json build/seats.json
+    python -m course.tools.seats --users 1 --lesson 07 --more
     python -m course.tools.seats --waiting                              a seat whose learner does nothing
 
 Each user has what a learner of a hub has: a JupyterLab server, a kernel and four ranks. All users run the
@@ -12,7 +12,6 @@ machine has to hold. Linux only.
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -183,7 +182,6 @@ def main() -> int:
     parser.add_argument("--lesson", action="append", help="again for more (default: 01, 07)")
     parser.add_argument("--more", action="store_true", help="whole lessons, not their cores only")
     parser.add_argument("--waiting", action="store_true", help="one seat whose learner runs no cell")
-    parser.add_argument("--json", type=Path, help="where to write the result")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="seats-"))
     if arguments.waiting:
@@ -193,9 +191,6 @@ def main() -> int:
         return 0
     seats = measure(arguments.users, arguments.lesson or ["01", "07"], folder, more=arguments.more)
     print("\n".join(words(seats)))
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(asdict(seats), indent=1) + "\n")
     if seats.failed:
         print(f"What they printed is in {folder}.")
         return 1

@@ -17,6 +17,8 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
+
 from course_lib.data.downloads import (
     FETCH_TIMEOUT,
     LOCK_SECONDS,
@@ -57,21 +59,15 @@ def check_machine(folder: Path) -> None:
         raise DataError(f"SmolLM2 needs {' and '.join(lacking)}; run: pip install {' '.join(lacking)}")
     if is_offline():
         raise DownloadError("SmolLM2 is not here and COURSE_OFFLINE=1 forbids downloads; unset it")
-    for what, nbytes in (("disk", shutil.disk_usage(folder).free), ("memory", free_memory())):
+    for what, nbytes in (
+        ("disk", shutil.disk_usage(folder).free),
+        ("memory", psutil.virtual_memory().available),
+    ):
         if nbytes < NEEDED_NBYTES:
             raise DataError(
                 f"SmolLM2 needs 6 GB of free {what}, and here are {nbytes / 1e9:.1f} GB; "
                 "free some, or take another machine"
             )
-
-
-def free_memory() -> int:
-    """Bytes that programs can still have; where the system does not say it, all of its memory."""
-    try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except OSError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def make(folder: Path) -> None:

@@ -140,5 +140,5 @@ def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
 
 def core_minutes(course: Sequence[Path]) -> dict[str, int]:
     """What the core of each lesson takes without warm-up and discussion, by number."""
-    lessons = [LessonSource(source, course) for source in course]
+    lessons = [LessonSource(source) for source in course]
     return {lesson.number: minutes(lesson)["core"] - round(discuss_minutes(lesson)) for lesson in lessons}

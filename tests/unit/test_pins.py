@@ -1,8 +1,8 @@
 """One list of exact versions with digests, and every way to install the course follows it."""
 
 import importlib.metadata
-import platform
 import re
+import subprocess
 import sys
 import tomllib
 
@@ -24,16 +24,13 @@ from course.tools.pins import (
     PROJECTS,
     SITE_LOCK,
     SITE_WANTED,
-    NotInstalledError,
     blocks,
-    closure,
     conda,
     environments,
     pins,
     wanted,
 )
 
-REFERENCE = (sys.version_info[:2] == (3, 11), sys.platform == "linux", platform.machine() == "x86_64")
 RESOLVED = """\
 one==1.0 ; python_full_version < '3.15' and (sys_platform == 'darwin' or sys_platform == 'linux') \\
     --hash=sha256:{a} \\
@@ -72,7 +69,6 @@ def without_digest(text: str) -> list[str]:
 def test_every_pin_has_digests_but_for_torch_which_is_named_apart() -> None:
     assert without_digest(lock()) == []
     assert re.findall(r"^# (\w+)==\S+$", lock(), re.MULTILINE) == [APART]
-    assert without_digest("one==1.0 \\\n    --hash=sha256:" + "a" * 64 + "\ntwo==2.0\n") == ["two==2.0"]
 
 
 def test_markers_that_always_hold_go_and_so_do_other_platforms_and_accelerators() -> None:
@@ -81,21 +77,12 @@ def test_markers_that_always_hold_go_and_so_do_other_platforms_and_accelerators(
     assert {each["sys_platform"] for each in environments()} == {"linux", "darwin"}
 
 
-@pytest.mark.skipif(not all(REFERENCE), reason="compared with Python 3.11 on Linux, x86-64")
-def test_the_lock_pins_the_whole_closure_and_nothing_else() -> None:
-    assert closure() == pins(lock())
-
-
-@pytest.mark.skipif(not all(REFERENCE), reason="compared with Python 3.11 on Linux, x86-64")
-def test_the_part_for_developers_is_what_only_they_need() -> None:
+def test_no_installed_package_lacks_another_and_the_part_for_developers_is_apart() -> None:
+    check = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
     learners = pins(lock().partition(DEVELOPERS)[0])
-    assert closure(wanted(developers=False)) == learners
     assert "ruff" not in learners and "hatchling" in learners
-
-
-def test_a_package_that_is_missing_is_named() -> None:
-    with pytest.raises(NotInstalledError, match=r"no-such-package is not installed; run make setup"):
-        closure(["no_such.package"])
 
 
 @pytest.mark.parametrize("folder", PROJECTS)
@@ -118,7 +105,6 @@ def unbounded(lines: list[str], pinned: dict[str, str]) -> list[str]:
 
 def test_every_dependency_has_bounds_that_hold_the_pinned_version() -> None:
     assert unbounded(wanted(), pins(lock())) == []
-    assert len(unbounded(["a", "a>=1", "a>=1,<2", "a>=2,<3"], {"a": "1.5"})) == 3
 
 
 def complaints(text: str) -> list[str]:
@@ -141,7 +127,6 @@ def test_every_way_to_install_demands_digests(file: str) -> None:
     for folder in PROJECTS:
         assert f"--editable {folder} " in installs(file).replace("\n", " "), folder
     assert complaints(installs(file)) == []
-    assert len(complaints("pip install rich==1.0\n")) == 3
     assert "(torch==.*" in (ROOT / file).read_text(), "PyTorch's version comes from the lock"
 
 
@@ -179,7 +164,7 @@ def test_conda_alone_gives_the_course_in_the_versions_of_the_lock() -> None:
 
 def test_every_pin_installs_on_debian_12s_own_python() -> None:
     excluding = []
-    for name in closure():
+    for name in pins(lock()):
         requires = importlib.metadata.distribution(name).metadata.get("Requires-Python")
         if requires and not SpecifierSet(requires).contains("3.11.2"):
             excluding.append(f"{name} wants Python {requires}")
@@ -192,7 +177,7 @@ def test_the_licences_of_all_pins_are_listed() -> None:
     assert {name: version for name, version, _ in rows} == pins(lock(), everywhere=True)
     said = {name: text for name, _, text in rows}
     assert {name: text for name, text in said.items() if "GPL" in text and "LGPL" not in text} == {}
-    installed = {name: licence(importlib.metadata.metadata(name)) for name in closure()}  # type: ignore[arg-type]
+    installed = {name: licence(importlib.metadata.metadata(name)) for name in pins(lock())}  # type: ignore[arg-type]
     assert {name: said[name] for name in installed} == installed
 
 
@@ -204,5 +189,4 @@ def test_the_tools_of_the_site_are_pinned_with_digests_and_within_their_bounds()
             wants = Requirement(line.partition("  #")[0])
             assert wants.specifier.contains(found[wants.name]), line
     assert not set(NOT_FOR_THE_SITE) & set(found)
-    blocks_of = re.findall(r"^[a-z0-9].*\\\n((?: +--hash=.*\n)+)", text, re.MULTILINE)
-    assert len(blocks_of) == len(re.findall(r"^[a-z0-9]", text, re.MULTILINE)), "a pin without a digest"
+    assert without_digest(text) == []

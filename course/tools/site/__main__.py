@@ -10,14 +10,13 @@ import nbformat
 from course.paths import BUILD, ROOT
 from course.tools.catalogue import find_lessons
 from course.tools.site.api import Module, has_page, module_page, modules
-from course.tools.site.lessons import lesson_page
+from course.tools.site.lessons import lesson_page, site_links
 from course.tools.site.pages import (
     api_index,
     course_map,
     exercises_page,
     folder_index,
     glossary_page,
-    repository_page,
     study_page,
 )
 
@@ -51,9 +50,8 @@ def write_sources(folder: Path) -> None:
     folder.mkdir(parents=True)
     shutil.copytree(ROOT / "docs" / "site", folder, dirs_exist_ok=True)
     for name in [*COPIED, *(readme for _, _, readme in PACKAGES)]:
-        _write(folder / name, repository_page((ROOT / name).read_text(encoding="utf-8")))
+        _write(folder / name, site_links((ROOT / name).read_text(encoding="utf-8")))
     _documents(folder)
-    _guide(folder)
     _lessons(folder)
     _api(folder / "api")
     _write(folder / "study.md", study_page())
@@ -68,7 +66,7 @@ def _documents(folder: Path) -> None:
             continue
         (folder / "docs" / inside).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            _write(folder / "docs" / inside, repository_page(path.read_text(encoding="utf-8")))
+            _write(folder / "docs" / inside, site_links(path.read_text(encoding="utf-8")))
         else:
             shutil.copy(path, folder / "docs" / inside)
     inner = [path for path in (folder / "docs").rglob("*") if path.is_dir()]
@@ -79,18 +77,6 @@ def _documents(folder: Path) -> None:
         if pages:
             title = FOLDERS.get(each.name, each.name.replace("_", " ").capitalize())
             _write(each / "index.md", folder_index(title, pages))
-
-
-def _guide(folder: Path) -> None:
-    """Add to the guide's list the documents that it does not name; the glossary has its own place."""
-    page = folder / "guide.md"
-    text = page.read_text(encoding="utf-8")
-    found = sorted([*(folder / "docs").glob("*.md"), *(folder / "docs").glob("*/index.md")])
-    names = [str(path.relative_to(folder).with_suffix("")) for path in found]
-    others = [name for name in names if name not in (*text.splitlines(), "docs/glossary")]
-    if others:
-        text = text.replace("docs/decisions/index", "\n".join([*others, "docs/decisions/index"]))
-    _write(page, text)
 
 
 def _lessons(folder: Path) -> None:

@@ -10,7 +10,6 @@ from course.lessons.l07_ddp_on_mnist.study_results import load
 from course.lessons.shared.glossary import glossary
 from course.tools.catalogue import Lesson
 from course.tools.site.api import Module
-from course.tools.site.lessons import site_links
 from course.tools.site.practice import target
 from course.tools.study.report import page
 from mpi_classroom.exercises import Question
@@ -138,8 +137,3 @@ def first_heading(path: Path) -> str:
     """The title of a markdown page; the file's name where it has none."""
     found = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else path.stem
-
-
-def repository_page(text: str) -> str:
-    """A markdown page of the repository, as the site shows it."""
-    return site_links(text)

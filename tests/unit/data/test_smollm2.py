@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("COURSE_OFFLINE", raising=False)
     monkeypatch.setattr(smollm2, "find_spec", lambda name: name)
-    monkeypatch.setattr(smollm2, "free_memory", lambda: 7 * 10**9)
+    monkeypatch.setattr(smollm2.psutil, "virtual_memory", lambda: SimpleNamespace(available=7 * 10**9))
     return tmp_path / ".cache" / "course_lib" / "smollm2"
 
 
@@ -89,7 +90,7 @@ def test_a_download_that_does_not_end_is_given_up(
 
 
 def test_it_says_what_is_missing(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smollm2, "free_memory", lambda: 3 * 10**9)
+    monkeypatch.setattr(smollm2.psutil, "virtual_memory", lambda: SimpleNamespace(available=3 * 10**9))
     with pytest.raises(DataError, match=r"needs 6 GB of free memory, and here are 3\.0 GB; free some"):
         smollm2.fetch_smollm2()
     monkeypatch.setenv("COURSE_OFFLINE", "1")

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from course.tools import build, coverage
+from course.tools import coverage
 from course.tools.coverage import COVERAGE_RULES
 from course.tools.lesson import LessonSource, Problem
 from mpi_classroom.exercises import Exercise, Option, Prediction, Question
+from tests.unit.lessons.sources import write_source
+
+pytestmark = pytest.mark.usefixtures("without_frame")
 
 SOURCE = """\
 # ---
@@ -77,15 +80,11 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         exercises: tuple[Exercise | Question, ...] = GOOD,
         predictions: tuple[Prediction, ...] = (MINUTES,),
     ) -> list[Problem]:
-        monkeypatch.setattr(build, "framed", lambda source, own: own)  # test_frame.py is about the frame
         monkeypatch.setattr(coverage, "exercises_of", lambda number: exercises)
         monkeypatch.setattr(coverage, "predictions_of", lambda number: predictions)
         monkeypatch.setattr(coverage, "MISCONCEPTIONS", BELIEFS)
         monkeypatch.setattr(coverage, "KNOWN", set(BELIEFS["70"]))
-        source = tmp_path / "l70_bread" / "lesson.py"
-        source.parent.mkdir(exist_ok=True)
-        source.write_text(text)
-        lesson = LessonSource(source, [source])
+        lesson = LessonSource(write_source(tmp_path, text, "70_bread"))
         return [problem for rule in COVERAGE_RULES for problem in rule(lesson)]
 
     return problems

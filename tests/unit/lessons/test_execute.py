@@ -135,23 +135,10 @@ def test_many_short_cells_end_at_the_deadline_of_the_lesson(lesson_of, build):
     assert 0 < result.cells_run < 10
 
 
-@pytest.mark.parametrize(
-    ("cell", "words"),
-    [
-        pytest.param(
-            *("import os; os.kill(os.getpid(), 9)", "cell 2: the kernel was killed, as the system does"),
-            marks=pytest.mark.slow,
-        ),
-        (
-            "import os; os.write(2, b'bye\\n'); os._exit(3)",
-            "cell 2: the kernel ended by itself with exit code 3: bye",
-        ),
-    ],
-)
-def test_a_dead_kernel_is_one_sentence(lesson_of, build, cell, words):
+def test_a_dead_kernel_is_one_sentence_with_its_last_words(lesson_of, build):
+    cell = "import os; os.write(2, b'bye\\n'); os._exit(3)"
     result = run_lesson(lesson_of("x = 1", cell, "x"), build=build)
-    assert str(result.failure).startswith(words)
-    assert "WARNING" not in str(result.failure)
+    assert str(result.failure) == "cell 2: the kernel ended by itself with exit code 3: bye"
     assert (result.cells_run, result.cells) == (1, 3)
     assert (build / "01_tiny.ipynb").exists()
 
@@ -163,10 +150,6 @@ def test_a_missing_kernel_is_one_sentence_with_its_last_words(lesson_of, build, 
     monkeypatch.setattr(runner.sys, "executable", str(python))
     result = run_lesson(lesson_of("1"), build=build)
     assert str(result.failure) == "the kernel did not start: No module named ipykernel_launcher"
-    monkeypatch.setattr(runner.sys, "executable", str(tmp_path / "nowhere"))
-    result = run_lesson(lesson_of("1"), build=build)
-    assert str(result.failure).startswith("the kernel did not start: ")
-    assert "No such file or directory" in str(result.failure)
 
 
 def test_a_kernel_that_never_answers_is_given_up(lesson_of, build, tmp_path, monkeypatch):

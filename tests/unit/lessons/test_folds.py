@@ -11,6 +11,7 @@ from course.tools.folds import FOLD_RULES, OUTPUT_TITLE, folded
 from course.tools.lesson import LessonSource
 from course.tools.site.lessons import fold_outputs
 from course.tools.slides import _column, _mark_folds, html
+from tests.unit.lessons.sources import write_source
 
 FOLD = "<details><summary>Open after you have run the cell</summary>\n\n**Twice** as far.\n\n</details>"
 GUESS, RESULT = 'predict("Seconds?", None)', 'outcome("Seconds?", 2)'
@@ -117,12 +118,9 @@ UNFOLDED = SOURCE.replace("# <details><summary>Open after you have run the cell<
 @pytest.fixture
 def check(tmp_path: Path):  # type: ignore[no-untyped-def]
     """What the rules say of a lesson with this source: cells (1 asks) and sentences."""
-    source = tmp_path / "course" / "lessons" / "l70_darts" / "lesson.py"
-    source.parent.mkdir(parents=True)
 
     def found(words: str) -> list[tuple[int, str]]:
-        source.write_text(words)
-        lesson = LessonSource(source, [source])
+        lesson = LessonSource(write_source(tmp_path, words, "70_darts"))
         before = next(n for n, cell in enumerate(lesson.cells) if "How good?" in cell.source)
         return [(n - before, sentence) for rule in FOLD_RULES for n, sentence in rule(lesson)]
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.tools.frame import SETUP, TEARDOWN, FrameError, framed, read_frame
+from course.tools.frame import FrameError, framed, read_frame
+from tests.unit.lessons.sources import write_source
 
 YAML = """\
 # ---
@@ -28,36 +28,8 @@ FIRST = YAML.partition("# warm-up")[0].replace('"{{00}}; Python"', "Python") + "
 def course(tmp_path: Path) -> Path:
     """A folder with the sources of three lessons."""
     for stem, text in {"00_start_here": FIRST, "01_middle": YAML, "02_last": YAML}.items():
-        source = tmp_path / f"l{stem}" / "lesson.py"
-        source.parent.mkdir()
-        source.write_text(text.format(title=stem[3:].title()))
-    return tmp_path
-
-
-def test_a_lesson_gets_header_navigation_warm_up_setup_and_teardown(course: Path) -> None:
-    own = [new_markdown_cell("## 1 · One step"), new_code_cell("x = 1")]
-    header, warm_up, setup, start, step, _, teardown, stop = framed(course / "l01_middle" / "lesson.py", own)
-    assert header.source.startswith("# 01 · Middle\n\n*Do one thing well.*\n")
-    assert "| **You will be able to** | do it; say why |" in header.source
-    assert "| **Before this** | [00 · Start_Here](00_start_here.ipynb); Python |" in header.source
-    assert header.source.endswith(
-        "[← 00 · Start_Here](00_start_here.ipynb) · [Course map](00_start_here.ipynb#The-course) · "
-        "[02 · Last →](02_last.ipynb)"
-    )
-    assert warm_up.source.count("<details><summary>Answer</summary>") == 3
-    assert (setup.source, start.source, step.source) == ("## Setup", SETUP, "## 1 · One step")
-    assert teardown.source.endswith("#The-course) · [02 · Last →](02_last.ipynb)")
-    assert stop.source == TEARDOWN
-
-
-def test_setup_follows_the_words_that_a_lesson_has_for_it(course: Path) -> None:
-    own = [
-        new_markdown_cell("Hello."),
-        new_markdown_cell("## Setup\n\nFour processes."),
-        new_code_cell("x = 1"),
-    ]
-    cells = framed(course / "l00_start_here" / "lesson.py", own)
-    assert [cell.source for cell in cells[1:5]] == ["Hello.", "## Setup\n\nFour processes.", SETUP, "x = 1"]
+        source = write_source(tmp_path, text.format(title=stem[3:].title()), stem)
+    return source.parents[1]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +57,6 @@ def test_a_frame_that_is_wrong_is_refused_with_the_remedy(
     with pytest.raises(FrameError) as raised:
         framed(source, [])
     assert sentence in str(raised.value)
-
-
-def test_the_objectives_of_core_and_more_are_counted_through(course: Path) -> None:
-    source = course / "l01_middle" / "lesson.py"
-    source.write_text(source.read_text().replace("# before", "# more: [go on]\n# before"))
-    assert read_frame(source).objectives == ("do it", "say why", "go on")
 
 
 def test_a_lesson_without_more_is_an_elective(course: Path) -> None:

@@ -7,9 +7,10 @@ import nbformat
 import pytest
 
 from course.tools import frame, laboratory
-from course.tools.build import compose, lesson_sources, notebook_of, write, write_take_home
+from course.tools.build import compose, notebook_of, write, write_take_home
 from course.tools.laboratory import MAX_OWN_LINES, MAX_WORDS
 from course.tools.lesson import LessonSource
+from tests.unit.lessons.sources import write_source
 
 FIRST = """\
 # ---
@@ -80,30 +81,22 @@ def problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Problems:
     """What the rules say of lesson 01 with this source, built with the output 7 below each cell."""
     monkeypatch.setattr(laboratory, "IGNORED", {"01": 2})  # that of Setup, and one of its own
     monkeypatch.setattr(frame, "START", "00_first")
-    written(tmp_path, "00_first", FIRST)
-    written(tmp_path, "02_last", LAST)
+    write_source(tmp_path, FIRST, "00_first")
+    write_source(tmp_path, LAST, "02_last")
 
     def found(text: str, output: str = "7\n", program: bool = True) -> list[str]:
-        source = written(tmp_path, "01_try", text)
+        source = write_source(tmp_path, text)
         built(source, output)
         if program:
             write_take_home(source, compose(source))
-        lesson = LessonSource(source, lesson_sources((), source.parents[1]))
+        lesson = LessonSource(source)
         return [sentence for _, sentence in laboratory.laboratory(lesson)]
 
     return found
 
 
-def written(folder: Path, name: str, text: str) -> Path:
-    source = folder / "course" / "lessons" / f"l{name}" / "lesson.py"
-    source.parent.mkdir(parents=True, exist_ok=True)
-    source.write_text(text)
-    return source
-
-
 def built(source: Path, output: str) -> None:
     """The notebook that a build would leave."""
-    notebook_of(source).parent.mkdir(exist_ok=True)
     notebook = compose(source)
     for cell in notebook.cells:
         if cell.cell_type == "code":

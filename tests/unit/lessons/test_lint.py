@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 
 from course.tools import frame, glossary, guide, lint, schedule
 from course.tools.anatomy import RULES
-from course.tools.build import compose, lesson_sources, notebook_of, source_of
+from course.tools.build import compose, notebook_of, source_of
 from course.tools.parts import RUN_SECONDS
 
 LESSON = """\
@@ -105,8 +105,7 @@ def pretend_to_build(source: Path) -> None:
 
 def findings(course: Path, stem: str = "01_middle") -> list[tuple[str, int, str]]:
     """What the lint says of one lesson: file name, cell, sentence."""
-    sources = lesson_sources((), course.parent / "course" / "lessons")
-    found = lint.lint_lesson(source_in(course, stem), sources)
+    found = lint.lint_lesson(source_in(course, stem))
     return [(each.file.name, each.cell, each.sentence) for each in found]
 
 
@@ -224,16 +223,6 @@ def test_an_output_that_must_not_be_shipped_is_found(
     found = findings(course)
     assert len(found) == bool(sentence), found
     assert all(file == path.name and n == 7 and sentence in text for file, n, text in found), found
-
-
-def test_an_error_is_welcome_where_the_lesson_raises_on_purpose(course: Path) -> None:
-    source = source_in(course, "01_middle")
-    source.write_text(LESSON.replace("# %%\nx = 1", '# %% tags=["raises-exception"]\nx = 1'))
-    pretend_to_build(source)
-    notebook = nbformat.read(notebook_of(source), as_version=4)
-    notebook.cells[6].outputs = [error()]
-    nbformat.write(notebook, notebook_of(source))
-    assert findings(course) == []
 
 
 def test_a_notebook_that_does_not_follow_its_source_is_found(course: Path) -> None:

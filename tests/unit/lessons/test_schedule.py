@@ -1,8 +1,6 @@
 """A schedule fills its hours exactly, in the order of the lessons, and says what does not fit."""
 
 import itertools
-import re
-from pathlib import Path
 
 import pytest
 
@@ -68,12 +66,6 @@ def test_a_demonstration_without_a_place_is_shown_in_slack_that_nobody_needs() -
     assert any(slot.what.startswith("Demonstration: 12") for slot in session)
 
 
-def test_a_lesson_that_is_not_written_leaves_its_time_to_the_learners() -> None:
-    titles = {number: title for number, title in TITLES.items() if number not in ("07", "12")}
-    (session,) = sessions(find_track("three hours"), CORES, titles)
-    assert [slot.minutes for slot in session if "own choice" in slot.what] == [38]
-
-
 def test_lessons_that_do_not_fit_are_refused_with_the_minutes() -> None:
     with pytest.raises(CourseError, match="31 minutes more than a session of 120 has; leave one out"):
         sessions(find_track("two hours"), CORES | {"01": 60}, TITLES)
@@ -88,15 +80,6 @@ def test_afternoons_begin_an_hour_after_the_morning_has_ended_or_when_you_say() 
         ["| 11:45 |  | End |", "| 16:00 |  | End |"],
         ["| 11:45 |  | End |", "| 17:15 |  | End |"],
     ]
-
-
-def test_a_time_that_was_typed_by_hand_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    typed = tmp_path / "schedules.md"
-    typed.write_text(re.sub(r"\n\| 09:\d\d", r"\n| 09:05", schedule.PAGE.read_text(), count=1))
-    monkeypatch.setattr(schedule, "PAGE", typed)
-    monkeypatch.setattr(schedule, "ROOT", tmp_path)
-    (sentence,) = schedule.stale()
-    assert sentence == "schedules.md is out of date; run python -m course.tools.schedule"
 
 
 @pytest.mark.parametrize("start", ("25:00", "noon"))

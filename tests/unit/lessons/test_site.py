@@ -1,7 +1,6 @@
 """What the site makes of lessons, exercises and docstrings, before Sphinx sees it."""
 
 import ast
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from course.tools.build import source_of
 from course.tools.catalogue import find_lessons
 from course.tools.frame import read_frame
-from course.tools.site.__main__ import _guide
 from course.tools.site.api import Module, module_page
 from course.tools.site.lessons import lesson_page, site_links, slug
 from course.tools.site.pages import course_map, exercises_page
@@ -137,20 +135,3 @@ def test_every_exercise_is_on_the_list_of_exercises() -> None:
     for lesson in lessons:
         for item in exercises_of(lesson.number):
             assert f"- [{item.id}](notebooks/{lesson.path.name}#exercise-{item.id.replace('.', '-')})" in page
-
-
-def test_a_new_document_gets_into_the_guide(tmp_path: Path) -> None:
-    (tmp_path / "docs" / "teaching").mkdir(parents=True)
-    (tmp_path / "docs" / "decisions").mkdir()
-    for name in ("glossary.md", "image.md", "new.md", "teaching/index.md", "decisions/index.md"):
-        (tmp_path / "docs" / name).write_text("# Title\n")
-    (tmp_path / "guide.md").write_text("README\ndocs/image\ndocs/decisions/index\n```\n")
-    _guide(tmp_path)
-    assert (tmp_path / "guide.md").read_text().split() == [
-        "README",
-        "docs/image",
-        "docs/new",
-        "docs/teaching/index",
-        "docs/decisions/index",
-        "```",
-    ]

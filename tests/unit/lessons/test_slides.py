@@ -8,7 +8,7 @@ import pytest
 
 from course.paths import LESSONS
 from course.tools.build import NOTES, lesson_sources, notebook_of
-from course.tools.slides import _column, _unfold, deck, html
+from course.tools.slides import _column, deck
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
 
@@ -34,12 +34,6 @@ def test_with_marks_they_decide() -> None:
         cell("d", "subslide"),
     ]
     assert places(cells) == ["slide", "-", "fragment", "subslide", "-"]
-
-
-def test_folded_answers_are_for_the_speaker() -> None:
-    text = cell("Vote.\n\n<details><summary>What to listen for</summary>(b):\nboth.</details>")
-    assert _unfold(text) == ["**What to listen for** (b):\nboth."]
-    assert text.source == "Vote."
 
 
 @pytest.mark.parametrize("source", lesson_sources(), ids=lambda source: source.parent.name)
@@ -68,10 +62,3 @@ def test_a_deck_has_the_outputs_of_the_committed_notebook() -> None:
     shown = [each for each in deck(FIRST).cells if each.cell_type == "code" and each.outputs]
     assert len(shown) >= 8
     assert all(each.outputs[0] in outputs[SHOWN.sub("", each.id)] for each in shown)
-
-
-def test_a_page_of_slides_asks_no_other_host() -> None:
-    text = html(deck(FIRST), "01 · MPI basics")
-    assert 'src="http' not in text and 'href="http' not in text.split("<body>")[0]
-    assert text.count("<aside") >= 4
-    assert "<title>01 · MPI basics: slides</title>" in text

@@ -6,7 +6,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course.tools import build
 from course.tools.build import notebook_of
 from course.tools.lesson import LessonSource
 from course.tools.parts import RUN_SECONDS, least, run_seconds, seconds_by_part, seconds_by_section
@@ -18,20 +17,10 @@ from course.tools.times import (
     late_tracks,
     minutes,
 )
+from tests.unit.lessons.sources import HEADER, write_source
 
+pytestmark = pytest.mark.usefixtures("without_frame")
 CODE = "".join(f"x = {n}\n" for n in range(15))
-HEADER = """\
-# ---
-# title: Middle
-# goal: Do one thing well.
-# able: [do it]
-# before: Python
-# minutes: {core: 16, more: 13}
-# ranks: 4
-# warm-up: [{ask: 1, answer: 1}, {ask: 2, answer: 2}, {ask: 3, answer: 3}]
-# ---
-
-"""
 SOURCE = f"""\
 # %% [markdown]
 # ## Warm-up
@@ -59,36 +48,23 @@ SOURCE = f"""\
 """
 
 
-@pytest.fixture(autouse=True)
-def without_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lesson is its own cells, warm-up included: test_frame.py is about the frame. None is a laboratory."""
-    monkeypatch.setattr(build, "framed", lambda source, own: own)
-
-
 @pytest.fixture
 def lesson(tmp_path: Path) -> LessonSource:
     """A lesson of 1 + 3·2 min of warm-up, 4 + 6 + 2 + 1 min of core and 10 + 2 + 2 min of More."""
-    return written(tmp_path, SOURCE)
+    return written(tmp_path, HEADER + SOURCE)
 
 
 def written(folder: Path, text: str) -> LessonSource:
-    source = folder / "course" / "lessons" / "l01_middle" / "lesson.py"
-    source.parent.mkdir(parents=True, exist_ok=True)
-    (folder / "notebooks").mkdir(exist_ok=True)
-    source.write_text(HEADER + text if "# ---" not in text else text)
+    """The lesson of this source; its notebook says how long it ran."""
+    source = write_source(folder, text)
     metadata = {"course": {RUN_SECONDS: {"core": 60, "more": 120}}}
     notebook_of(source).write_text(json.dumps({"metadata": metadata}))
-    return LessonSource(source, [source])
+    return LessonSource(source)
 
 
 def test_minutes_are_added_up_by_part(lesson: LessonSource) -> None:
     assert minutes(lesson) == {"warm-up": 7, "core": 16, "more": 13}
     assert list(header_time(lesson)) == []
-
-
-def test_a_lesson_that_was_never_built_has_no_run_time(lesson: LessonSource) -> None:
-    notebook_of(lesson.source).unlink()
-    assert minutes(lesson) == {"warm-up": 7, "core": 16, "more": 11}
 
 
 @pytest.mark.parametrize(
@@ -118,15 +94,12 @@ def test_docstrings_and_comments_are_words_and_magics_are_neither() -> None:
     assert code_and_words("import time\n!ls\nfroms = 1\n") == (["!ls", "froms = 1"], 0)
 
 
-def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path) -> None:
     cells = "\n".join(f"# %%\n{code}" for code in (ALIKE, "x = 1\ny = 2\nz = 3"))
-    written(tmp_path, cells)
-    source = tmp_path / "course" / "lessons" / "l01_middle" / "lesson.py"
-    first = source.parent.rename(source.parent.with_name("l00_first")) / "lesson.py"
-    assert minutes(LessonSource(first, [first]))["core"] == 3  # runs, and eight lines of 5 s
-    later = first.parent.rename(source.parent) / "lesson.py"
-    notebook_of(later).unlink()
-    assert minutes(LessonSource(later, [later]))["core"] == 2  # runs, and three lines
+    first = LessonSource(write_source(tmp_path, HEADER + cells, "00_first"))
+    assert minutes(first)["core"] == 3  # runs, and eight lines of 5 s
+    later = LessonSource(write_source(tmp_path, HEADER + cells))
+    assert minutes(later)["core"] == 2  # runs, and three lines
 
 
 def test_a_track_is_late_when_its_cores_fill_more_than_two_thirds_of_its_hours() -> None:

@@ -5,22 +5,12 @@ from pathlib import Path
 import pytest
 
 from course.lessons.shared.glossary import glossary
-from course.tools import build
 from course.tools.lesson import LessonSource
 from course.tools.vocabulary import early_terms, own_terms
+from tests.unit.lessons.sources import HEADER, write_source
 
-HEADER = """\
-# ---
-# title: Middle
-# goal: Do one thing well.
-# able: [do it]
-# before: Python
-# minutes: {core: 20, more: 15}
-# ranks: 4
-# warm-up: [{ask: 1, answer: 1}, {ask: 2, answer: 2}, {ask: 3, answer: 3}]
-# ---
+pytestmark = pytest.mark.usefixtures("without_frame")
 
-"""
 SOURCE = """\
 # %% [markdown]
 # Plain words.
@@ -43,17 +33,8 @@ def f(x):
 """
 
 
-@pytest.fixture(autouse=True)
-def without_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lesson is its own cells: test_frame.py is about the frame."""
-    monkeypatch.setattr(build, "framed", lambda source, own: own)
-
-
-def problems(tmp_path: Path, text: str, name: str = "02_middle") -> list[tuple[int, str]]:
-    source = tmp_path / f"l{name}" / "lesson.py"
-    source.parent.mkdir(exist_ok=True)
-    source.write_text(HEADER + text)
-    return list(early_terms(LessonSource(source, [source])))
+def problems(tmp_path: Path, text: str) -> list[tuple[int, str]]:
+    return list(early_terms(LessonSource(write_source(tmp_path, HEADER + text, "02_middle"))))
 
 
 def test_plain_words_strings_and_references_are_no_early_terms(tmp_path: Path) -> None:
@@ -92,10 +73,8 @@ def test_links_announcements_and_other_words_are_welcome(tmp_path: Path, text: s
 
 
 def test_a_term_that_its_lesson_does_not_introduce_is_found(tmp_path: Path) -> None:
-    source = tmp_path / "l13_summaries" / "lesson.py"
-    source.parent.mkdir()
-    source.write_text(f"{HEADER}# %% [markdown]\n# ROUGE\n")
-    sentences = [sentence for _, sentence in own_terms(LessonSource(source, [source]))]
+    source = write_source(tmp_path, f"{HEADER}# %% [markdown]\n# ROUGE\n", "13_summaries")
+    sentences = [sentence for _, sentence in own_terms(LessonSource(source))]
     assert any("'lead-3'" in each for each in sentences) and not any("'ROUGE'" in each for each in sentences)
 
 
