@@ -1,4 +1,4 @@
-"""A learner who leaves nothing out: what is typed into a whole lesson in JupyterLab, and pictures of it.
+"""A learner who leaves nothing out: what is typed into a whole lesson in JupyterLab.
 
 Every cell is run in order. A guess stands in place of every `None` of a prediction. Every exercise and every
 question is answered wrongly first, then rightly. In the middle of the core the kernel is restarted.
@@ -6,7 +6,6 @@ question is answered wrongly first, then rightly. In the middle of the core the 
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,6 @@ Cell = dict[str, Any]
 LESSON_SECONDS = 600
 EXERCISE = re.compile(r"%%exercise (\S+)")
 UNGUESSED = re.compile(r"^(predict\(.+), None\)$", re.MULTILINE)
-WIDE, HIGH = 1280, 2400  # of a picture, in pixels
-WORKED = ".jp-WindowedPanel-outer"  # the part of the page that holds the lesson and scrolls
-END = """panel => [...panel.querySelectorAll('.jp-Cell')].at(-1).getBoundingClientRect().bottom
-    - panel.getBoundingClientRect().top + panel.scrollTop"""  # of the last cell, in pixels from the top
 
 
 def code_of(notebook: Path) -> list[Cell]:
@@ -42,22 +37,19 @@ def tags(cell: Cell) -> list[str]:
     return list(cell["metadata"].get("tags", []))
 
 
-def go_through(lesson: Lesson, code: list[Cell], pictures: Path) -> None:
-    """Run the whole lesson, whose code cells were published as `code`; write its pictures to a folder."""
-    shutil.rmtree(pictures, ignore_errors=True)
-    pictures.mkdir(parents=True)
+def go_through(lesson: Lesson, code: list[Cell]) -> None:
+    """Run the whole lesson, whose code cells were published as `code`."""
     for number, cell in enumerate(code):
         if number == core_of(code) // 2:
             begin_again(lesson, number)
-        work_on(lesson, lesson.code.nth(number), cell, pictures)
-    photograph(lesson, pictures)
+        work_on(lesson, lesson.code.nth(number), cell)
 
 
-def work_on(lesson: Lesson, shown: Locator, cell: Cell, pictures: Path) -> None:
+def work_on(lesson: Lesson, shown: Locator, cell: Cell) -> None:
     """Do in one cell what it asks for; fail if it shows nothing, or red, where the published one does not."""
     source = "".join(cell["source"])
     if exercise := EXERCISE.match(source):
-        practise(lesson, shown, find_exercise(exercise[1]), source.splitlines()[0], pictures)
+        practise(lesson, shown, find_exercise(exercise[1]), source.splitlines()[0])
         return
     guessed = UNGUESSED.sub(r"\1, 1)", source)
     said = lesson.run(shown, None if guessed == source else guessed)
@@ -69,8 +61,8 @@ def work_on(lesson: Lesson, shown: Locator, cell: Cell, pictures: Path) -> None:
         assert "the next cells run your own" in said, said
 
 
-def practise(lesson: Lesson, shown: Locator, item: Exercise | Question, magic: str, pictures: Path) -> None:
-    """Answer wrongly below the line `magic`, keep a picture of the reply, then answer rightly."""
+def practise(lesson: Lesson, shown: Locator, item: Exercise | Question, magic: str) -> None:
+    """Answer wrongly below the line `magic`, then rightly."""
     if isinstance(item, Question):
         letter = next(letter for letter in item.lettered if letter != item.right)
         wrong, why = f'answer("{letter}")', f"✗ {letter}: {item.lettered[letter].reply}"
@@ -80,7 +72,6 @@ def practise(lesson: Lesson, shown: Locator, item: Exercise | Question, magic: s
         right, praise = item.solution, f"✓ {item.id} is right"
     said = lesson.run(shown, f"{magic}\n{wrong}")
     assert said.startswith("✗ ") and why in said, said
-    shown.screenshot(path=pictures / f"wrong-{item.id}.png")
     said = lesson.run(shown, f"{magic}\n{right}")
     assert said.startswith(praise), said
 
@@ -98,22 +89,6 @@ def begin_again(lesson: Lesson, number: int) -> None:
         LESSON_SECONDS,
         "what is above the selected cell does not run again",
     )
-
-
-def photograph(lesson: Lesson, pictures: Path) -> None:
-    """Pictures of the whole lesson, one screen after the other."""
-    usual = lesson.page.viewport_size
-    lesson.page.set_viewport_size({"width": WIDE, "height": HIGH})
-    panel = lesson.page.locator(WORKED)
-    top, number = 0, 0
-    while top < panel.evaluate(END):  # which moves while pictures are loaded
-        panel.evaluate("(panel, top) => { panel.scrollTop = top; }", top)
-        lesson.page.wait_for_timeout(300)
-        number += 1
-        panel.screenshot(path=pictures / f"page-{number:02}.png")
-        top += int(panel.evaluate("panel => panel.clientHeight"))
-    if usual is not None:
-        lesson.page.set_viewport_size(usual)
 
 
 def unfinished(said: str, numbers: list[str]) -> list[str]:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import psutil
 from course.paths import NOTEBOOKS
 from course.tools.copies import update_copies
 from mpi_classroom import processes
+from tests.ports import free_port
 
 START_SECONDS = 60
 END_SECONDS = 30
@@ -128,10 +128,3 @@ def end(server: Server, process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     process.wait(END_SECONDS)
     server.expect_left(0, "JupyterLab has ended")
-
-
-def free_port() -> int:
-    """A port of localhost on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

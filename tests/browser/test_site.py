@@ -13,8 +13,6 @@ from playwright.sync_api import Browser, Page
 
 from course.paths import BUILD
 from course.tools.catalogue import Lesson, find_lessons
-from mpi_classroom.exercises import Question
-from mpi_classroom.lessons import exercises_of
 from tests.browser.axe import AXE, REMEDY, serious_findings
 from tests.browser.site import SitePage, broken_links, faults, pages
 
@@ -86,37 +84,6 @@ def test_every_page_has_a_title_a_language_unique_ids_and_words_for_its_pictures
 def test_a_lesson_with_all_that_it_loads_is_light(lesson: Lesson, site: dict[Path, SitePage]) -> None:
     weight = html_of(lesson, site).weight()
     assert weight < MEGABYTES * 1e6, f"{weight / 1e6:.2f} MB; make its figures smaller"
-
-
-@pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
-def test_a_lesson_has_its_questions_and_exercises_where_the_list_says(
-    lesson: Lesson, site: dict[Path, SitePage]
-) -> None:
-    page = html_of(lesson, site)
-    for item in exercises_of(lesson.number):
-        assert f"exercise-{item.id.replace('.', '-')}" in page.ids, item.id
-    questions = [item for item in exercises_of(lesson.number) if isinstance(item, Question)]
-    groups = {str(tag["name"]) for tag in page.html.find_all("details") if tag.get("name")}
-    asked = {name for name in groups if name.startswith(f"{lesson.number}.")}
-    assert asked == {question.id for question in questions}
-
-
-def test_a_fault_is_found(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.html"
-    bad.write_text(
-        "<html><title></title><h1>a</h1><h1>b</h1><p id=x></p><p id=x></p><img src=a.png>"
-        "<script src=https://example.org/a.js></script><a href=none.html></a><a href=#y></a></html>"
-    )
-    (tmp_path / "a.png").write_bytes(b"1234")
-    found = pages(tmp_path)
-    page = found[bad.resolve()]
-    assert len(faults(page)) == 6
-    assert broken_links(page, found) == [
-        "bad.html: none.html leads to no file",
-        "bad.html: #y leads to no place on that page",
-    ]
-    page.html.script.decompose()  # type: ignore[union-attr]
-    assert page.weight() == bad.stat().st_size + 4
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])

@@ -14,10 +14,8 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -34,6 +32,9 @@ import yaml
 
 from course.paths import ROOT
 from course.tools.pins import pins
+from course.tools.rehearsal import Hub
+from packages.mpi_classroom.tests.waiting import until
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 TOKEN = "a-token-that-only-this-test-knows"
@@ -91,12 +92,6 @@ cluster.stop()
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def ask(address: str, method: str = "GET", token: str = TOKEN, body: object = None) -> tuple[int, Any]:
     """The status and the JSON of the hub's answer."""
     data = None if body is None else json.dumps(body).encode()
@@ -109,14 +104,6 @@ def ask(address: str, method: str = "GET", token: str = TOKEN, body: object = No
         return error.code, None
     except OSError:
         return 0, None
-
-
-def wait_for(condition, seconds: float = 120) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.5)
-    return found
 
 
 # -------------------------------------------------------------------- a host of its own
@@ -201,7 +188,7 @@ def running(
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: process.poll() is not None or ask(f"{address}/hub/api/")[0] == 200)
+        until(lambda: process.poll() is not None or ask(f"{address}/hub/api/")[0] == 200, 120)
         assert process.poll() is None, (folder / "log").read_text()
         yield SimpleNamespace(address=address, folder=folder)
     finally:
@@ -250,11 +237,15 @@ class Browser:
     def open_server(self, learner: str) -> str:
         """Wait for the learner's own server, which asks the hub who this is; the page that it opens with."""
 
-        def page() -> str:
-            status, where, text = self.get(f"/user/{learner}/lab")
-            return text if status == 200 and f"/user/{learner}/lab" in where else ""
+        found = list[str]()
 
-        return str(wait_for(page))
+        def is_there() -> bool:
+            status, where, text = self.get(f"/user/{learner}/lab")
+            found.append(text)
+            return status == 200 and f"/user/{learner}/lab" in where
+
+        until(is_there, 120)
+        return found[-1]
 
 
 @pytest.mark.parametrize(
@@ -311,33 +302,13 @@ def test_a_class_is_rehearsed_and_who_is_not_on_its_list_stays_out(
         command = [sys.executable, "-m", "course.tools.rehearsal", str(tmp_path / "learners.txt"), "--hub"]
         ran = subprocess.run([*command, hub.address], capture_output=True, text=True, timeout=400)
         assert ran.returncode == 0 and "1 of 1 learners had four ranks" in ran.stdout, ran.stdout + ran.stderr
-        wait_for(lambda: not processes_of_learners(), 60)
+        until(lambda: not processes_of_learners(), 60)
         (tmp_path / "learners.txt").write_text("two\n")
         ran = subprocess.run([*command, hub.address], capture_output=True, text=True, timeout=400)
         assert ran.returncode == 1 and "0 of 1 learners had four ranks" in ran.stdout, ran.stdout + ran.stderr
 
 
 # -------------------------------------------------------------------- ranks
-
-
-def run_cell(hub: Any, learner: str, token: str, source: str) -> str:
-    """What a cell prints in a new kernel of the learner's server."""
-    import websocket
-
-    base = f"{hub.address}/user/{learner}/api/kernels"
-    status, kernel = ask(base, "POST", token, {"name": "python3", "path": "01_mpi_basics.ipynb"})
-    assert status == 201
-    address = f"{base}/{kernel['id']}/channels".replace("http", "ws", 1)
-    channel = websocket.create_connection(address, header=[f"Authorization: token {token}"], timeout=180)
-    header = {"msg_id": "1", "msg_type": "execute_request", "username": "", "session": "1", "version": "5.3"}
-    content = {"code": source, "silent": False}
-    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
-    channel.send(json.dumps(message))
-    said = ""
-    while (answer := json.loads(channel.recv()))["msg_type"] != "execute_reply":
-        said += answer["content"].get("text", "") + "\n".join(answer["content"].get("traceback", []))
-    channel.close()
-    return said
 
 
 def test_two_learners_have_ranks_and_copies_of_their_own(tmp_path: Path) -> None:
@@ -349,11 +320,12 @@ def test_two_learners_have_ranks_and_copies_of_their_own(tmp_path: Path) -> None
             browser.open_server(learner)
         tokens = {name: ask(f"{users}/{name}/tokens", "POST", body={})[1]["token"] for name in LEARNERS}
         for learner, token in tokens.items():
-            assert f"[4, 4, 4, 4] /home/{learner}/course/my_course" in run_cell(hub, learner, token, CELL)
+            said = Hub(hub.address, token).run_cell(learner, CELL)
+            assert f"[4, 4, 4, 4] /home/{learner}/course/my_course" in said
             mine = tmp_path / "home" / learner / "course" / "my_course"
             assert len(list(mine.glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("*.ipynb")))
             (other,) = LEARNERS.keys() - {learner}
             assert ask(f"{hub.address}/user/{other}/api/contents", token=token)[0] in (403, 404)
         for learner in LEARNERS:
             assert ask(f"{users}/{learner}/server", "DELETE")[0] in (202, 204)
-        wait_for(lambda: not processes_of_learners(), 60)
+        until(lambda: not processes_of_learners(), 60)

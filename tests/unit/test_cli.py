@@ -103,13 +103,6 @@ def test_run_continues_after_a_failure_and_ends_with_a_table(home):
     assert "\x1b" not in result.output  # not a terminal: calm lines
 
 
-def test_run_of_an_unknown_lesson_is_one_sentence(home):
-    write_lesson(home, "01_mpi_basics", "x = 1")
-    result = course("run", "17")
-    assert result.exit_code == 1
-    assert result.output.strip() == 'course: there is no lesson "17"; there are 01_mpi_basics'
-
-
 def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     write_lesson(home, "00_start_here", "x = 1")
     write_lesson(home, "01_mpi_basics", "x = 1", "import time\ntime.sleep(600)")
@@ -141,27 +134,6 @@ def test_clean_ends_what_a_killed_run_left_when_it_cannot_end_itself(home):
     assert marked_by(run.pid) == []
     assert not any(alive(pid) for pid in engines[0].pids)
     assert not engines[0].folder.exists()
-
-
-@pytest.mark.slow
-def test_clean_ends_a_run_whose_make_was_killed(home):
-    write_lesson(home, "01_mpi_basics", SLOW)
-    make = (
-        "import subprocess, sys; run = subprocess.Popen(sys.argv[1:]); print(run.pid, flush=True); run.wait()"
-    )
-    command = [sys.executable, "-c", make, sys.executable, "-c", PROGRAM, str(home), "run"]
-    environment = os.environ | {"MAKELEVEL": "1"}
-    parent = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    runner = int(parent.stdout.readline())
-    kernel = kernel_of(home)
-    parent.kill()
-    parent.wait()
-    assert alive(runner)
-    result = course("clean")
-    assert "Stopped a run that was killed at 01_mpi_basics.ipynb" in result.output
-    assert not alive(runner)
-    assert not alive(kernel)
-    parent.stdout.close()
 
 
 # ------------------------------------------------------------------ lab, reset

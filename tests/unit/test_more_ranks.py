@@ -5,9 +5,7 @@ from subprocess import TimeoutExpired
 import pytest
 
 from mpi_classroom.launch import run_ranks
-from tests.formulas import (
-    tile_shape,
-)
+from tests.formulas import tile_shape
 
 
 def lines(size: int, module: str) -> list[str]:

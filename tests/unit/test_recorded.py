@@ -1,13 +1,9 @@
 """The tables of docs/several-machines/measured.md agree with the recorded results, and say what these say."""
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import pytest
-
-from benchmarks import recorded
 from benchmarks.recorded import BLOCKS, PAGE, RESULTS, blocks, rendered
 from benchmarks.slow_link_training import CONTENDERS, PLAIN, rows_of
 
@@ -33,15 +29,3 @@ def test_the_table_of_remedies_is_made_from_results(tmp_path: Path) -> None:
     assert "| 4.20 ± 0.00 MB | 2000 ± 0 ms | 20.0 ± 0.0 s | 95.0 ± 0.0 % |" in found
     assert "| 2.10 ± 0.00 MB | 800 ± 0 ms | 8.00 ± 0.00 s | 96.0 ± 0.0 % |" in found
     assert "| 4.20 ± 0.00 MB | 2000 ± 0 ms | not with" in found
-
-
-def test_a_table_without_results_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(EMPTY)
-    monkeypatch.setattr(recorded, "PAGE", page)
-    monkeypatch.setattr(recorded, "RESULTS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["recorded"])
-    assert recorded.main() == 0 and page.read_text() == EMPTY
-    assert capsys.readouterr().err.count("is missing; its tables stay as they are") == 4

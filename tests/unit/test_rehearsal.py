@@ -3,12 +3,7 @@
 tests/hub does it with a real JupyterHub.
 """
 
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from traitlets.config import Config
@@ -63,41 +58,23 @@ def test_the_names_of_the_settings_are_those_of_jupyter(
         assert name in known[owner].class_trait_names(), argument
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """What a hub answers; the cells of its servers are answered by the test."""
+def test_who_got_no_ranks_is_named_and_every_server_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    class Answers(BaseHTTPRequestHandler):
-        def reply(self) -> None:
-            asked.append(f"{self.command} {self.path}")
-            code = 403 if "mallory" in self.path else 200
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(json.dumps({"servers": {"": {"ready": True}}}).encode())
+    def ask(self: Hub, path: str, method: str = "GET", body: object = None) -> object:
+        asked.append(f"{method} {path}")
+        if "mallory" in path:
+            raise OSError(f"{method} {path}: 403 Forbidden")
+        return {"servers": {"": {"ready": True}}}
 
-        do_GET = do_POST = do_DELETE = reply
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield SimpleNamespace(hub=Hub(f"http://127.0.0.1:{server.server_port}", "token"), asked=asked)
-    server.shutdown()
-    server.server_close()
-
-
-def test_who_got_no_ranks_is_named_and_every_server_is_ended(
-    hub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
     said = {"ann": rehearsal.EXPECTED, "ben": "Traceback\nClusterError: no memory"}
+    monkeypatch.setattr(Hub, "ask", ask)
     monkeypatch.setattr(Hub, "run_cell", lambda self, name, source: said[name])
-    found, free = rehearse_all(hub.hub, ["ann", "ben", "mallory"])
+    found, free = rehearse_all(Hub("http://hub", "token"), ["ann", "ben", "mallory"])
     assert [each.failed for each in found] == [
         "",
         "ClusterError: no memory",
         "POST /hub/api/users/mallory/server: 403 Forbidden",
     ]
     assert free > 0
-    assert {f"DELETE /hub/api/users/{name}/server" for name in ("ann", "ben")} < set(hub.asked)
+    assert {f"DELETE /hub/api/users/{name}/server" for name in ("ann", "ben", "mallory")} < set(asked)

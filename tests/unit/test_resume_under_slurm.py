@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from mpi_classroom.launch import find_mpiexec
 from mpi_classroom.network import Lab, network
 from mpi_classroom.network_commands import NetworkError
 from mpi_classroom.network_slurm import start_slurm
+from packages.mpi_classroom.tests.waiting import until
 
 PROGRAM = NOTEBOOKS / "code" / "15_resume.py"
 COMMAND = "mpiexec python -m mpi4py code/15_resume.py FOLDER"
@@ -58,9 +58,9 @@ def test_a_job_that_is_asked_to_stop_saves_and_goes_on_from_that_step(lab: Lab, 
     out = tmp_path / "out"
     options = ["--parsable", "-n", "2", "--requeue", "--open-mode=append", f"--output={out}"]
     job = in_lab(lab, ["sbatch", *options, str(tmp_path / "job.sh")]).strip()
-    wait_for(lambda: "step 25," in said(out), 90, out)
+    until(lambda: "step 25," in said(out), 90)
     in_lab(lab, ["scancel", "--batch", "--signal=USR1", job])
-    wait_for(lambda: "step 60," in said(out), 120, out)
+    until(lambda: "step 60," in said(out), 120)
     steps = [int(each) for each in re.findall(r"^step (\d+)", said(out), re.MULTILINE)]
     assert steps == list(range(1, 61))  # no step was taken twice
 
@@ -74,10 +74,3 @@ def in_lab(lab: Lab, command: list[str]) -> str:
 
 def said(out: Path) -> str:
     return out.read_text() if out.exists() else ""
-
-
-def wait_for(condition, seconds: float, out: Path) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, said(out)
-        time.sleep(0.2)

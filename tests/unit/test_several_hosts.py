@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from course.lessons.shared.programs import output_of
 from course.paths import NOTEBOOKS
 from mpi_classroom.launch import find_mpiexec, mpiexec_command, rank_environment
 from mpi_classroom.network import Lab
+from packages.mpi_classroom.tests.waiting import until
 
 pytestmark = pytest.mark.slow
 CODE = NOTEBOOKS / "code"
@@ -164,15 +164,8 @@ def test_a_program_trains_on_the_ranks_that_slurm_gives(slurm_lab: Lab, code: Pa
     wrap = ["--wrap", "mpiexec python code/06_by_hand.py"]
     batch = ["sbatch", "-n", "4", f"--chdir={code.parent}", f"--output={out}", *wrap]
     said(slurm_lab, "head", batch, **as_typed())
-    until(lambda: out.exists() and out.read_text().endswith("right\n"), TIMEOUT, out)
+    until(lambda: out.exists() and out.read_text().endswith("right\n"), TIMEOUT)
     assert out.read_text().strip() == f"ranks: 4, {trained_alone()}"
-
-
-def until(condition: object, seconds: float, what: Path) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what.read_text() if what.exists() else "the job wrote nothing"
-        time.sleep(0.1)
 
 
 @pytest.mark.release
@@ -192,9 +185,9 @@ def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(
     ]
     job = said(slurm_lab, "head", [*batch, *options]).strip()
     out = tmp_path / f"mnist-ddp-{job}.out"
-    until(lambda: out.exists() and "epoch 2" in out.read_text(), TIMEOUT, out)
+    until(lambda: out.exists() and "epoch 2" in out.read_text(), TIMEOUT)
     slurm_lab.power_off("n2")
-    until(lambda: "right" in out.read_text(), TIMEOUT, out)
+    until(lambda: "right" in out.read_text(), TIMEOUT)
     lines = out.read_text().splitlines()
     starts = [line for line in lines if line.startswith("start ")]
     assert [line.split(" on ")[0] for line in starts] == [f"start {number} of job {job}" for number in (1, 2)]

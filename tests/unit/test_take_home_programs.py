@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from functools import cache
@@ -13,6 +12,7 @@ import pytest
 from course.paths import NOTEBOOKS, ROOT
 from course.tools.build import lesson_sources
 from course.tools.frame import read_frame, stem
+from tests.ports import free_port
 
 PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
 SLOW = ("12_train.py", "13_summarize.py")  # a process of them needs 1 GB, and some seconds to start
@@ -53,13 +53,6 @@ def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=small)
 
 
-def free_port() -> str:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
-
-
 @cache
 def printed(program: Path, size: int) -> str:
     """What the program prints, without what may differ."""
@@ -89,7 +82,7 @@ def test_ddp_prints_the_same_under_torchrun_as_under_mpiexec() -> None:
 def test_deepspeed_prints_the_same_under_its_launcher_as_under_mpiexec(name: str) -> None:
     program = NOTEBOOKS / "code" / name
     launcher = ["-m", "deepspeed.launcher.runner", "--quiet", "--num_gpus", "2", "--no_local_rank"]
-    place = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
+    place = ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
     command = [sys.executable, *launcher, *place, str(RUNNER), str(program)]
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "SMOLLM2": "none"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)

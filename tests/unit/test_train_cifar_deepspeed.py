@@ -13,6 +13,7 @@ from course.lessons.shared.programs import output_of
 from course.paths import NOTEBOOKS
 from course_lib.network import loopback
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
+from tests.ports import free_port
 
 SCRIPT, LAUNCH = NOTEBOOKS / "code" / "train_cifar_deepspeed.py", NOTEBOOKS / "code" / "run_ds.sh"
 TIMEOUT = 300  # seconds; a few are enough on a quiet machine
@@ -96,7 +97,7 @@ def test_a_hostfile_of_two_machines_started_by_hand(said: Said, tmp_path: Path) 
     """Both are this one, for a network of its own is not to be had everywhere; the launchers do not know."""
     hosts = tmp_path / "hostfile"
     hosts.write_text("# two machines\nnode-a slots=1\nnode-b slots=1\n")
-    given = environment() | {"HOSTFILE": str(hosts), "MASTER": "127.0.0.1", "PORT": free_port()}
+    given = environment() | {"HOSTFILE": str(hosts), "MASTER": "127.0.0.1", "PORT": str(free_port())}
     command = ["sh", str(LAUNCH), "0", *OPTIONS]
     with subprocess.Popen(command, env=given | {"NODE": "1"}, stdout=subprocess.PIPE) as second:
         try:
@@ -112,11 +113,6 @@ def test_a_process_that_nobody_has_told_its_rank_says_what_to_do() -> None:
         [sys.executable, str(SCRIPT)], env=environment(), capture_output=True, text=True, timeout=TIMEOUT
     )
     assert done.returncode == 1 and "start it with run_ds.sh or with mpiexec" in done.stderr
-
-
-def free_port() -> str:
-    free = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-    return output_of([sys.executable, "-c", free], os.environ, timeout=TIMEOUT)
 
 
 def test_without_a_gpu_one_sentence_says_so() -> None:

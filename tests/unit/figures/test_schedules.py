@@ -18,9 +18,7 @@ from course_lib.theory.schedules import (
     one_f_one_b,
     simulate,
 )
-from tests.formulas import (
-    bubble_fraction,
-)
+from tests.formulas import bubble_fraction
 
 
 def recorded(schedule: Schedule, forward: float, backward: float) -> list[Span]:

@@ -2,11 +2,7 @@
 
 import pytest
 
-from course.lessons.shared.figures.timeline import (
-    slow_rank,
-    timeline,
-    timeline_title,
-)
+from course.lessons.shared.figures.timeline import slow_rank, timeline, timeline_title
 from course_lib.comm.spans import Span, totals
 from mpi_classroom.figures import ACTIVITIES
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
@@ -59,8 +55,3 @@ def test_bars_are_where_the_spans_were_in_the_look_of_their_activity() -> None:
     assert bars[0, "wait"] == [(60, 80)]
     assert bars[1, "transfer"] == [(80, 90)]
     assert (1, "wait") not in bars
-
-
-def test_no_spans_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match="no spans to draw; pass what"):
-        timeline([], cores=2)
