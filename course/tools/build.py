@@ -37,7 +37,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from course.paths import LESSONS, ROOT
-from course.tools.failures import raised_while_shown
+from course.tools.failures import plain, raised_while_shown
 from course.tools.frame import FrameError, framed, stem
 from course.tools.parts import (
     MORE,
@@ -299,9 +299,9 @@ def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLIN
 def _problem(run: NotebookRun, error: Exception) -> str:
     """What stopped a lesson, with the end of the traceback where a cell raised."""
     if isinstance(error, CellExecutionError):
-        traceback = _plain(error.traceback).rstrip().splitlines()
+        traceback = plain(error.traceback).rstrip().splitlines()
         shown = run.code[run.done][1].outputs
-        name, said = raised_while_shown(error.ename, _plain(error.evalue), shown)
+        name, said = raised_while_shown(error.ename, plain(error.evalue), shown)
         return "\n".join([f"raised {name}: {said.partition(chr(10))[0]}", "…", *traceback[-TRACEBACK_LINES:]])
     if isinstance(error, CellTimeoutError):
         deadlines = run.deadlines
@@ -313,11 +313,6 @@ def _problem(run: NotebookRun, error: Exception) -> str:
 def _cell_error(index: int, cell: NotebookNode, problem: str) -> BuildError:
     source = "\n".join(f"    {line}" for line in cell.source.splitlines())
     return BuildError(f"{problem}\n\nThe cell:\n{source}", index + 1)
-
-
-def _plain(text: str) -> str:
-    """Text without terminal colours."""
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 # -------------------------------------------------------------------- cleaning and writing

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 import psutil
@@ -24,6 +24,9 @@ from course.tools.failures import Failure, cell_failure, file_words, one_line
 from course.tools.jupyter import DATA, PRINTED
 from course.tools.parts import in_core
 from course.tools.runner import CellReport, Deadlines, NotebookRun
+
+if TYPE_CHECKING:
+    from course.tools.run_display import RunDisplay
 
 DEADLINES = Deadlines()
 ROOM = 6e9  # bytes that must be free for two lessons at once; one takes up to 3 GB
@@ -45,25 +48,12 @@ class LessonResult:
         return self.failure is None
 
 
-class Display(Protocol):
-    """Follows lessons; called from several threads."""
-
-    def began(self, lesson: Lesson) -> None:
-        """`lesson` begins."""
-
-    def cell(self, lesson: Lesson, number: int, cells: int) -> None:
-        """Cell `number` of `cells` begins."""
-
-    def done(self, result: LessonResult) -> None:
-        """A lesson has ended."""
-
-
 def how_many_at_once() -> int:
     """Two lessons where there are two cores and room for both: while one starts, the other computes."""
     return 2 if (psutil.cpu_count() or 1) > 1 and psutil.virtual_memory().available > ROOM else 1
 
 
-def run_lessons(lessons: Sequence[Lesson], display: Display, at_once: int, **options: Any) -> None:
+def run_lessons(lessons: Sequence[Lesson], display: "RunDisplay", at_once: int, **options: Any) -> None:
     """Run `lessons`, `at_once` side by side, as `run_lesson` does with `options`; `display` gets the results.
 
     Raises KeyboardInterrupt, with everything stopped, when interrupted.

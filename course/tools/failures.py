@@ -44,7 +44,7 @@ def cell_failure(cell: int, name: str, value: str, outputs: Iterable[Mapping[str
     `outputs` are what the cell displayed before: there the ranks' errors are when the error itself is mute.
     """
     outputs = list(outputs)
-    name, value = raised_while_shown(name, _COLOUR.sub("", value), outputs)
+    name, value = raised_while_shown(name, plain(value), outputs)
     places = [value] if name not in _CARRIERS else [value, *map(_text, outputs)]
     for text in places:
         for form in _RANK_FORMS:
@@ -62,13 +62,18 @@ def raised_while_shown(name: str, value: str, outputs: Iterable[Mapping[str, Any
     if name != "NoneType":
         return name, value
     ends = [output["traceback"][-1] for output in outputs if output.get("traceback")]
-    real, _, words = _COLOUR.sub("", ends[-1]).strip().partition(": ") if ends else ("", "", "")
+    real, _, words = plain(ends[-1]).strip().partition(": ") if ends else ("", "", "")
     return (real, words) if real else ("error", "a value could not be shown; run the cell to see why")
+
+
+def plain(text: str) -> str:
+    """Text without terminal colours."""
+    return _COLOUR.sub("", text)
 
 
 def one_line(text: str) -> str:
     """The first line of `text` that says something, without colours, short enough for a table."""
-    lines = (line.strip() for line in _COLOUR.sub("", text).splitlines())
+    lines = (line.strip() for line in plain(text).splitlines())
     line = next((line for line in lines if line), "")
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
@@ -96,4 +101,4 @@ def _text(output: Mapping[str, Any]) -> str:
         text = output.get("evalue", "") + "\n" + "\n".join(output.get("traceback", []))
     else:
         text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
-    return _COLOUR.sub("", text)
+    return plain(text)

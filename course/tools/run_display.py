@@ -24,7 +24,7 @@ START_AND_END = 3.0  # seconds that a kernel takes to start and to end, and a pa
 class TimeLeft:
     """How long a run of `lessons` still takes: what their builds took, at the pace of this machine so far."""
 
-    def __init__(self, lessons: Sequence[Lesson], more: bool, at_once: int = 1) -> None:
+    def __init__(self, lessons: Sequence[Lesson], more: bool, at_once: int) -> None:
         self.at_once = at_once
         self.expected: dict[str, float] = {}
         for lesson in lessons:
@@ -45,9 +45,9 @@ class TimeLeft:
 
 
 class RunDisplay:
-    """Follows a run of `lessons`, `at_once` side by side, on standard output."""
+    """Follows a run of `lessons`, `at_once` side by side, on standard output; threads call it."""
 
-    def __init__(self, lessons: Sequence[Lesson] = (), more: bool = False, at_once: int = 1) -> None:
+    def __init__(self, lessons: Sequence[Lesson], more: bool, at_once: int) -> None:
         self.live = sys.stdout.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
         self.console = Console(highlight=False) if self.live else Console(highlight=False, width=LOG_WIDTH)
         self.left = TimeLeft(lessons, more, at_once)

@@ -1,7 +1,5 @@
-"""The built website as a set of pages: what each links to, what it needs to be shown, what its HTML lacks."""
+"""The built website as a set of pages: what each links to, what it needs to be shown."""
 
-import re
-from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -24,13 +22,9 @@ class SitePage:
         return BeautifulSoup(self.path.read_text(encoding="utf-8"), "html.parser")
 
     @cached_property
-    def ids(self) -> list[str]:
-        return [str(tag["id"]) for tag in self.html.find_all(id=True)]
-
-    @cached_property
     def places(self) -> set[str]:
         """What a link can lead to on this page."""
-        return set(self.ids)
+        return {str(tag["id"]) for tag in self.html.find_all(id=True)}
 
     def file_of(self, address: str) -> Path:
         """The file that an address on this page leads to."""
@@ -79,25 +73,3 @@ def broken_links(page: SitePage, everything: dict[Path, SitePage]) -> list[str]:
         elif anchor and target in everything and anchor not in everything[target].places:
             found.append(f"{page.name}: {address} leads to no place on that page")
     return found
-
-
-def faults(page: SitePage) -> list[str]:
-    """What the HTML of `page` lacks or has twice."""
-    html, found = page.html, []
-    if not html.html or not html.html.get("lang"):
-        found.append("no language")
-    if not html.title or not html.title.get_text().strip():
-        found.append("no title")
-    if len(html.find_all("h1")) != 1:
-        found.append(f"{len(html.find_all('h1'))} headings of the first level")
-    twice = [each for each, times in Counter(page.ids).items() if times > 1]
-    found += [f"the id {each} stands twice" for each in sorted(twice)]
-    found += [
-        f"a picture without words: {str(tag)[:80]}"
-        for tag in html.find_all("img")
-        if not tag.get("alt", "").strip()
-    ]
-    found += [
-        f"{address} comes from another site" for address in page.loaded if re.match(r"(https?:)?//", address)
-    ]
-    return [f"{page.name}: {each}" for each in found]

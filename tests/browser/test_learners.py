@@ -1,7 +1,6 @@
 """Learners in a real browser on a real JupyterLab: the careful one, and those whom a course must survive."""
 
 import json
-import re
 
 import pytest
 
@@ -35,7 +34,6 @@ DIVIDED = """output => {
         }
     return words;
 }"""
-NEIGHBOUR = "%%exercise 00.1\ndef right_neighbour(comm):\n    return {}"
 
 
 def set_up(lesson: Lesson) -> None:
@@ -120,25 +118,6 @@ def test_a_long_line_of_output_ends_between_words(open_copy: OpenLesson) -> None
         lesson.run_below(lesson.code.first, "print('because ' * 40, 'x' * 300)")
         output = lesson.cell("'because '").locator(".jp-OutputArea-output")
         assert output.evaluate(DIVIDED) == ["x" * 300], "only what is longer than a line"
-
-
-@pytest.mark.slow
-def test_who_fails_takes_hints_fails_and_looks_passes_in_the_end(
-    open_copy: OpenLesson, server: Server
-) -> None:
-    with open_copy("00") as lesson:
-        set_up(lesson)
-        exercise = lesson.cell("%%exercise 00.1")
-        assert "Try 00.1 once first" in lesson.run_below(exercise, 'solution("00.1")')
-        assert "Which rank follows it in the ring?" in lesson.run(exercise, NEIGHBOUR.format("comm.rank + 1"))
-        assert "Hint 1 of 3 for 00.1" in lesson.run_below(exercise, "hint()")
-        assert "right on 4 ranks" in lesson.run(exercise, NEIGHBOUR.format("(comm.rank + 1) % 4"))
-        assert "Hint 2 of 3 for 00.1" in lesson.run_below(exercise, "hint()")
-        shown = lesson.run_below(exercise, "solution()")
-        answer = re.search(r"^ +return (.+)$", shown, re.MULTILINE)
-        assert answer is not None and "Think about it" in shown
-        assert lesson.run(exercise, NEIGHBOUR.format(answer[1])).startswith("✓ 00.1 is right")
-        assert "00.1" in json.loads((server.folder / ".progress.json").read_text())
 
 
 @pytest.mark.slow

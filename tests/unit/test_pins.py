@@ -147,7 +147,7 @@ def test_conda_alone_gives_the_course_in_the_versions_of_the_lock() -> None:
     text = CONDA.read_text()
     assert text == conda(text, lock()), "run make lock"
     assert conda(text, lock().replace("jupyterlab==", "jupyterlab==9")) != text
-    *names, last = yaml.safe_load(text)["dependencies"]
+    *_, last = yaml.safe_load(text)["dependencies"]
     index, *lines = last["pip"]
     assert f"--extra-index-url {makefiles_index()}" == index
     (ours, theirs) = (
@@ -156,10 +156,6 @@ def test_conda_alone_gives_the_course_in_the_versions_of_the_lock() -> None:
     assert {line.partition(" ")[2] for line in ours} == set(PROJECTS)
     names_of = {Requirement(line).name for line in theirs}
     assert names_of == set(pins(lock().partition(DEVELOPERS)[0], everywhere=True))
-    assert {"jupyterlab", "ipyparallel", "mpi4py", "torch", "deepspeed", "matplotlib", "nbval"} <= names_of
-    (python,) = [each for each in names if each.startswith("python=")]
-    assert re.fullmatch(r"python=+3\.(\d+)(\.\*)?", python), python
-    assert int(python.split("3.")[1].split(".")[0]) >= 11
 
 
 def test_every_pin_installs_on_debian_12s_own_python() -> None:

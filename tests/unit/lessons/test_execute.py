@@ -177,18 +177,6 @@ def test_a_damaged_notebook_is_one_sentence(lesson_of, build, text):
     assert str(run_lesson(lesson, build=build).failure).startswith("01_tiny.ipynb is not a readable notebook")
 
 
-def test_a_rank_that_raises_is_named_and_its_cluster_is_gone(lesson_of, build):
-    lesson = lesson_of(
-        "from mpi_classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
-        "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank",
-        "%%px\nif rank == 1:\n    raise ValueError('boom')",
-    )
-    result = run_lesson(lesson, build=build)
-    assert (result.failure.cell, result.failure.rank, result.failure.text) == (3, 1, "ValueError: boom")
-    assert marked_by_this_process() == []
-    assert not any(Path(cluster.notebook).name == "01_tiny.ipynb" for cluster in processes.running_clusters())
-
-
 def test_the_watchdog_of_a_killed_kernel_may_take_longer_than_the_run_and_clears_up(
     lesson_of, build, tmp_path, monkeypatch
 ):

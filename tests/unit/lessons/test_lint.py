@@ -200,12 +200,6 @@ BAD_OUTPUTS: list[tuple[str, Callable[[], NotebookNode], str]] = [
     ("path", lambda: stream("saved in /home/ada/course\n"), "has /home/ada/course, a path of one machine"),
     ("bare image", lambda: output(image__png="aGk=", text__plain="<Figure>"), "an image has no alt text"),
     ("lazy alt", lambda: output(text__html='<img alt="figure" src="x">'), "an image has no alt text"),
-    ("good image", lambda: output(text__html='<img alt="bars: 2 ranks are twice as fast" src="x">'), ""),
-    (
-        "path in a picture",
-        lambda: output(text__html='<img alt="a b c" src="data:image/png;base64,/tmp/x">'),
-        "",
-    ),
     ("huge", lambda: stream("x" * 700_000), "kB are more than 600"),
 ]
 
@@ -220,9 +214,8 @@ def test_an_output_that_must_not_be_shipped_is_found(
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[6].outputs = [make()]
     nbformat.write(notebook, path)
-    found = findings(course)
-    assert len(found) == bool(sentence), found
-    assert all(file == path.name and n == 7 and sentence in text for file, n, text in found), found
+    ((file, n, text),) = findings(course)
+    assert file == path.name and n == 7 and sentence in text
 
 
 def test_a_notebook_that_does_not_follow_its_source_is_found(course: Path) -> None:
