@@ -77,6 +77,14 @@ def test_a_source_that_cannot_be_composed_names_the_cell(
     assert raised.value.cell == cell
 
 
+def test_what_was_shown_in_the_kernel_is_still_unknown_on_the_ranks(tmp_path: Path) -> None:
+    one, two = "source: dealing:deal", "source: dealing:one_part"
+    text = f'# %% tags=["{one}"]\n\n# %% tags=["{two}"]\n# %%px\n\n# %% tags=["{two}"]\n'
+    _, on_ranks, in_kernel = compose(write_source(tmp_path, text)).cells
+    line = "from dealing import deal"
+    assert line in on_ranks.source and line not in in_kernel.source
+
+
 def test_ids_come_from_what_cells_say_and_survive_changes_elsewhere(tmp_path: Path) -> None:
     before = compose(write_source(tmp_path, "# %%\nx = 1\n# %%\ny = 2\n# %%\nx = 1\n")).cells
     after = compose(write_source(tmp_path, "# %%\nx = 1\n# %%\ny = 3\n# %%\nx = 1\n")).cells
