@@ -23,6 +23,12 @@ def project(folder: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_the_licence_of_a_package_is_the_one_of_the_code(package: str) -> None:
+    own = (ROOT / "packages" / package / "LICENSE").read_text()
+    assert own.startswith("BSD 3-Clause License\n") and (ROOT / "LICENSE").read_text().endswith(own)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_changelog_of_a_package_has_its_version(package: str) -> None:
     text = (ROOT / "packages" / package / "CHANGELOG.md").read_text()
     assert re.findall(r"^## ([\d.]+)", text, re.MULTILINE)[0] == project(f"packages/{package}")["version"]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from course_lib.rows import Row, count, predicted, published
-from mpi_classroom.show import show
+from mpi_classroom.figures import Picture
+from mpi_classroom.show import KINDS, show
 
 
 def measured(value: float, **labels: Any) -> Row:
@@ -20,6 +21,18 @@ def curves() -> list[Row]:
     tree = [measured(2e-3 + 1e-9 * n, way="tree", bytes=n) for n in sizes]
     said = [predicted(1e-3 + 1e-9 * n, way="ring", bytes=n) for n in sizes]
     return [*ring, *tree, *said, published(0.01, source="Li 2020", way="ring", bytes=2**20)]
+
+
+def drawn(picture: Picture) -> dict[str, Any]:
+    """The lines of the picture by their legend."""
+    axes = picture.figure.axes[0]
+    return {each.get_label(): each.lines[0] for each in axes.containers if hasattr(each, "lines")}
+
+
+def test_a_replay_is_dotted_and_what_was_counted_is_solid() -> None:
+    rows = [Row({"x": x, "of": kind}, x, x, x, "steps", kind) for x in (1, 2) for kind in KINDS]
+    styles = {name: line.get_linestyle() for name, line in drawn(show(rows, x="x", by="of")).items()}
+    assert styles["replayed (replayed)"] == ":" and styles["counted (counted)"] == "-"
 
 
 def test_axes_are_logarithmic_where_values_range_far_and_say_their_units() -> None:
@@ -80,3 +93,16 @@ def test_what_cannot_be_drawn_is_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         show(rows, x="ranks", **names)
+
+
+def test_numbers_below_an_axis_do_not_touch() -> None:
+    sizes = [100, 1_000, 10_000, 100_000, 200_000, 300_000]
+    rows = [Row({"strips": size}, size, size, size, "s", "measured") for size in sizes]
+    axes = show(rows, x="strips", y="time").figure.axes[0]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+        "100",
+        "1000",
+        "10000",
+        "100000",
+        "300000",
+    ]

@@ -55,3 +55,8 @@ def test_bars_are_where_the_spans_were_in_the_look_of_their_activity() -> None:
     assert bars[0, "wait"] == [(60, 80)]
     assert bars[1, "transfer"] == [(80, 90)]
     assert (1, "wait") not in bars
+
+
+def test_no_spans_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="no spans to draw; pass what"):
+        timeline([], cores=2)

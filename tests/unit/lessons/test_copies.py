@@ -67,6 +67,12 @@ def test_an_update_adds_new_lessons_and_leaves_edited_ones_alone(source, target)
     assert update.sentences() == ["Added to your copy: 06_data_parallel_by_hand."]
 
 
+def test_new_outputs_do_not_make_a_copy_outdated(source, target):
+    update_copies(source, target)
+    write_lesson(source, "04_collectives", output="4 in 3.2 ms")
+    assert update_copies(source, target).outdated == ()
+
+
 def test_a_changed_lesson_is_announced_with_the_command_that_fetches_it(source, target):
     update_copies(source, target)
     old = (target / "04_collectives.ipynb").read_bytes()
