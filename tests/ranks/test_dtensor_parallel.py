@@ -22,7 +22,6 @@ from course_lib.parallel.dtensor_parallel import (
     dtensor_loss_backward,
     dtensor_transformer,
 )
-from course_lib.parallel.tensor_parallel import parallel_feed_forward
 from course_lib.training.transformer import FeedForward, build_transformer
 from tests.ranks.one_process import Tensors, Trained, alone, assert_trained_alike, model, sgd, train
 
@@ -61,19 +60,6 @@ def test_a_transformer_by_dtensor_equals_one_process() -> None:
     expected = alone()
     assert_trained_alike(Trained([], whole(got.gradients), whole(got.weights)), expected)
     assert got.losses == pytest.approx(expected.losses, abs=1e-12)
-
-
-def test_a_feed_forward_net_by_dtensor_equals_ours(comm: MPI.Intracomm) -> None:
-    torch.manual_seed(0)
-    net, x = FeedForward(6).double(), torch.randn(2, 3, 6, dtype=torch.float64)
-    ours = parallel_feed_forward(comm, net)
-    theirs = dtensor_feed_forward(init_device_mesh("cpu", (comm.size,)), net)
-    for layer in (ours, theirs):
-        layer(x).pow(2).sum().backward()
-    torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=1e-10)
-    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
-        assert isinstance(q.grad, DTensor)
-        torch.testing.assert_close(p.grad, q.grad.to_local(), rtol=0, atol=1e-10)
 
 
 def test_a_pair_of_layers_has_one_collective_each_way(comm: MPI.Intracomm) -> None:
