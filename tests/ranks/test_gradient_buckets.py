@@ -3,25 +3,18 @@
 That they train as one process does is held, for every engine, in test_data_parallel.py.
 """
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
-from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches, weight_hash
+from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, weight_hash
 from course_lib.parallel.gradient_buckets import HALVES, GradientBuckets, sum_when_ready
 from course_lib.training.flat import flatten
-from course_lib.training.loop import make_accumulating_step, microbatches, summed_cross_entropy
 from course_lib.training.models import build
 from tests.ranks.test_data_parallel import (
     IMAGES,
-    LABELS,
-    STEPS,
-    convert,
     one_process,
     sgd,
     together,
@@ -50,15 +43,6 @@ def test_a_larger_threshold_fuses_more_tensors_into_fewer_messages(comm: MPI.Int
     assert names(1) == [[name] for name in (*fc3, *fc2, *fc1)]  # backward's order
     assert names(2**18) == [[*fc3, *fc2, "fc1.bias"], ["fc1.weight"]]
     assert names(2**20) == [[*fc3, *fc2, *fc1]]
-
-
-@pytest.mark.parametrize("limit", [1, 2**30])
-def test_the_threshold_does_not_change_the_training(comm: MPI.Intracomm, limit: int) -> None:
-    def engine(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
-        return GradientBuckets(comm, model, bucket_bytes=limit).wait
-
-    ours = together(comm, "cnn", synchronizers=engine)
-    assert worst(comm, ours, one_process("cnn", torch.float64, sgd)) < 1e-10
 
 
 # ---------------------------------------------------------------- order, and what is missing
@@ -103,51 +87,6 @@ def test_the_smallest_overlap_trains_as_one_process_does(comm: MPI.Intracomm, na
 
 
 # ---------------------------------------------------------------- several backward passes per step
-
-
-def accumulate(comm: MPI.Intracomm, make_step: Callable[..., Callable[..., float]]) -> float:
-    """How far from one process training in micro-batches of 2 ends: shards have other numbers of them."""
-    model = build("mlp", seed=0).double()
-    optimizer = sgd(model)
-    step = make_step(model, optimizer)
-    for batch in shard_batches(comm, IMAGES, LABELS, STEPS):
-        step(convert(batch, torch.float64))
-    theirs = one_process("mlp", torch.float64, sgd).weights
-    return float((flatten(list(model.parameters())) - theirs).abs().max())
-
-
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "overlapped buckets"])
-def test_microbatches_add_up_before_the_ranks_meet(comm: MPI.Intracomm, engine: str) -> None:
-    def make(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[..., float]:
-        synchronize = ENGINES[engine](comm, model)
-        return make_accumulating_step(model, summed_cross_entropy, optimizer, 2, synchronize)
-
-    assert accumulate(comm, make) < 1e-10
-
-
-def test_buckets_without_sync_leave_in_the_last_backward_pass(comm: MPI.Intracomm) -> None:
-    def make(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[..., float]:
-        buckets = GradientBuckets(comm, model, bucket_bytes=FEW_BYTES)
-
-        def backward(part) -> None:
-            (summed_cross_entropy(model(part.inputs), part.targets) / part.global_size).backward()
-
-        def step(batch) -> float:
-            *first, last = microbatches(batch, 2)
-            optimizer.zero_grad()
-            with buckets.no_sync():
-                for part in first:
-                    backward(part)
-            assert buckets._left == 0
-            backward(last)
-            assert buckets._left == len(buckets.buckets)
-            buckets.wait()
-            optimizer.step()
-            return 0.0
-
-        return step
-
-    assert accumulate(comm, make) < 1e-10
 
 
 def test_a_second_backward_pass_that_was_not_announced_is_refused(comm: MPI.Intracomm) -> None:

@@ -224,14 +224,6 @@ def test_periods_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MPI
             LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1 + comm.rank)
 
 
-def test_models_that_differ_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
-    """Both have four weights, which could be averaged without an error."""
-    model = nn.Linear(3, 1) if comm.rank % 2 else nn.Linear(2, 2, bias=False)
-    if comm.size > 1:
-        with pytest.raises(ValueError, match="the same model"):
-            LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1)
-
-
 def test_a_mean_over_no_samples_is_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
     model = build("mlp", seed=0)
     local = LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1)

@@ -139,16 +139,6 @@ def test_an_asynchronous_server_did_what_its_order_of_updates_says(
         assert service.received == service.sent == elsewhere * weights_of(model).nbytes
 
 
-def test_one_worker_is_sgd_to_the_last_update(comm: MPI.Intracomm) -> None:
-    """Only the last rank has batches; its gradients go to the server and are never stale."""
-    model, last = fresh(comm), comm.size - 1
-    mine = list(batches_of(0)) if comm.rank == last else []
-    _, service = train_asynchronously(comm, model, summed_cross_entropy, sgd(model), mine)
-    assert (weights_of(model) - replay((0,) * BATCHES)).abs().max() < 1e-10
-    if service:
-        assert service.staleness == (0,) * BATCHES
-
-
 def test_workers_that_keep_their_own_weights_are_told_from_the_truth(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
