@@ -8,7 +8,6 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.comm.counting import counted
-from course_lib.fast import fused_halos
 from course_lib.fast.fused_halos import FusedHalos
 from course_lib.parallel.spatial_parallel import Tiles, make_tiles, sum_over_tiles, tile_model, tile_of
 from tests.ranks.tiled import shapes, trains_alike
@@ -42,12 +41,6 @@ def test_fused_layers_train_like_the_whole_image(comm: MPI.Intracomm, name: str)
     for shape in shapes(comm.size):
         tiles = make_tiles(comm, *shape)
         assert trains_alike(tiles, NETS[name], (26, 23), make=FusedHalos, combine=all_layers)  # type: ignore[arg-type]
-
-
-def test_without_the_mask_the_borders_are_wrong(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_halos, "zero_outside", lambda x, *_: x)
-    tiles = make_tiles(comm, 1, comm.size)
-    assert not trains_alike(tiles, NETS["same"], (26, 23), make=FusedHalos, combine=all_layers)  # type: ignore[arg-type]
 
 
 def messages(tiles: Tiles, model: nn.Module, image: torch.Tensor) -> tuple[int, int]:

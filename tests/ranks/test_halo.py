@@ -10,7 +10,7 @@ from course_lib.comm.halo import _GhostRows, halo_exchange, owned_ranges, with_g
 from course_lib.parallel.spatial_parallel import Tiles, make_tiles, padded_tile, tile_of
 from course_lib.theory.partition import even_range, even_ranges
 from course_lib.theory.tiles import Window
-from tests.ranks.tiled import dropping_what_returned
+from tests.ranks.tiled import dropping_what_returned, numbers
 
 WINDOWS = [
     Window(1),
@@ -25,10 +25,6 @@ WINDOWS = [
     Window(7, stride=2, before=3, after=3, dilation=2),
 ]
 LENGTH = 13  # on four ranks, what a window needs may come from beyond the neighbour
-
-
-def numbers(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def inner(comm: MPI.Intracomm, one: torch.Tensor, other: torch.Tensor) -> float:

@@ -139,17 +139,6 @@ def test_without_ghosts_a_tile_is_an_image_of_its_own(comm: MPI.Intracomm) -> No
     assert all(agree == (comm.size == 1) for agree in verdicts)
 
 
-def test_an_average_over_tiles_is_not_their_sum(comm: MPI.Intracomm) -> None:
-    def average(tiles: Tiles, modules: Any) -> None:
-        sum_over_tiles(tiles, modules)
-        for module in modules:
-            for parameter in module.parameters():
-                parameter.grad /= tiles.comm.size
-
-    for tiles in every_shape(comm):
-        assert trains_alike(tiles, two_convolutions(), (12, 12), combine=average) == (comm.size == 1)
-
-
 def test_batch_norm_of_each_tile_is_another_layer(comm: MPI.Intracomm) -> None:
     def own_statistics(tiles: Tiles, whole: nn.Module) -> nn.Module:
         alone = make_tiles(MPI.COMM_SELF, 1, 1)
@@ -228,11 +217,6 @@ def test_frozen_weights_stay_frozen_and_a_layer_used_twice_stays_one(comm: MPI.I
         tiled = make(tiles, layers)
         assert [p.requires_grad for p in tiled.parameters()] == [p.requires_grad for p in layers.parameters()]
         assert trains_alike(tiles, layers[1:], (9, 7), make=make)
-
-
-def test_an_empty_sequential_is_an_identity(comm: MPI.Intracomm) -> None:
-    layers = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Sequential())
-    assert trains_alike(make_tiles(comm, comm.size, 1), layers, (9, 7))
 
 
 def test_two_layers_with_one_weight_are_refused(comm: MPI.Intracomm) -> None:

@@ -41,20 +41,16 @@ from course_lib.parallel.tensor_parallel import (
 )
 from course_lib.theory.partition import even_range, even_ranges
 from course_lib.training.transformer import FeedForward, Transformer, build_transformer
+from tests.ranks.tiled import close, numbers
 
-CLOSE = {"rtol": 0.0, "atol": 1e-10}
 VOCABULARY = 37  # a prime: no number of ranks above 1 divides it
 TOKENS = torch.randint(0, VOCABULARY, (4, 3, 10), generator=torch.Generator().manual_seed(0))
 Make = Callable[[nn.Module], nn.Module]
 
 
-def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def same(ours: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
     assert ours is not None and expected is not None
-    return ours.shape == expected.shape and torch.allclose(ours, expected, **CLOSE)
+    return close(ours, expected)
 
 
 def with_gradients_for_weights(whole: nn.Module) -> nn.Module:
@@ -269,16 +265,6 @@ class SummedBackward(RowLinear):
         return copy_to(self.comm, super().forward(shard))
 
 
-class ColumnsWithoutCopy(ColumnLinear):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight, self.bias)
-
-
-def wrong_without_copy(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
-    """The gradient of the input lacks what the other ranks' columns add to it."""
-    return parallel_feed_forward(comm, whole, column=ColumnsWithoutCopy)
-
-
 def wrong_allreduce_backward(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
     """All-reduce where Megatron has the identity: every gradient before it is too large by the ranks."""
     return parallel_feed_forward(comm, whole, row=SummedBackward)
@@ -293,7 +279,6 @@ def wrong_bias_on_every_rank(comm: MPI.Intracomm, whole: FeedForward) -> nn.Modu
 
 
 WRONG = [
-    wrong_without_copy,
     wrong_allreduce_backward,
     wrong_bias_on_every_rank,
 ]
@@ -438,18 +423,6 @@ def test_cutting_a_model_leaves_the_random_state_as_it_was(comm: MPI.Intracomm) 
     before = torch.get_rng_state()
     ParallelTransformer(comm, whole)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_sequence_norm_whose_gradients_are_not_summed_is_told_apart(comm: MPI.Intracomm) -> None:
-    torch.manual_seed(0)
-    whole, x = nn.LayerNorm(6).double(), numbers(2, 5, 6)
-    right = SequenceNorm(comm, whole)
-    wrong = copy.deepcopy(whole)  # as if each rank's part of the gradient were all of it
-    for layer, part in ((whole, x), (right, shard_of(comm, x, 1)), (wrong, shard_of(comm, x, 1))):
-        layer(part).pow(2).sum().backward()
-    assert same(right.weight.grad, whole.weight.grad) and same(right.bias.grad, whole.bias.grad)
-    told_apart = not same(wrong.weight.grad, whole.weight.grad)
-    assert comm.allreduce(told_apart, op=MPI.LOR) == (comm.size > 1)
 
 
 @pytest.mark.parametrize("layer", [ColumnLinear, RowLinear])
