@@ -121,24 +121,6 @@ def test_what_is_counted_is_what_the_formula_says(
     assert max(each.nbytes for each in sent) == expected.busiest.nbytes
 
 
-@pytest.mark.parametrize(
-    ("work", "cost"),
-    [
-        (collectives.ring_allreduce, cost_model.ring_allreduce_cost),
-        (reduce_scatter, cost_model.ring_reduce_scatter_cost),
-        (allgather, cost_model.ring_allgather_cost),
-        (tree_broadcast, cost_model.tree_broadcast_cost),
-    ],
-)
-def test_all_ranks_together_send_the_formulas_bytes_even_when_parts_are_uneven(
-    comm: MPI.Intracomm, work: Work, cost: Callable[[int, float], Cost]
-) -> None:
-    for items in (1, 7, 1001):
-        total, expected = sum(sent_by_all(comm, work, items), Traffic()), cost(comm.size, 8 * items).total
-        assert total.messages == expected.messages
-        assert total.nbytes == pytest.approx(expected.nbytes)
-
-
 def test_what_is_sent_is_counted_by_destination(comm: MPI.Intracomm) -> None:
     counting = counted(comm)
     collectives.scatter(counting, np.ones(3 * comm.size) if comm.rank == 0 else None, np.empty(3))

@@ -121,20 +121,3 @@ def test_one_reduce_of_eight_bytes_per_rank_is_all_that_is_sent(comm: MPI.Intrac
     counting = ReduceOnly(comm)
     shared(counting, 1000)
     assert counting.sent == [8]
-
-
-def test_more_than_two_thousand_million_are_dealt_whole(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch):
-    dealt: list[np.ndarray] = []
-    deal = course_lib.pi.strided_blocks
-
-    def last_few(total: int, rank: int, size: int):
-        dealt.append(next(deal(total, rank + (total - 40) // size * size, size)))
-        return iter(dealt[-1:])
-
-    monkeypatch.setattr(course_lib.pi, "strided_blocks", last_few)
-    number = 2**33 + 5
-    arctan_pi(comm, number)
-    everyone = np.sort(np.concatenate(comm.allgather(dealt[0])))
-    first = (number - 40) // comm.size * comm.size
-    assert everyone.dtype == np.int64
-    assert np.array_equal(everyone, np.arange(first, number))
