@@ -365,17 +365,28 @@ def test_the_root_of_a_broadcast_may_pass_a_read_only_array(comm: MPI.Comm, ours
 TEN = np.zeros(10)
 REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
+    ("not contiguous", lambda comm: recursive_doubling_allreduce(comm, np.zeros((4, 6)).T)),
     ("not contiguous", lambda comm: scatter_allgather_broadcast(comm, np.zeros(9)[::-1])),
+    ("not contiguous", lambda comm: tree_reduce(comm, np.zeros(9)[::2])),
     ("not contiguous", lambda comm: ring_allgather(comm, np.zeros(2), np.zeros(4 * comm.size)[::2])),
+    ("not contiguous", lambda comm: scatter(comm, np.zeros(comm.size), np.zeros((2, 2))[:, 0])),
+    ("not contiguous", lambda comm: gather(comm, np.zeros((2, 2))[:, 0], np.zeros(2 * comm.size))),
     ("is read-only", lambda comm: ring_allreduce(comm, frozen(np.zeros(3)))),
+    ("is read-only", lambda comm: ring_allgather(comm, np.zeros(1), frozen(np.zeros(comm.size)))),
     (r"out is \(9,\) float64 and must be", lambda comm: ring_reduce_scatter(comm, TEN, np.zeros(9))),
+    (r"shard is \(3, 3\) float64 and must be", lambda comm: ring_allgather(comm, np.zeros((3, 3)), TEN)),
     (r"int32 and must be", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), np.zeros(1, "i"))),
     ("root -1 is not one of", lambda comm: tree_broadcast(comm, TEN, -1)),
+    ("root 99 is not one of", lambda comm: scatter_allgather_broadcast(comm, TEN, 99)),
+    ("root 99 is not one of", lambda comm: scatter(comm, TEN, TEN, 99)),
+    ("root 99 is not one of", lambda comm: gather(comm, TEN, TEN, 99)),
     ("share memory", lambda comm: ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
     ("is of type list", lambda comm: ring_allreduce(comm, [1.0, 2.0])),
     ("holds object", lambda comm: ring_allreduce(comm, np.array([1, None]))),
+    ("holds bool", lambda comm: recursive_doubling_allreduce(comm, np.array([True]))),
     ("holds >f8", lambda comm: ring_allreduce(comm, np.zeros(3, ">f8"))),
     ("is a single number", lambda comm: ring_allgather(comm, np.zeros(1), np.array(1.0))),
+    ("not contiguous", lambda comm: fast.ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
     ("is read-only", lambda comm: fast.recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
     ("is read-only", lambda comm: fast.ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
     ("share memory", lambda comm: fast.ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
@@ -397,6 +408,18 @@ def test_a_shard_that_is_too_long_is_told_where_the_message_comes(comm: MPI.Comm
         return
     with pytest.raises(ValueError, match="shard has 24 bytes, but rank 0 sent 16"):
         scatter(comm, None, np.empty(3))
+
+
+def test_a_broadcast_shorter_than_the_buffer_is_refused(comm: MPI.Comm) -> None:
+    if comm.size > 2:
+        comm = comm.Split(0 if comm.rank < 2 else MPI.UNDEFINED)
+    if comm == MPI.COMM_NULL or comm.size == 1:
+        return
+    if comm.rank == 0:
+        tree_broadcast(comm, np.empty(2))
+    else:
+        with pytest.raises(ValueError, match="buffer has 24 bytes, but rank 0 sent 16"):
+            tree_broadcast(comm, np.empty(3))
 
 
 class Tagged:

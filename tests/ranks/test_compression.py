@@ -185,6 +185,17 @@ def test_without_error_feedback_gradients_are_lost(comm: MPI.Intracomm, part: st
     assert lost(comm, LOSSY[part](comm, Net()), forget) > 0.1
 
 
+def test_error_feedback_sends_what_is_never_the_largest(comm: MPI.Intracomm) -> None:
+    """One direction is sent; the last entry is in another, which grows in the residual until its turn."""
+    steps, arrived = 40, 0.0
+    power = PowerSGD(comm, nn.Linear(2, 2, bias=False).double(), matrix_rank=1)
+    for _ in range(steps):
+        fill(power, np.array([4.0, 0, 0, 1]))
+        power.sum()
+        arrived += float(power.gradients.flat[-1])
+    assert arrived / (steps * comm.size) > 0.7
+
+
 @pytest.mark.parametrize("restart", [True, False])
 def test_only_a_new_random_start_sends_what_follows_a_gradient_of_zero(
     comm: MPI.Intracomm, restart: bool

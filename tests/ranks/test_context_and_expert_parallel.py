@@ -30,30 +30,6 @@ def dealt(comm: MPI.Intracomm, lengths: Sequence[int]) -> slice:
     return slice(start, start + lengths[comm.rank])
 
 
-# ---------------------------------------------------------------- the two regions
-
-
-def test_a_shift_and_its_gradient_go_opposite_ways(comm: MPI.Intracomm) -> None:
-    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-    x = torch.full((comm.rank + 1, 2), float(comm.rank), requires_grad=True)
-    came = ring_shift(comm, x, (left + 1, 2))
-    assert torch.equal(came, torch.full((left + 1, 2), float(left)))
-    (came * (10 + comm.rank)).sum().backward()
-    assert x.grad is not None and torch.equal(x.grad, torch.full_like(x, 10.0 + right))
-
-
-def test_rows_go_to_their_ranks_and_their_gradients_come_back(comm: MPI.Intracomm) -> None:
-    send_counts = [comm.rank + to for to in range(comm.size)]  # rank 0 sends itself nothing
-    receive_counts = [source + comm.rank for source in range(comm.size)]
-    rows = torch.tensor([[float(comm.rank), to] for to in range(comm.size) for _ in range(send_counts[to])])
-    rows = rows.reshape(-1, 2).requires_grad_()
-    came = all_to_all(comm, rows, send_counts, receive_counts)
-    assert came.tolist() == [[s, comm.rank] for s in range(comm.size) for _ in range(receive_counts[s])]
-    (came * (1 + comm.rank)).sum().backward()
-    assert rows.grad is not None
-    assert torch.equal(rows.grad, (1 + rows.detach()[:, 1:]).expand(-1, 2))
-
-
 # ---------------------------------------------------------------- ring attention
 
 

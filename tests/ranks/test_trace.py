@@ -125,3 +125,10 @@ def test_collectives_that_not_all_recorded_are_named_on_all_ranks(comm: MPI.Intr
         pass
     spans = recorder.gather()
     assert spans is None or "again" in {span.name for span in spans}
+
+
+def test_ranks_agree_on_how_uncertain_their_clocks_are(comm: MPI.Intracomm) -> None:
+    recorder = Recorder(comm)
+    recorder.gather()
+    assert comm.allgather(recorder.uncertainty) == [recorder.uncertainty] * comm.size
+    assert (recorder.uncertainty > 0) == (comm.size > 1)

@@ -17,6 +17,7 @@ from course_lib.fast import zero as fast
 from course_lib.parallel.zero import Zero0, Zero1, Zero2, offload_state
 from course_lib.parallel.zero3 import TiledLinear, Zero3
 from course_lib.parallel.zero_shards import LossScaler
+from tests.ranks.test_zero import full_weights as weights_of
 
 STAGES: list[Any] = [Zero0, Zero1, Zero2, Zero3]
 WIDTH = 5
@@ -24,13 +25,6 @@ WIDTH = 5
 
 def sgd(parameters: Any) -> SGD:
     return SGD(parameters, lr=0.1)
-
-
-def weights_of(zero: Any, model: nn.Module) -> dict[str, torch.Tensor]:
-    if isinstance(zero, Zero3):
-        with zero.full_weights():
-            return {name: value.detach().clone() for name, value in model.named_parameters()}
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
 def alone(model: nn.Module, losses: Callable[[nn.Module], list[torch.Tensor]], steps: int = 2) -> nn.Module:
@@ -401,6 +395,20 @@ def test_a_model_of_two_dtypes_keeps_them(comm: MPI.Intracomm, stage: Any) -> No
     dtypes = {name: value.dtype for name, value in weights_of(zero, model).items()}
     assert {dtypes["short.weight"], dtypes["short.bias"]} == {torch.bfloat16}
     assert {dtypes["long.weight"], dtypes["long.bias"]} == {torch.float32}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_all_replicas_start_equal(comm: MPI.Intracomm, stage: Any) -> None:
+    """Frozen parameters and buffers, too, are those of rank 0."""
+    torch.manual_seed(comm.rank)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
+    model[0].weight.requires_grad = False
+    model.register_buffer("table", torch.randn(2, 3).T)
+    zero = stage(comm, model, sgd)
+    tensors = [*weights_of(zero, model).values(), *model.buffers()]
+    for tensor in tensors:
+        found = comm.allgather(tensor.tolist())
+        assert found == found[:1] * comm.size
 
 
 @pytest.mark.parametrize("frozen", [False, True])
