@@ -17,9 +17,11 @@ from torch.nn import functional as F
 
 from course_lib.comm.regions import (
     all_gather,
+    all_gathered,
     copy_to,
     gather_from,
     reduce_from,
+    reduce_scatter,
     shard_of,
 )
 from course_lib.parallel import tensor_parallel
@@ -92,6 +94,16 @@ def test_what_is_gathered_is_all_and_its_gradient_is_the_shards(comm: MPI.Intrac
     assert same(y, x)
     (y * weight).sum().backward()
     assert same(shard.grad, shard_of(comm, weight, dim))
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_all_gather_and_reduce_scatter_are_each_others_adjoint(comm: MPI.Intracomm, dim: int) -> None:
+    x, weights = numbers(5, 7).requires_grad_(), parts(comm)
+    shard = shard_of(comm, x, dim)
+    mine = reduce_scatter(comm, all_gather(comm, shard, dim) * weights[comm.rank], dim)
+    assert same(all_gathered(comm, mine, dim), x.detach() * sum(weights))
+    mine.pow(2).sum().backward()  # each rank has its part of the loss
+    assert same(shard_of(comm, x.grad, dim), shard_of(comm, 2 * x.detach() * sum(weights) ** 2, dim))  # type: ignore[arg-type]
 
 
 def test_a_dimension_shorter_than_the_ranks_leaves_some_empty(comm: MPI.Intracomm) -> None:
