@@ -130,16 +130,11 @@ def sum_on_root(comm: MPI.Intracomm, part: float) -> float | None:
 # ------------------------------------------------------------------ the arctan series
 
 
-def arctan_term(k: int) -> float:
-    """Term k of π = 4 arctan(1) = 4 - 4/3 + 4/5 - …, counted from 0."""
-    return (-1) ** k * 4 / (2 * k + 1)
-
-
 def arctan_loop(terms: int, rank: int = 0, size: int = 1) -> float:
     """Add up the terms of rank `rank` of `size`, one by one; by default all of them."""
     total = 0.0
     for k in range(rank, terms, size):
-        total += arctan_term(k)
+        total += (-1) ** k * 4 / (2 * k + 1)
     return total
 
 
@@ -173,11 +168,10 @@ def midpoint_loop(strips: int, rank: int = 0, size: int = 1) -> float:
     return s * h
 
 
-def midpoint_part(strips: int, rank: int = 0, size: int = 1, block: int = 2**13) -> float:
+def midpoint_part(strips: int, rank: int = 0, size: int = 1) -> float:
     """This rank's part of the area under 4/(1 + x²) from 0 to 1; the parts of all ranks add up to π."""
     h, area = 1.0 / strips, 0.0
-    for first in range(rank, strips, size * block):
-        i = np.arange(first, min(first + size * block, strips), size, dtype=np.int64)
+    for i in strided_blocks(strips, rank, size, block=2**13):
         x = h * (i + 0.5)  # the middle of strip i
         area += h * float(np.sum(4.0 / (1.0 + x * x)))
     return area

@@ -13,8 +13,8 @@ For two dimensions call it once per dimension, each with a communicator of the r
 tiles (`comm/grid.py`): the second call sends the ghosts of the first, and so the corners.
 
 First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
-dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `_GhostRows`
-and `halo_exchange` wrap them for training.
+dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them;
+`halo_exchange` wraps them for training.
 
 Hewett & Grady (2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
 """
@@ -61,17 +61,6 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
     total[:, :, :width] += from_above
     total[:, :, height - width :] += from_below
     return total
-
-
-class _GhostRows(torch.autograd.Function):  # lesson 10 shows one; this one is for the tests
-    @staticmethod
-    def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-        ctx.comm, ctx.width = comm, width
-        return with_ghost_rows(comm, x, width)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
-        return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None
 
 
 # ---------------------------------------------------------------- any dimension, any pixels

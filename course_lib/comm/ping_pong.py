@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from course_lib.comm.buffers import Array
 from course_lib.comm.timing import seconds_of_each
-from course_lib.theory.hockney import Hockney, MeasuredMachine, fit_hockney, fit_piecewise
+from course_lib.theory.hockney import MeasuredMachine, fit_piecewise
 
 SIZES = tuple(2**power for power in range(2, 27))  # 4 B to 64 MiB
 PING, PONG, EXCHANGE = range(4401, 4404)
@@ -37,14 +37,6 @@ class PingPong:
     exchange_seconds: tuple[float, ...]
     sum_seconds: tuple[float, ...]
     copy_seconds: tuple[float, ...]
-
-    def hockney(self) -> Hockney:
-        """One line for all exchanges; γ is the sum's seconds for a byte."""
-        line, gamma = (
-            fit_hockney(self.nbytes, self.exchange_seconds),
-            fit_hockney(self.nbytes, self.sum_seconds),
-        )
-        return Hockney(line.alpha_seconds, line.beta_seconds_per_byte, gamma.beta_seconds_per_byte)
 
     def machine(self, regimes: int = 4) -> MeasuredMachine:
         """Up to `regimes` lines for each thing."""

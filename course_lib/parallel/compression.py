@@ -84,11 +84,6 @@ class TopK:
         for entries in self.received:  # in the order of the ranks, so that all get the same bits
             total[entries["index"]] += entries["value"]  # adds once per index: those of one rank are distinct
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of this rank's block of the Allgather; each rank receives one from every other, per step."""
-        return self.chosen.nbytes
-
 
 class PowerSGD:
     """Sums a low-rank approximation of the gradients over `comm`; all ranks must construct it.
@@ -161,16 +156,6 @@ class PowerSGD:
             message = flatten(tensors)
             self.comm.Allreduce(MPI.IN_PLACE, message.numpy())
             copy_back(message, tensors)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that this rank contributes to the two Allreduces; a ring sends up to twice as many."""
-        sides = [
-            sum(matrix.shape) * right.shape[1]
-            for matrix, right in zip(self.residuals, self.rights, strict=True)
-        ]
-        numbers = sum(sides) + sum(view.numel() for view in self.vectors)
-        return numbers * self.gradients.flat.element_size()
 
 
 def _wide(gradient: torch.Tensor) -> torch.Tensor:

@@ -127,14 +127,10 @@ class GradientBuckets:
         last_first = parameters[::-1]
         fused = fused_ranges([p.nbytes for p in last_first], bucket_bytes)
         self.comm, self.model, self.overlap, self.timeout = comm.Dup(), model, overlap, timeout
-        self.buckets = [self.make_bucket(last_first[r.start : r.stop], wire_dtype) for r in fused]
+        self.buckets = [Bucket(last_first[r.start : r.stop], wire_dtype) for r in fused]
         self._bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
         self._left = 0  # how many buckets have left in this step
         self._hooks = [p.register_post_accumulate_grad_hook(self._ready) for p in last_first]
-
-    def make_bucket(self, parameters: Sequence[nn.Parameter], wire_dtype: torch.dtype | None) -> Bucket:
-        """A bucket of these parameters."""
-        return Bucket(parameters, wire_dtype)
 
     def _ready(self, parameter: torch.Tensor) -> None:
         """The gradient of `parameter` is there: start what can start, in order."""
@@ -182,11 +178,6 @@ class GradientBuckets:
             yield
         finally:
             self.overlap = overlap
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all messages of a step, before MPI cuts them up."""
-        return sum(bucket.message.nbytes for bucket in self.buckets)
 
     def close(self) -> None:
         """Take the hooks away and free the communicator; all ranks call it, between steps."""

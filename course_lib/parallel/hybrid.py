@@ -16,7 +16,7 @@ Clusters".
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -149,20 +149,14 @@ def convolution_like(full: nn.Conv2d, weight: nn.Parameter, bias: nn.Parameter |
 
 
 class Hybrid:
-    """A model on the ranks of `comm`, given as its full `stages`; `build` makes this rank's part of a stage.
+    """A model on the ranks of `comm`, given as its full `stages`; `build_stage` makes this rank's parts.
 
     A stage of several tiles receives its tile (N, C, h, w) and returns one. The last stage returns what all
     of its ranks computed alike. All ranks make it together. Raises ValueError on all ranks if `shape` does
     not fit them or the stages, or if two layers share a parameter.
     """
 
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        shape: HybridShape,
-        stages: Sequence[nn.Module],
-        build: Callable[[StageGroup, nn.Module], nn.Module] = build_stage,
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, shape: HybridShape, stages: Sequence[nn.Module]) -> None:
         shape.check(comm.size)
         if len(stages) != len(shape.stages):
             raise ValueError(
@@ -172,13 +166,15 @@ class Hybrid:
         check_unshared(
             (f"{i}.{name}", each) for i, layer in layers for name, each in layer.named_parameters()
         )
-        self.shape, self.build = shape, build
+        self.shape = shape
         grid = make_grid(comm, data=shape.data, model=shape.positions)
         self.data, self.model = grid["data"], grid["model"]
         replicas = range(shape.replicas)
         self.coordinates = {replica: shape.coordinates(replica, self.model.rank) for replica in replicas}
         self.groups = {replica: self.make_group(replica) for replica in replicas}
-        self.modules = {replica: build(group, stages[group.stage]) for replica, group in self.groups.items()}
+        self.modules = {
+            replica: build_stage(group, stages[group.stage]) for replica, group in self.groups.items()
+        }
         self.schedules: dict[tuple[int, int], Schedule] = {}  # by rounds and micro-batches; checked
 
     def make_group(self, replica: int) -> StageGroup:

@@ -118,9 +118,3 @@ class LocalSGD:
             and name != "step"  # a counter, which has the shape of a weight if that is a scalar
         ]
         return [*weights, *state]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that this rank contributes to an average; the optimizer has state after the first step."""
-        tensors = self.replica_tensors()
-        return sum(tensor.nbytes for tensor in tensors) + tensors[0].element_size()  # + 1: the samples

@@ -115,24 +115,9 @@ def halo_of(owned: Sequence[range], needed: Sequence[range], rank: int) -> Halo:
     )
 
 
-# ---------------------------------------------------------------- what it costs
-
-
 def fused_needs(windows: Sequence[Window], outputs: range) -> list[range]:
     """What a tile needs before each layer, and its outputs last, when nothing is exchanged in between."""
     needs = [outputs]
     for window in reversed(windows):
         needs.append(window.needs(needs[-1]))
     return needs[::-1]
-
-
-def fused_halo(windows: Sequence[Window]) -> tuple[int, int]:
-    """Pixels of halo before and after a tile, before the first of `windows`, when nothing is exchanged later.
-
-    From the last window on: before ← s·before + p, after ← s·after + reach - s - p; p is the padding before.
-    """
-    before = after = 0
-    for window in reversed(windows):
-        before = window.stride * before + window.before
-        after = window.stride * after + window.reach - window.stride - window.before
-    return before, after

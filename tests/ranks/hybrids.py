@@ -12,7 +12,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course_lib.parallel.hybrid import Hybrid
+from course_lib.parallel.hybrid import Hybrid, build_stage
 from course_lib.theory.hybrid import HybridShape, StageShape
 from course_lib.training.loop import Batch, summed_cross_entropy
 from tests.ranks.tiled import close, numbers, randomised
@@ -102,7 +102,7 @@ def same_on_this_rank(
     agree = True
     for replica, module in hybrid.modules.items():
         group = hybrid.groups[replica]
-        expected = hybrid.build(group, stages[group.stage])
+        expected = build_stage(group, stages[group.stage])
         pairs = list(zip(module.parameters(), expected.parameters(), strict=True))
         agree &= bool(pairs) and all(close(read(mine), other.detach()) for mine, other in pairs)
     return agree

@@ -31,7 +31,7 @@ from course_lib.parallel.context_parallel import ring_attention
 from course_lib.parallel.data_parallel import GradientBucket
 from course_lib.parallel.expert_parallel import Mixture, ParallelMixture
 from course_lib.parallel.gems import place_replicas, sum_replicas
-from course_lib.parallel.hybrid import Hybrid, Join
+from course_lib.parallel.hybrid import Hybrid, Join, build_stage
 from course_lib.parallel.parameter_server import make_server_step
 from course_lib.parallel.pipeline import Modules, Neighbours, run_schedule, split_batch, split_layers
 from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_model, tile_of
@@ -351,7 +351,7 @@ def hybrid(shape: HybridShape, comm: MPI.Intracomm) -> float:
         ours.step(images(index), summed_cross_entropy, microbatches=2)
         optimizer.step()
     trained = cut_in(len(shape.stages), in_one_process(small_net()))
-    same_cut = {r: ours.build(group, trained[group.stage]) for r, group in ours.groups.items()}
+    same_cut = {r: build_stage(group, trained[group.stage]) for r, group in ours.groups.items()}
     return max(apart(ours.modules[r].parameters(), same_cut[r].parameters()) for r in same_cut)
 
 
