@@ -1,7 +1,6 @@
 """Closed formulas that tests hold the library to: memory of ZeRO, length of schedules, shapes of tiles.
 
-Rajbhandari and others, ZeRO (2020), sections 3 to 7; Narayanan and others, Megatron-LM (2021);
-Jain and others, GEMS (2020).
+Rajbhandari and others, ZeRO (2020), sections 3 to 7; Narayanan and others, Megatron-LM (2021).
 """
 
 from collections.abc import Sequence
@@ -10,13 +9,6 @@ from itertools import accumulate
 from course.lessons.l16_choose_your_strategy.planner.quantity import Quantity
 from course_lib.theory.memory import ADAM_FP32, SHARDED_FROM, STAGES, StateBytes
 from course_lib.theory.partition import even_range, even_ranges, fused_ranges
-from course_lib.theory.schedules import TimedAction, makespan
-
-MOMENTUM_MIXED = StateBytes(weights=2, gradients=2, optimizer=4 + 4)  # master copy, SGD's momentum
-MOMENTUM_FP32 = StateBytes(weights=4, gradients=4, optimizer=4)
-SGD_MIXED = StateBytes(weights=2, gradients=2, optimizer=4)  # master copy
-SGD_FP32 = StateBytes(weights=4, gradients=4, optimizer=0)
-
 
 # ---------------------------------------------------------------- memory
 
@@ -100,12 +92,6 @@ def step_buffers(
     return received + masters + whole + each.gradients * (rest + max(lengths, default=0))
 
 
-def volume(stage: int) -> int:
-    """How many times the model a rank sends in a step, times (N - 1)/N: 2, 2, 2 and 3."""
-    _check(stage, 1)
-    return 3 if stage == 3 else 2
-
-
 def moved_bytes(parameters: int, stage: int, ranks: int, each: StateBytes = ADAM_FP32) -> int:
     """Bytes that all ranks together receive in a step of one backward pass, all parameters trained.
 
@@ -115,23 +101,6 @@ def moved_bytes(parameters: int, stage: int, ranks: int, each: StateBytes = ADAM
     _check(stage, ranks)
     gathered = {0: each.gradients, 1: each.weights, 2: each.weights, 3: 2 * each.weights}[stage]
     return (ranks - 1) * parameters * (each.gradients + gathered)
-
-
-def transformer_activations(
-    *, batch: int, length: int, width: int, heads: int, layers: int, element: int = 4
-) -> int:
-    """Bytes that the forward pass of `training.transformer` keeps for backward, until its logits.
-
-    A block keeps 16 numbers for each of batch · length · width: what enters two norms (2), query, key and
-    value (4, with what they are made from), what attention mixed (1), and the two layers with GeLU between
-    (9); and for each token a mean and a deviation of each norm, and a sum of exponentials for each head.
-    After Korthikanti and others, Reducing Activation Recomputation in Large Transformer Models, 2022,
-    section 4, whose 34 bytes (16-bit, with dropout) are 17 numbers; https://arxiv.org/abs/2205.05198
-    """
-    tokens = batch * length
-    block = 16 * width + 4 + heads
-    last = 2 * width + 2  # what enters the last norm, and the last layer
-    return tokens * (element * (layers * block + last) + 8)  # token numbers have 8 bytes
 
 
 def _check(stage: int, ranks: int) -> None:
@@ -156,38 +125,12 @@ def touched(sizes: Sequence[int], ranks: int) -> int:
 # ---------------------------------------------------------------- schedules
 
 
-def idle_share(timed: Sequence[TimedAction], ranks: int) -> float:
-    """The bubble: the share of all ranks' time, from 0 to 1, in which they compute nothing."""
-    busy = sum(one.end - one.start for one in timed)
-    return 1 - busy / (ranks * makespan(timed))
-
-
 def bubble_fraction(stages: int, microbatches: int, *, chunks: int = 1) -> float:
     """The idle share of GPipe and 1F1B, (p-1)/(m+p-1); interleaved with v chunks, (p-1)/(v·m+p-1).
 
     It assumes stages that take equally long, and messages that take no time.
     """
     return (stages - 1) / (chunks * microbatches + stages - 1)
-
-
-def pipeline_seconds(stages: int, microbatches: int, forward: float, backward: float) -> float:
-    """Seconds of GPipe and of 1F1B: (m + p - 1)(f + b), for equal stages and messages that take no time."""
-    return (microbatches + stages - 1) * (forward + backward)
-
-
-def gems_seconds(stages: int, batches: int, forward: float, backward: float) -> float:
-    """Seconds of GEMS-MASTER for η batches: p·f + η·p·b + (η-1)·f.
-
-    Its speed-up over one batch at a time is at most (f+b)/(b+f/p) for any number of batches. Raises
-    ValueError if f is longer than b, or if `batches` is odd. Jain et al. (2020), "GEMS".
-    """
-    if batches % 2:
-        raise ValueError(f"{batches} batches cannot be shared by 2 replicas; give an even number")
-    if forward > backward:
-        raise ValueError(
-            f"a forward of {forward} s is longer than a backward of {backward} s; use `simulate`"
-        )
-    return stages * forward + batches * stages * backward + (batches - 1) * forward
 
 
 # ---------------------------------------------------------------- tiles

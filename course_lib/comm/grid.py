@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """This rank's communicators by axis, and its coordinates."""
+    """This rank's communicators by axis; its rank in one is its coordinate there."""
 
     axes: dict[str, MPI.Intracomm]
 
@@ -24,11 +24,6 @@ class Grid:
         if axis not in self.axes:
             raise KeyError(f"there is no axis {axis!r}; the grid has {', '.join(self.axes)}")
         return self.axes[axis]
-
-    @property
-    def coordinates(self) -> dict[str, int]:
-        """This rank's coordinate on each axis."""
-        return {axis: comm.rank for axis, comm in self.axes.items()}
 
     def free(self) -> None:
         """Free the communicators; all ranks call it."""

@@ -45,7 +45,7 @@ class Recorder:
         self.comm = comm
         self._notes: list[Note] = []
         self._before = compare_clocks(comm)
-        self.uncertainty = largest(comm, 2 * self._before.uncertainty)
+        self.uncertainty = comm.allreduce(2 * self._before.uncertainty, op=MPI.MAX)
 
     def span(self, name: str, *, kind: SpanKind = "compute") -> Running:
         """`with recorder.span(name):` notes when its body began and ended; it may hold further spans.
@@ -65,7 +65,8 @@ class Recorder:
         check_notes(self.comm, notes)
         before, after = self._before, compare_clocks(self.comm)
         self._before = after
-        self.uncertainty = largest(self.comm, 2 * max(before.uncertainty, after.uncertainty))
+        mine = 2 * max(before.uncertainty, after.uncertainty)
+        self.uncertainty = self.comm.allreduce(mine, op=MPI.MAX)
         moments = on_rank_0([moment for *_, start, end in notes for moment in (start, end)], before, after)
         aligned = [
             (*note[:2], *pair) for note, pair in zip(notes, moments.reshape(-1, 2).tolist(), strict=True)
@@ -136,14 +137,10 @@ def compare_clocks(comm: MPI.Intracomm) -> Comparison:
     if comm.rank == 0:
         for other in range(1, comm.size):
             for _ in range(ROUND_TRIPS):
-                answer_with_the_time(comm, other)
+                comm.Recv(np.empty(0), other, CLOCK_TAG)
+                comm.Send(np.array([MPI.Wtime()]), other, CLOCK_TAG)
         return Comparison(MPI.Wtime(), 0.0, 0.0)
     return min((ask_the_time(comm) for _ in range(ROUND_TRIPS)), key=lambda one: one.uncertainty)
-
-
-def answer_with_the_time(comm: MPI.Intracomm, other: int) -> None:
-    comm.Recv(np.empty(0), other, CLOCK_TAG)
-    comm.Send(np.array([MPI.Wtime()]), other, CLOCK_TAG)
 
 
 def ask_the_time(comm: MPI.Intracomm) -> Comparison:
@@ -162,8 +159,3 @@ def on_rank_0(moments: list[float], before: Comparison, after: Comparison) -> np
     here = [before.at, after.at]
     there = [before.at - before.ahead, after.at - after.ahead]
     return np.interp(moments, here, there)
-
-
-def largest(comm: MPI.Intracomm, value: float) -> float:
-    """The largest `value` of all ranks, on all of them."""
-    return comm.allreduce(value, op=MPI.MAX)

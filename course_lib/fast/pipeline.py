@@ -104,16 +104,14 @@ class InPlace(nn.Module):
 
 
 def accumulate_in_place(
-    *modules: nn.Module, deferred: Products | None = None
+    module: nn.Module, *, deferred: Products | None = None
 ) -> AbstractContextManager[object]:
-    """The context for the forwards of `modules`; it may be entered again and again.
+    """The context for the forwards of `module`; it may be entered again and again.
 
     With a list `deferred`, a backward leaves the weights' products there, for the caller to compute. DDP
     waits for autograd to have added a gradient, so with such a module inside nothing changes.
     """
-    waited_for = any(
-        isinstance(one, DistributedDataParallel) for module in modules for one in module.modules()
-    )
+    waited_for = any(isinstance(one, DistributedDataParallel) for one in module.modules())
     return nullcontext() if waited_for else AccumulateInPlace(deferred)
 
 

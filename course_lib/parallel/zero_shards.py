@@ -109,7 +109,8 @@ class Bucket:
         self.weights.attach()
         self.shard = self.own_shard()
         self.trains = self.parameters[0].requires_grad  # all of them or none: see `alike`
-        self.master = master_of(self.shard, trains=self.trains)
+        master = self.shard.float() if self.trains and self.shard.dtype in SIXTEEN_BIT else self.shard
+        self.master = nn.Parameter(master, requires_grad=self.trains)  # integers cannot require a gradient
 
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """The part of a flat buffer that this rank owns, as a view."""
@@ -138,12 +139,6 @@ class ReplicatedBucket(Bucket):
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """All of it."""
         return flat
-
-
-def master_of(shard: torch.Tensor, *, trains: bool) -> nn.Parameter:
-    """What the optimizer updates: `shard` itself, or a float32 copy of a 16-bit one that trains."""
-    master = shard.float() if trains and shard.dtype in SIXTEEN_BIT else shard
-    return nn.Parameter(master, requires_grad=trains)  # integers cannot require a gradient
 
 
 def buckets_of(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

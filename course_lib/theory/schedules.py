@@ -151,7 +151,8 @@ def gems_master(stages: int, microbatches: int) -> Schedule:
     so that both replicas get equally many. Jain et al. (2020), "GEMS".
     """
     _check(stages, microbatches)
-    _check_even(microbatches)
+    if microbatches % 2:
+        raise ValueError(f"{microbatches} micro-batches cannot be shared by 2 replicas; use an even number")
     return [
         [
             Action(kind, (rank, stages - 1 - rank)[i % 2], i, replica=i % 2)
@@ -167,11 +168,6 @@ def _check(stages: int, microbatches: int) -> None:
         raise ValueError(
             f"{stages} stages and {microbatches} micro-batches make no schedule; use 1 or more of each"
         )
-
-
-def _check_even(microbatches: int) -> None:
-    if microbatches % 2:
-        raise ValueError(f"{microbatches} micro-batches cannot be shared by 2 replicas; use an even number")
 
 
 # ---------------------------------------------------------------- time and memory of a schedule

@@ -72,23 +72,26 @@ def test_parameters_without_dimensions_and_without_elements_are_restored(
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0 if saver is loader else 1e-7)
 
 
-def test_an_optimizer_of_another_model_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="Zero1 updates tensors that are no parameters of the model"):
-        save_training(COMM, tmp_path, Odd(), Zero1(COMM, Odd(), Adam), step=0)
+@pytest.mark.parametrize("make", MAKERS, ids=["Adam", "Zero1"])
+def test_an_optimizer_of_another_model_is_refused_with_a_sentence(
+    tmp_path: Path, make: Callable[[nn.Module], Any]
+) -> None:
+    with pytest.raises(CheckpointError, match="updates tensors that are no parameters of the model"):
+        save_training(COMM, tmp_path, Odd(), make(Odd()), step=0)
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["Adam", "Zero1"])
-def test_weights_of_another_dtype_are_refused(tmp_path: Path, index: int) -> None:
+@pytest.mark.parametrize("make", MAKERS, ids=["Adam", "Zero1"])
+def test_weights_of_another_dtype_are_refused(tmp_path: Path, make: Callable[[nn.Module], Any]) -> None:
     """The optimizer's state keeps its dtype, so weights that were converted could not be updated."""
     model = Odd().double()
-    optimizer = MAKERS[index](model)
+    optimizer = make(model)
     step(model, optimizer)
     save_training(COMM, tmp_path, model, optimizer, step=1)
     other = Odd()
     with pytest.raises(
         CheckpointError, match=r"weights of \w+ are torch.float32 here and torch.float64 in the checkpoint"
     ):
-        load_training(COMM, tmp_path, other, MAKERS[index](other))
+        load_training(COMM, tmp_path, other, make(other))
     assert all(
         torch.equal(mine, new) for mine, new in zip(other.parameters(), Odd().parameters(), strict=True)
     )
@@ -138,11 +141,11 @@ def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
 
 
-@pytest.mark.parametrize("step", [-1, 2.0, True])
-def test_a_step_whose_checkpoint_would_not_be_found_is_refused(tmp_path: Path, step: Any) -> None:
-    """Its folder would be named 000001-step2.0, which is no checkpoint's name."""
-    with pytest.raises(ValueError, match="of an int from 0 on"):
-        save(COMM, tmp_path, write_file, step=step)
+@pytest.mark.parametrize(("step", "keep"), [(-1, 2), (2.0, 2), (1, 0)])
+def test_what_would_not_be_found_or_kept_is_refused(tmp_path: Path, step: Any, keep: int) -> None:
+    """The folder of a step 2.0 would be named 000001-step2.0, which is no checkpoint's name."""
+    with pytest.raises(ValueError, match="keep at least 1 checkpoint, of an int from 0 on"):
+        save(COMM, tmp_path, write_file, step=step, keep=keep)
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from mpi4py import MPI
 
 from course_lib.parallel import checkpoint_folder
@@ -317,18 +316,3 @@ def test_a_disk_that_breaks_for_good_leaves_a_whole_checkpoint(tmp_path: Path) -
         assert step_read(into) in ((1, 2) if said else (2,)), INJECTOR.log[-1]
         right(into, 3)
         assert step_read(into) == 3
-
-
-def test_a_write_that_is_cut_short_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a disk that is nearly full, and for more than 2 GiB at once."""
-    cut = opening(lambda file, data: io.FileIO.write(file, data[:1000]))
-    monkeypatch.setattr(checkpoint_folder, "open", cut, raising=False)
-    numbers = torch.arange(10_000)
-    write_tensors(tmp_path / "rank0.pt", {"numbers": numbers})
-    assert torch.equal(read_tensors(tmp_path / "rank0.pt")["numbers"], numbers)
-
-
-def test_a_full_disk_is_an_error_of_the_disk() -> None:
-    """torch raises a RuntimeError that does not name it."""
-    with pytest.raises(OSError, match="No space left on device"):
-        write_tensors(Path("/dev/full"), {"numbers": torch.arange(100_000)})

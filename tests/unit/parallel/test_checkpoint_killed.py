@@ -112,11 +112,6 @@ def chain(tmp_path: Path, stage: int, kills: Sequence[tuple[int, str]], seed: in
 ALL, ONE = "the job", "one rank"
 
 
-@pytest.mark.release
-def test_killed_five_times_it_goes_on(tmp_path: Path) -> None:
-    chain(tmp_path, 3, [(2, ALL), (2, ONE), (3, ONE), (1, ALL), (2, ALL)], seed=1)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(60 * KILLS)
 def test_many_kills(tmp_path: Path) -> None:

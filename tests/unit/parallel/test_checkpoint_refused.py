@@ -108,10 +108,6 @@ def gap_and_overlap(content: dict[str, Any]) -> None:
     content["tensors"]["weights"][0:1] = [(name, 0, values[:8].clone()), (name, 4, values[:4].clone())]
 
 
-def twice(content: dict[str, Any]) -> None:
-    content["tensors"]["exp_avg"].append(content["tensors"]["exp_avg"][0])
-
-
 def two_dtypes(content: dict[str, Any]) -> None:
     name, _, values = content["tensors"]["weights"][0]
     content["tensors"]["weights"][0:1] = [(name, 0, values[:8].clone()), (name, 8, values[8:].double())]
@@ -131,7 +127,6 @@ def without(kind: str, name: str) -> Change:
 CONTENTS: dict[str, tuple[str, Change]] = {
     "a gap at the end": (r"weights of 0.weight: elements 11 to 11 of 12 are missing", cut_short),
     "a gap and an overlap": (r"weights of 0.weight: elements 4 to 7 of 12 are there twice", gap_and_overlap),
-    "a piece twice": (r"exp_avg of 0.weight: elements 0 to 11 of 12 are there twice", twice),
     "two dtypes": (r"weights of 0.weight are of several dtypes", two_dtypes),
     "no weights": (r"no weights of 2.bias", without("weights", "2.bias")),
     "an unknown parameter": (
@@ -139,34 +134,14 @@ CONTENTS: dict[str, tuple[str, Change]] = {
         lambda content: content["tensors"]["weights"].append(("more", 0, torch.ones(2))),
     ),
     "a buffer that fits by broadcasting": (r"buffer 1.running_mean is \(4, .* and \(1, ", one_number_for_all),
-    "other shapes": (
-        r"parameter 2.bias is \(2,\) in the model and \(1,\)",
-        lambda content: content["shapes"].update({"2.bias": (1,)}),
-    ),
-    "other settings": (
-        r"AdamW is not the optimizer that was saved",
-        lambda content: content["settings"][0].pop("betas"),
-    ),
     "torch's random numbers": (
         r"random-number state cannot be restored",
         lambda content: content["random"].update(torch=torch.zeros(3, dtype=torch.uint8)),
     ),
     "no random numbers": (r"rank0.pt does not have the form", lambda content: content.pop("random")),
-    "pieces with two dimensions": (
-        r"weights of 0.weight: elements 4 to 11 of 12 are missing",
-        lambda content: content["tensors"].update(weights=[("0.weight", 0, torch.ones(4, 3))]),
-    ),
-    "a number in place of settings": (
-        r"AttributeError|TypeError",
-        lambda content: content.update(settings=[3]),
-    ),
     "a buffer without memory": (
         r"meta",
         lambda content: content["buffers"].update({"1.running_mean": torch.ones(4, device="meta")}),
-    ),
-    "parameters among the settings": (
-        r"AdamW is not the optimizer that was saved",
-        lambda content: content["settings"][0].update(params=[]),
     ),
 }
 
@@ -221,14 +196,11 @@ def entry(name: str, facts: Any) -> Change:
 GOOD = {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}
 MANIFESTS: dict[str, Change] = {
     "no step": lambda about: about.pop("step"),
-    "a step that is true": lambda about: about.update(step=True),
     "another step": lambda about: about.update(step=7),
     "files in a list": lambda about: about.update(files=["rank0.pt"]),
     "more ranks than files": lambda about: about.update(ranks=10**12),
     "progress that is a number": lambda about: about.update(progress=3),
     "a file above": entry("../evil", GOOD),
-    "a name that no system has": entry("a\0b", GOOD),
-    "a size below zero": entry("rank0.pt", {"bytes": -1, "sha256": GOOD["sha256"]}),
     "a checksum that is short": entry("rank0.pt", {"bytes": 0, "sha256": "abc"}),
 }
 
@@ -246,7 +218,6 @@ def test_a_manifest_of_another_form_falls_back_to_the_checkpoint_before(tmp_path
 
 TEXTS = {
     "a list": b"[]",
-    "nothing": b"",
     "deep": b"[" * 100_000,
     "no text": b"\xff\xfe\x00",
 }

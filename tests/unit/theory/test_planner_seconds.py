@@ -127,14 +127,6 @@ def test_groups_gather_inside_and_sum_their_shards_between() -> None:
     assert seconds_of(SHAPE, 64, hybrid, two_nodes).value < seconds_of(SHAPE, 64, flat, two_nodes).value
 
 
-def test_tensor_parallelism_belongs_inside_a_node() -> None:
-    inside = seconds_of(SHAPE, 64, Plan(tensor=4), machine(ranks_per_node=4)).value
-    across = seconds_of(SHAPE, 64, Plan(tensor=4), machine(ranks_per_node=2)).value
-    pipeline_across = seconds_of(SHAPE, 64, Plan(pipeline=4, microbatches=8), machine(ranks_per_node=2)).value
-    pipeline_inside = seconds_of(SHAPE, 64, Plan(pipeline=4, microbatches=8), machine(ranks_per_node=4)).value
-    assert across / inside > pipeline_across / pipeline_inside
-
-
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
