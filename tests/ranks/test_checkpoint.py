@@ -25,9 +25,9 @@ from course_lib.parallel.checkpoint_folder import (
     names_in,
     read_tensors,
 )
+from course_lib.parallel.data_parallel import sum_gradients
 from course_lib.parallel.zero import Zero0, offload_state
 from course_lib.theory.partition import even_range
-from course_lib.training.flat import copy_back, flatten
 from tests.ranks import shared_folder as folders
 from tests.ranks.test_zero import BATCH, Net, adamw, batches, full_weights, loss_of, make
 
@@ -41,15 +41,11 @@ class Plain:
     """All ranks have everything, and sum their gradients."""
 
     def __init__(self, comm: MPI.Intracomm, model: nn.Module) -> None:
-        self.comm = comm
+        self.comm, self.model = comm, model
         self.optimizer = adamw([p for p in model.parameters() if p.requires_grad])
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
 
     def step(self) -> None:
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        flat = flatten(gradients)
-        self.comm.Allreduce(MPI.IN_PLACE, flat.numpy())
-        copy_back(flat, gradients)
+        sum_gradients(self.comm, self.model)
         self.optimizer.step()
 
     def zero_grad(self) -> None:
@@ -304,17 +300,6 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_taken(
         assert what.split(".*")[0].strip() in str(caught.value)
 
 
-def test_a_damaged_latest_costs_nothing(comm: MPI.Intracomm, shared_folder: Path) -> None:
-    model, zero = build(comm, 1)
-    path = [save(comm, shared_folder, model, zero, step) for step in (1, 2)][-1]
-    for content in (b"", b"\xff\xfe", b"../../etc\n"):
-        by_rank_0(comm, lambda content=content: (shared_folder / LATEST).write_bytes(content))  # type: ignore[misc]
-        found = find(comm, shared_folder)
-        assert found is not None and found.path == path
-    save(comm, shared_folder, model, zero, 3)
-    assert (shared_folder / LATEST).read_text() == "000003-step3\n"
-
-
 def test_another_model_or_optimizer_is_refused_by_all(comm: MPI.Intracomm, shared_folder: Path) -> None:
     saved(comm, shared_folder, 1)
     other = nn.Linear(3, 2).double()
@@ -381,6 +366,31 @@ def test_a_late_rank_ends_with_an_error_as_do_those_that_waited(comm: MPI.Intrac
         if comm.rank == 0:
             comm.send(None, comm.size - 1)
     comm.Barrier()
+
+
+@pytest.mark.deadline(20)
+def test_no_rank_waits_for_ever_while_rank_0_removes_what_a_failed_save_left(
+    comm: MPI.Intracomm, shared_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if comm.size == 1:
+        return
+    own, late = comm.Dup(), comm.size - 1  # not freed: the ranks are out of step on it
+    right = checkpoint_folder.together
+
+    def together(comm: MPI.Intracomm, what: str, do: Callable[[], Any]) -> Any:
+        return right(comm, what, do, 0.2 if what == "rank 0" else 60)
+
+    def write(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checkpoint_folder, "together", together)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: comm.recv(source=late))
+    with pytest.raises(checkpoint_folder.LateRankError, match=r"rank 0 is not there after 0\.2 s"):
+        checkpoint_folder.save(own, shared_folder, write, step=1)
+    if comm.rank == late:
+        comm.send(None, 0)  # it has given up
+    comm.Barrier()
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("stage", [PLAIN, 3])

@@ -18,17 +18,6 @@ ARCTAN = NOTEBOOKS / "code" / "arctan_pi.c"
 needs_compiler = pytest.mark.skipif(c.why_no_c() is not None, reason=str(c.why_no_c()))
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return c.compile_c(SEND_RECV, tmp_path_factory.mktemp("c") / "made" / "send_recv")
-
-
-@needs_compiler
-@pytest.mark.parametrize("size", [2, 3])
-def test_rank_1_receives_43523(program: Path, size: int) -> None:
-    assert c.run_program(size, [program]) == "Process 1 received number 43523 from process 0"
-
-
 PAGE = (ROOT / "docs" / "mpi-and-others.md").read_text()
 
 
@@ -49,7 +38,7 @@ def test_the_page_on_c_and_other_words_prints_what_it_says(command: str, says: s
 
 @pytest.fixture(scope="module")
 def arctan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return c.compile_c(ARCTAN, tmp_path_factory.mktemp("c") / "arctan_pi")
+    return c.compile_c(ARCTAN, tmp_path_factory.mktemp("c") / "made" / "arctan_pi")
 
 
 @needs_compiler

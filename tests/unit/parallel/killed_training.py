@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from course_lib.parallel.checkpoint import load_training, save_training
+from course_lib.parallel.data_parallel import sum_gradients
 from course_lib.parallel.zero import Zero1, Zero2
 from course_lib.parallel.zero3 import Zero3
 from course_lib.theory.partition import even_range
@@ -73,9 +74,7 @@ def train_step(comm: MPI.Intracomm, model: nn.Sequential, optimizer: Any, step: 
     loss = F.mse_loss(outputs, targets[rows], reduction="sum") / BATCH
     loss.backward()
     if isinstance(optimizer, torch.optim.Optimizer):
-        for parameter in model.parameters():
-            assert parameter.grad is not None
-            comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
+        sum_gradients(comm, model)
     optimizer.step()
     optimizer.zero_grad()
     return float(comm.allreduce(loss.item()))

@@ -19,15 +19,6 @@ def test_one_rank_fails_in_clear_words_and_two_ranks_train() -> None:
     assert int(found[1]) * layer_bytes() < 192 * 2**20 < 16 * layer_bytes()
 
 
-@pytest.mark.slow
-def test_this_process_may_still_use_what_it_likes() -> None:
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    fits(1, 64, layers=2)
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
-
-
 def test_ranks_without_a_layer_are_refused() -> None:
     with pytest.raises(ValueError, match="16 layers on 17 ranks"):
         fits(17, 192)

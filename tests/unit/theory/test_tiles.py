@@ -19,13 +19,6 @@ def seen_by(window: Window, output: int) -> list[int]:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("length", [7, 12])
-def test_outputs_are_those_whose_windows_fit(window: Window, length: int) -> None:
-    fits = [o for o in range(length) if seen_by(window, o)[-1] < length + window.after]
-    assert window.outputs(length) == len(fits)
-
-
-@pytest.mark.parametrize("window", WINDOWS)
 def test_needs_are_all_places_from_the_first_to_the_last(window: Window) -> None:
     for outputs in (range(1), range(2, 5), range(4, 4)):
         places = [place for output in outputs for place in seen_by(window, output)]
@@ -46,23 +39,6 @@ def test_the_halo_of_the_drawing() -> None:
         ((0, range(4, 5)),),
     )
     assert not first.changes_nothing
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("tiles", [1, 2, 3, 5])
-def test_everything_needed_is_kept_got_or_outside_and_what_is_given_is_got(
-    window: Window, tiles: int
-) -> None:
-    owned = even_ranges(12, tiles)
-    needed = [window.needs(part) for part in even_ranges(window.outputs(12), tiles)]
-    halos = [halo_of(owned, needed, rank) for rank in range(tiles)]
-    for rank, halo in enumerate(halos):
-        found = [*halo.kept, *(place for _, places in halo.receives for place in places)]
-        assert sorted(found) == [place for place in needed[rank] if 0 <= place < 12]
-        assert halo.before + len(halo.kept) + halo.after == len(halo.needed)
-        assert not halo.kept or halo.in_needed(halo.kept) == (halo.before, len(halo.kept))
-        for other, places in halo.sends:
-            assert (rank, places) in halos[other].receives
 
 
 def test_a_tile_may_need_nothing_of_its_own() -> None:
