@@ -4,14 +4,13 @@ import math
 from collections.abc import Sequence
 
 from course.lessons.l07_ddp_on_mnist.figures import study as plots
-from course.lessons.l07_ddp_on_mnist.study_results import ACCURACY, FIXED, GLOBAL, SEQUENTIAL, TIMING, Study
+from course.lessons.l07_ddp_on_mnist.study_results import FIXED, GLOBAL, SEQUENTIAL, Study
 from course.lessons.l07_ddp_on_mnist.study_tables import (
     NAMES,
     Timing,
     curves,
     finals,
     grouped,
-    thread_grid,
 )
 from mpi_classroom.figures import Picture
 
@@ -48,15 +47,6 @@ def speedups_of(found: Sequence[Timing]) -> dict[str, plots.Gains]:
     return gains
 
 
-def thread_picture(study: Study) -> Picture | None:
-    """Images per second by ranks and threads; None when they were not measured."""
-    grid = thread_grid(study.rows)
-    if not grid:
-        return None
-    rates = {pair: one.images_per_s for pair, one in grid.items()}
-    return plots.thread_grid(rates, cores=study.cores, what=next(iter(grid.values())).model)
-
-
 def rule_picture(study: Study, model: str) -> Picture:
     """What ranks, batch and rate do to the accuracy of one model."""
     found = [one for one in finals(study.rows) if one.model == model]
@@ -77,25 +67,13 @@ def curve_picture(study: Study, model: str) -> Picture | None:
             curve.losses,
             curve.accuracies,
         )
-        for curve in curves(study.rows, model=model, part=ACCURACY)
-        if not math.isnan(curve.epoch_seconds)
+        for curve in curves(study.rows, model=model)
+        if not math.isnan(curve.seconds[-1])
     }
     return plots.learning_curves(lines, what=model) if lines else None
 
 
-def scatter_picture(study: Study, model: str) -> Picture | None:
-    """Seconds per epoch against the accuracies after the same number of epochs; None without timings."""
-    found = curves(study.rows, model=model, part=TIMING)
-    points = {
-        curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): plots.Point(
-            plots.way_style(curve.engine, curve.ranks * curve.threads), curve.epoch_seconds, curve.ends
-        )
-        for curve in found
-    }
-    return plots.time_and_accuracy(points, what=model) if points else None
-
-
 def accuracy_pictures(study: Study, model: str) -> list[Picture]:
     """All on the accuracy of one model."""
-    found = (rule_picture(study, model), curve_picture(study, model), scatter_picture(study, model))
-    return [picture for picture in found if picture is not None]
+    curve = curve_picture(study, model)
+    return [rule_picture(study, model), *([curve] if curve else [])]

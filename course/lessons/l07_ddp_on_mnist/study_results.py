@@ -9,7 +9,7 @@ whose last epoch is in the file is done, every other one is not. `load(folder)` 
 the study that the course was published with.
 
     study = load()
-    [row.images_per_s for row in study.rows if row.model == "cnn" and row.engine == "ddp-gloo"]
+    [row.epoch_seconds for row in study.rows if row.model == "cnn" and row.engine == "ddp-gloo"]
 """
 
 import csv
@@ -103,11 +103,6 @@ class EpochRow(Case):
         return Case(*(getattr(self, each.name) for each in fields(Case)))
 
     @property
-    def images_per_s(self) -> float:
-        """Images trained on in a second, by all ranks together."""
-        return self.images / self.epoch_seconds
-
-    @property
     def label(self) -> str:
         """How to read its times: measured, oversubscribed (more ranks or threads than cores), or replayed."""
         if self.replayed:
@@ -137,7 +132,6 @@ class ResultsError(RuntimeError):
     """Results that cannot be read, or that are not those one asked for: one sentence."""
 
 
-COLUMNS = tuple(each.name for each in fields(EpochRow))
 Line = TypeVar("Line", bound="DataclassInstance")  # one of which is a line of a file
 
 

@@ -15,7 +15,6 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     REPLAYED,
     SCALED,
     SEQUENTIAL,
-    THREADS,
     TIMING,
     EpochRow,
 )
@@ -30,8 +29,8 @@ NAMES = {
 }
 RULES = {  # of batch and learning rate, as a sentence calls them
     (GLOBAL, FIXED): "same global batch",
-    (LOCAL, FIXED): "same batch per rank, same learning rate",
-    (LOCAL, SCALED): "same batch per rank, learning rate × ranks",
+    (LOCAL, FIXED): "same batch per rank",
+    (LOCAL, SCALED): "same batch per rank, rate × ranks",
 }
 
 
@@ -87,23 +86,16 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One training: its seconds, test losses and test accuracies after each epoch, the mean of all seeds.
-
-    `epoch_seconds`: the median over the epochs of all seeds, as in a `Timing`. `ends`: the test accuracy of
-    each seed after the last epoch.
-    """
+    """One training: its seconds, test losses and test accuracies after each epoch, the mean of all seeds."""
 
     name: str
-    model: str
     engine: str
     ranks: int
     threads: int
     label: str
-    epoch_seconds: float
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
     accuracies: tuple[float, ...]
-    ends: tuple[float, ...]
 
 
 def way_name(engine: str, ranks: int, threads: int) -> str:
@@ -193,13 +185,9 @@ def _final(rows: Sequence[EpochRow]) -> Final:
     )
 
 
-def curves(rows: Iterable[EpochRow], *, model: str, part: str = ACCURACY) -> list[Curve]:
+def curves(rows: Iterable[EpochRow], *, model: str) -> list[Curve]:
     """Accuracy and loss against seconds of training, by ranks, of the runs with the same global batch."""
-    chosen = [
-        row
-        for row in rows
-        if row.part == part and row.model == model and row.batch_rule == GLOBAL and not row.replayed
-    ]
+    chosen = [row for row in rows if row.part == ACCURACY and row.model == model and row.batch_rule == GLOBAL]
     found = []
     for (engine, ranks, threads), group in grouped(
         chosen, lambda row: (row.engine, row.ranks, row.threads)
@@ -208,21 +196,13 @@ def curves(rows: Iterable[EpochRow], *, model: str, part: str = ACCURACY) -> lis
         found.append(
             Curve(
                 way_name(engine, ranks, threads),
-                model,
                 engine,
                 ranks,
                 threads,
                 group[0].label,
-                median(row.epoch_seconds for row in group),
                 tuple(fmean(row.wall_seconds for row in rows) for rows in epochs),
                 tuple(fmean(row.test_loss or 0.0 for row in rows) for rows in epochs),
                 tuple(fmean(row.test_accuracy or 0.0 for row in rows) for rows in epochs),
-                tuple(row.test_accuracy or 0.0 for row in group if row.epoch == row.epochs),
             )
         )
     return found
-
-
-def thread_grid(rows: Iterable[EpochRow]) -> dict[tuple[int, int], Timing]:
-    """The timing of each number of ranks and threads of the part on oversubscription."""
-    return {(one.ranks, one.threads): one for one in timings(rows, THREADS)}

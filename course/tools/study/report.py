@@ -17,6 +17,7 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     MEASURED,
     OVERSUBSCRIBED,
     REPLAYED,
+    THREADS,
     Study,
 )
 from course.lessons.l07_ddp_on_mnist.study_tables import NAMES, Final, Timing, finals, timings
@@ -111,9 +112,10 @@ def time_section(study: Study) -> Iterator[str]:
 
 def thread_section(study: Study) -> Iterator[str]:
     """Ranks × threads."""
-    picture = pictures.thread_picture(study)
-    if picture:
-        yield "<h2>More ranks and threads than cores</h2>\n" + figure(picture)
+    found = timings(study.rows, THREADS)
+    if found:
+        yield f"<h2>More ranks and threads than cores: {html.escape(found[0].model)}</h2>"
+        yield timing_table(found)
 
 
 def accuracy_section(study: Study) -> Iterator[str]:

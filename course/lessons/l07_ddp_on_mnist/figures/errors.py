@@ -16,12 +16,13 @@ def draw_errors(
     published: Mapping[int, float],
 ) -> Picture:
     """Draw test errors by ranks, from accuracies (0 to 1): the mean of the seeds, the best, the worst."""
-    rows = [_row(seeds, ranks, "global batch of 128") for ranks, seeds in same_global.items()]
-    rows += [_row(seeds, ranks, "128 per rank") for ranks, seeds in per_rank.items()]
-    rows += [_row([one], ranks, "Jakovac & Pichler", "published") for ranks, one in published.items()]
+    rows = [error_row(seeds, ranks, "global batch of 128") for ranks, seeds in same_global.items()]
+    rows += [error_row(seeds, ranks, "128 per rank") for ranks, seeds in per_rank.items()]
+    rows += [error_row([one], ranks, "Jakovac & Pichler", "published") for ranks, one in published.items()]
     return show(rows, x="ranks", y="test error", by="batch", title=TITLE)
 
 
-def _row(accuracies: Sequence[float], ranks: int, batch: str, kind: Kind = "measured") -> Row:
+def error_row(accuracies: Sequence[float], ranks: int, batch: str, kind: Kind = "measured") -> Row:
+    """The mean error of the seeds, the least and the greatest, in percent, from their accuracies."""
     errors = [100 * (1 - one) for one in accuracies]
     return Row({"ranks": ranks, "batch": batch}, fmean(errors), min(errors), max(errors), "%", kind)
