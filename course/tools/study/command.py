@@ -9,18 +9,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from course.lessons.l07_ddp_on_mnist.study_results import MEASURED, REPORT, ResultsError, Study, load
-from course.lessons.l07_ddp_on_mnist.study_tables import Final, Timing, finals, timings
+from course.lessons.l07_ddp_on_mnist.study_results import REPORT, ResultsError, Study, load
+from course.lessons.l07_ddp_on_mnist.study_tables import finals, grouped, timings
 from course.tools.study.display import LOG_WIDTH, StudyDisplay
 from course.tools.study.hosts import StudyHosts
 from course.tools.study.job import Data, StudyError
 from course.tools.study.machine import about_this_study
 from course.tools.study.plan import DRAW, DRAWN, FULL, LOAD, QUICK, Choice, plan
-from course.tools.study.report import page
+from course.tools.study.report import Sheet, accuracy_table, page, timing_table
 from course.tools.study.run import run_study, store_report
 from course.tools.study.zero import run_zero
-from course.tools.study.zero_report import peak_of, zero_page
-from course.tools.study.zero_results import RANDOM, ZeroRow, cases_of, load_zero, zero_cases
+from course.tools.study.zero_report import zero_page, zero_table
+from course.tools.study.zero_results import RANDOM, load_zero, zero_cases
 from course_lib.data.mnist import load_mnist
 from course_lib.data.storage import DataError
 from mpi_classroom.launch import available_cores
@@ -111,61 +111,29 @@ def report_zero(folder: Path) -> None:
     except ResultsError as error:
         raise StudyError(str(error)) from None
     store_report(folder / REPORT, zero_page(rows, about))
-    Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH).print(zero_table(rows))
+    show_table(zero_table(rows), "ZeRO")
     print(f"\nThe report is {folder / REPORT}")
 
 
-def zero_table(rows: Sequence[ZeroRow]) -> Table:
-    """One line per case."""
-    table = Table("stage", "ranks", title="ZeRO", title_justify="left", box=box.SIMPLE)
-    for name in ("held", "peak", "a step"):
-        table.add_column(name, justify="right")
-    for case, group in cases_of(rows).items():
-        peak, label = peak_of(group), group[0].label
-        table.add_row(
-            str(case.stage),
-            str(case.ranks) + (f" ({label})" if label != MEASURED else ""),
-            f"{max(row.held.total for row in group) / 1e6:.4g} MB",
-            "" if peak is None else f"{peak / 1e6:.4g} MB",
-            f"{group[0].step_seconds:.3g} s",
-        )
-    return table
-
-
 def show(study: Study) -> None:
-    """The times and the accuracies, as tables on standard output."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    if found := timings(study.rows):
-        console.print(timing_table(found, where_of(study.about["machine"])))
-    if accuracies := finals(study.rows):
-        console.print(accuracy_table(accuracies))
+    """The tables of times and accuracies, model by model, on standard output."""
+    where = where_of(study.about["machine"])
+    for model, group in grouped(timings(study.rows), lambda one: one.model).items():
+        show_table(timing_table(group), f"Time of an epoch{where}, {model}")
+    for model, ends in grouped(finals(study.rows), lambda one: one.model).items():
+        show_table(accuracy_table(ends), f"Accuracy at the end, {model}")
+
+
+def show_table(sheet: Sheet, title: str) -> None:
+    """A table of the report, on standard output."""
+    table = Table(sheet.head[0], title=title, title_justify="left", box=box.SIMPLE)
+    for name in sheet.head[1:]:
+        table.add_column(name, justify="right")
+    for _, entries in sheet.lines:
+        table.add_row(*entries)
+    Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH).print(table)
 
 
 def where_of(machine: dict[str, Any]) -> str:
     """On which hosts and link, if the study ran on several: ` on n1, n2 (10.77.0.0/24, 100 Mbit/s)`."""
     return f" on {machine['hosts']} ({machine['link']})" if "hosts" in machine else ""
-
-
-def timing_table(found: Sequence[Timing], where: str = "") -> Table:
-    """One line per way of training."""
-    table = Table("model", "way", title=f"Time of an epoch{where}", title_justify="left", box=box.SIMPLE)
-    for name in ("epoch", "images/s", "speed-up", "wait", "transfer"):
-        table.add_column(name, justify="right")
-    for one in found:
-        way = one.name + (f" ({one.label})" if one.label != MEASURED else "")
-        speedup = f"{one.speedup:.2f}×" if one.speedup else ""
-        seconds, rate = f"{one.epoch_seconds:.3g} s", f"{one.images_per_s:.0f}"
-        table.add_row(one.model, way, seconds, rate, speedup, f"{one.wait:.1%}", f"{one.transfer:.1%}")
-    return table
-
-
-def accuracy_table(found: Sequence[Final]) -> Table:
-    """One line per rule and number of ranks."""
-    table = Table("model", "rule", title="Accuracy at the end", title_justify="left", box=box.SIMPLE)
-    for name in ("ranks", "batch", "rate", "accuracy"):
-        table.add_column(name, justify="right")
-    for one in found:
-        spread = f" ± {100 * one.deviation:.2f}" if one.deviation is not None else ""
-        accuracy, rate = f"{100 * one.mean:.2f}{spread} %", f"{one.learning_rate:g}"
-        table.add_row(one.model, one.rule, str(one.ranks), str(one.batch_size), rate, accuracy)
-    return table

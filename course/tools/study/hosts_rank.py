@@ -3,13 +3,11 @@
 `python -m course.tools.study.hosts_rank {}`, under mpiexec; rank 0 reports {"machine": …}, see `machine.py`.
 """
 
-import statistics
-
-import numpy as np
 from mpi4py import MPI
 
 from course.tools.study.machine import about_this_machine
 from course.tools.study.rank import send_report
+from course_lib.comm.ping_pong import measure_ping_pong
 from mpi_classroom.processes import boot
 
 MESSAGE_NBYTES, MESSAGES = 2**20, 5
@@ -28,18 +26,9 @@ def machines(comm: MPI.Intracomm) -> dict[str, object]:
 
 def link_mbit_per_s(comm: MPI.Intracomm) -> float:
     """The speed of messages between the first two hosts, one at a time: a median. (collective)"""
-    buffer, seconds = np.zeros(MESSAGE_NBYTES, np.uint8), []
-    for _ in range(MESSAGES + 1):
-        comm.Barrier()
-        start = MPI.Wtime()
-        if comm.rank == 0:
-            comm.Send(buffer, 1)
-            comm.Recv(buffer, 1)
-        elif comm.rank == 1:
-            comm.Recv(buffer, 0)
-            comm.Send(buffer, 0)
-        seconds.append((MPI.Wtime() - start) / 2)
-    return round(8e-6 * MESSAGE_NBYTES / statistics.median(seconds[1:]), 1)  # the first one connects
+    measured = measure_ping_pong(comm, (MESSAGE_NBYTES,), repetitions=MESSAGES)
+    seconds = comm.bcast(measured and measured.one_way_seconds[0])
+    return round(8e-6 * MESSAGE_NBYTES / seconds, 1)
 
 
 def main() -> None:

@@ -39,12 +39,6 @@ class StudyError(CourseError):
     """The study cannot begin or go on."""
 
 
-def environment_of(ranks: int, threads: int, layout: Layout | None = None) -> dict[str, str]:
-    """For a job of `ranks` ranks with so many threads each, marked as ours."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return rank_environment(ranks, layout=layout) | dict.fromkeys(names, str(threads)) | {RUN: run_mark()}
-
-
 def run_job(
     cases: Sequence[Case], data: Data, *, layout: Layout | None = None, silence: float = SILENCE_SECONDS
 ) -> Iterator[dict[str, Any]]:
@@ -68,7 +62,9 @@ def listen(
 ) -> Iterator[dict[str, Any]]:
     """What rank 0 of a job of `module` reports; the job gets the `task`; StudyError when it ends badly."""
     command = [sys.executable, "-m", "mpi4py", "-m", module, json.dumps(task)]
-    environment = environment_of(ranks, threads, layout)
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = rank_environment(ranks, layout=layout) | dict.fromkeys(names, str(threads))
+    environment |= {RUN: run_mark()}
     with (
         layout_arguments(ranks, layout, environment) as elsewhere,
         running_job(

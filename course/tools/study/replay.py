@@ -87,12 +87,9 @@ def replay_row(comm: MPI.Intracomm, case: Case, data: Dataset, machine: Measured
     replayed = replay(seconds, transfer, ranks=case.ranks, steps=steps, seed=case.seed)
     return EpochRow(
         **asdict(case),
+        **asdict(replayed),
         epoch=1,
-        epoch_seconds=replayed.epoch_seconds,
         wall_seconds=replayed.epoch_seconds,
-        compute_seconds=replayed.compute_seconds,
-        wait_seconds=replayed.wait_seconds,
-        transfer_seconds=replayed.transfer_seconds,
         train_loss=None,
         test_loss=None,
         test_accuracy=None,

@@ -1,6 +1,7 @@
 """The report: one HTML file with figures, tables and the published figures beside them. It needs no network.
 
-    page(study)    the whole page as text
+    page(study)                                      the whole page as text
+    timing_table(…), accuracy_table(…) -> Sheet      its tables, which a terminal can show, too
 
 A study without a part has no section for it.
 """
@@ -9,7 +10,7 @@ import base64
 import html
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from course.lessons.l07_ddp_on_mnist import study_pictures as pictures
 from course.lessons.l07_ddp_on_mnist.study_published import REMARKS, SOURCE, TABLE, Published
@@ -49,7 +50,11 @@ def page(study: Study) -> str:
     """The report of `study` as one HTML file."""
     body = [header(study), *time_section(study), *thread_section(study)]
     body += [*accuracy_section(study), *remarks()]
-    title = "The measured study: data parallelism on MNIST"
+    return document("The measured study: data parallelism on MNIST", body)
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """An HTML file of its own with this title and this body."""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style>\n'
@@ -105,7 +110,9 @@ def time_section(study: Study) -> Iterator[str]:
     for model in dict.fromkeys(one.model for one in found):
         ours = [one for one in found if one.model == model]
         yield f"<h3>{html.escape(model)}</h3>\n" + '<div class="beside">'
-        yield timing_table(ours) + published_table([row for row in TABLE if row.model == model])
+        yield as_html(timing_table(ours))
+        if theirs := [row for row in TABLE if row.model == model]:
+            yield as_html(published_table(theirs))
         yield "</div>"
         yield beside(pictures.time_pictures(ours, cores=study.cores))
 
@@ -115,7 +122,7 @@ def thread_section(study: Study) -> Iterator[str]:
     found = timings(study.rows, THREADS)
     if found:
         yield f"<h2>More ranks and threads than cores: {html.escape(found[0].model)}</h2>"
-        yield timing_table(found)
+        yield as_html(timing_table(found))
 
 
 def accuracy_section(study: Study) -> Iterator[str]:
@@ -130,7 +137,7 @@ def accuracy_section(study: Study) -> Iterator[str]:
         )
     for model in dict.fromkeys(one.model for one in found):
         yield f"<h3>{html.escape(model)}</h3>"
-        yield accuracy_table([one for one in found if one.model == model])
+        yield as_html(accuracy_table([one for one in found if one.model == model]))
         yield beside(pictures.accuracy_pictures(study, model))
 
 
@@ -143,7 +150,15 @@ def remarks() -> Iterator[str]:
 # ---------------------------------------------------------------- tables and figures
 
 
-def timing_table(found: Sequence[Timing]) -> str:
+class Sheet(NamedTuple):
+    """A table; each line has what its times are (measured, oversubscribed, replayed) and its entries."""
+
+    caption: str
+    head: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[str]]]
+
+
+def timing_table(found: Sequence[Timing]) -> Sheet:
     """One line per way of training."""
     head = ["way", "epoch", "images/s", "speed-up", "efficiency", "compute", "wait", "transfer"]
     lines = [
@@ -164,14 +179,12 @@ def timing_table(found: Sequence[Timing]) -> str:
         )
         for one in found
     ]
-    return table("Here", head, lines)
+    return Sheet("Here", head, lines)
 
 
-def published_table(found: Sequence[Published]) -> str:
+def published_table(found: Sequence[Published]) -> Sheet:
     """What the slides say of the same model."""
     head = ["way", "epoch", "images/s", "speed-up", "accuracy"]
-    if not found:
-        return ""
     lines = [
         (
             MEASURED,
@@ -186,10 +199,10 @@ def published_table(found: Sequence[Published]) -> str:
         )
         for one in found
     ]
-    return table("Published: 8-core laptop, 2025", head, lines)
+    return Sheet("Published: 8-core laptop, 2025", head, lines)
 
 
-def accuracy_table(found: Sequence[Final]) -> str:
+def accuracy_table(found: Sequence[Final]) -> Sheet:
     """One line per rule and number of ranks."""
     head = [
         "rule",
@@ -217,18 +230,18 @@ def accuracy_table(found: Sequence[Final]) -> str:
         )
         for one in found
     ]
-    return table("Test accuracy after the last epoch", head, lines)
+    return Sheet("Test accuracy after the last epoch", head, lines)
 
 
-def table(caption: str, head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """An HTML table; each line has a class and its entries."""
-    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
+def as_html(sheet: Sheet) -> str:
+    """The table for the page; the class of a line is what its times are."""
+    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in sheet.head)
     body = "\n".join(
         f'<tr class="{kind}">' + "".join(f"<td>{html.escape(entry)}</td>" for entry in entries) + "</tr>"
-        for kind, entries in lines
+        for kind, entries in sheet.lines
     )
     return (
-        f'<div class="scroll"><table><caption>{html.escape(caption)}</caption>\n'
+        f'<div class="scroll"><table><caption>{html.escape(sheet.caption)}</caption>\n'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
     )
 

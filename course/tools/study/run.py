@@ -22,9 +22,12 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     PARTS,
     Case,
     EpochRow,
+    Line,
     ResultsError,
     Study,
     load,
+    read_about,
+    read_rows,
     save,
 )
 from course.tools.study.job import Data, StudyError, run_job
@@ -81,10 +84,11 @@ def run_study(
     StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
     """
     with one_rank_in(folder):
-        earlier = earlier_study(folder, about, timed=any(case.part != ACCURACY for case in cases))
-        elsewhere = difference(earlier.about, about) != ""
-        kept, about = list(earlier.rows), joined(earlier.about, about)
-        store(folder, kept, about)  # a folder that cannot be written to says so before anything is measured
+        timed = any(case.part != ACCURACY for case in cases)
+        kept, before = earlier_rows(folder, MEASUREMENTS, EpochRow, about, timed=timed)
+        elsewhere, about = difference(before, about) != "", joined(before, about)
+        # A folder that cannot be written to says so before anything is measured.
+        store(folder, sorted(kept, key=order), about)
         done = {row.case for row in kept}
         left = [case for case in cases if case not in done]
         clock = Clock(about["machine"]["cores"])
@@ -93,7 +97,7 @@ def run_study(
                 where = layout(job_size(group[0])[0]) if layout else None
                 for rows in run_group(group, left, data, folder, clock, display, where):
                     kept += [row.untimed() for row in rows] if elsewhere else rows
-                    store(folder, kept, about)
+                    store(folder, sorted(kept, key=order), about)
                     left.remove(rows[0].case)
                     display.done(rows, len(cases) - len(left), len(cases), clock.left(left))
     return load(folder)
@@ -127,41 +131,53 @@ def run_group(
                 rest = clock.left(left) - message["share"] * clock.seconds(case)
                 display.running(case, message["share"], rest)
     except StudyError as error:
-        raise StudyError(f"{error}, during {case.name}; {what_is_kept(folder)}") from None
+        cases = len({row.case for row in load(folder).rows})
+        raise StudyError(f"{error}, during {case.name}; {what_is_kept(cases)}") from None
 
 
-def what_is_kept(folder: Path) -> str:
+def what_is_kept(cases: int) -> str:
     """What somebody wants to know whose study has stopped."""
-    cases = len({row.case for row in load(folder).rows})
     runs = f"the {cases} run{'s' * (cases != 1)} measured so far {'are' if cases != 1 else 'is'} kept"
     return f"{runs}, and the same command goes on from there"
 
 
-def earlier_study(folder: Path, about: dict[str, Any], *, timed: bool) -> Study:
-    """What is in `folder`; StudyError when it is damaged, or of another machine and something is timed."""
-    if not (folder / MEASUREMENTS).exists():
-        return Study((), about)
+def earlier_rows(
+    folder: Path, name: str, kind: type[Line], about: dict[str, Any], *, timed: bool = True
+) -> tuple[list[Line], dict[str, Any]]:
+    """The rows in the file `name` and what describes them: `about`, when there are none.
+
+    StudyError when they are damaged, or of another machine and something is timed.
+    """
+    if not (folder / name).exists():
+        return [], about
     try:
-        study = load(folder)
+        rows, before = read_rows(folder, name, kind), read_about(folder)
     except ResultsError as error:
         raise StudyError(str(error)) from None
-    if study.rows and (other := difference(study.about, about, timed=timed)):
+    if rows and (other := difference(before, about, timed=timed)):
         raise StudyError(f"{folder} holds other results ({other}); choose another folder with --results")
-    return study if study.rows else Study((), about)
+    return list(rows), before if rows else about
 
 
-def store(folder: Path, rows: Sequence[EpochRow], about: dict[str, Any]) -> None:
+def store(
+    folder: Path, rows: Sequence[Any], about: dict[str, Any], name: str = MEASUREMENTS, kind: type = EpochRow
+) -> None:
     """Replace the results; StudyError when the disk is full or the folder is closed."""
-    try:
-        save(folder, sorted(rows, key=order), about)
-    except OSError as error:
-        raise StudyError(could_not_write(Path(folder / MEASUREMENTS), error)) from None
+    with writing(folder / name):
+        save(folder, rows, about, name=name, kind=kind)
 
 
 def store_report(path: Path, page: str) -> None:
     """Write the report; StudyError as `store`."""
-    try:
+    with writing(path):
         replace_file(path, page)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """The block writes to `path`; where it cannot, StudyError says why."""
+    try:
+        yield
     except OSError as error:
         raise StudyError(could_not_write(path, error)) from None
 

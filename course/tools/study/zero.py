@@ -10,12 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from course.lessons.l07_ddp_on_mnist.study_results import ResultsError, save
 from course.tools.study.job import StudyError, listen
-from course.tools.study.machine import difference
-from course.tools.study.run import one_rank_in
-from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, cases_of, load_zero
-from course_lib.data.storage import could_not_write
+from course.tools.study.run import earlier_rows, one_rank_in, store, what_is_kept
+from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, cases_of
 from mpi_classroom.launch import available_cores
 
 
@@ -25,14 +22,14 @@ def run_zero(cases: Sequence[ZeroCase], folder: Path, about: dict[str, Any]) -> 
     StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
     """
     with one_rank_in(folder):
-        kept = earlier(folder, about)
-        store(folder, kept, about)
+        kept, _ = earlier_rows(folder, ZERO, ZeroRow, about)
+        store(folder, in_order(kept), about, ZERO, ZeroRow)
         done = {row.case for row in kept}
         for case in cases:
             if case not in done:
                 rows = measure_case(case, kept)
                 kept += rows
-                store(folder, kept, about)
+                store(folder, in_order(kept), about, ZERO, ZeroRow)
                 yield rows
 
 
@@ -41,31 +38,10 @@ def measure_case(case: ZeroCase, kept: Sequence[ZeroRow]) -> list[ZeroRow]:
     try:
         recorded = list(listen("course.tools.study.zero_rank", asdict(case), case.ranks))
     except StudyError as error:
-        count = len(cases_of(kept))
-        runs = f"the {count} run{'s' * (count != 1)} measured so far {'are' if count != 1 else 'is'} kept"
-        raise StudyError(
-            f"{error}, during {case.name}; {runs}, and the same command goes on from there"
-        ) from None
+        raise StudyError(f"{error}, during {case.name}; {what_is_kept(len(cases_of(kept)))}") from None
     return [ZeroRow(**asdict(case), **row, cores=available_cores()) for row in recorded[-1]["rows"]]
 
 
-def earlier(folder: Path, about: dict[str, Any]) -> list[ZeroRow]:
-    """The rows that are in `folder`; StudyError when they are damaged or of another machine."""
-    if not (folder / ZERO).exists():
-        return []
-    try:
-        rows, old = load_zero(folder)
-    except ResultsError as error:
-        raise StudyError(str(error)) from None
-    if rows and (other := difference(old, about)):
-        raise StudyError(f"{folder} holds other results ({other}); choose another folder with --results")
-    return list(rows)
-
-
-def store(folder: Path, rows: Sequence[ZeroRow], about: dict[str, Any]) -> None:
-    """Replace the results; StudyError when the disk is full or the folder is closed."""
-    ordered = sorted(rows, key=lambda row: (row.width, row.layers, row.ranks, row.stage, row.rank))
-    try:
-        save(folder, ordered, about, name=ZERO, kind=ZeroRow)
-    except OSError as error:
-        raise StudyError(could_not_write(folder / ZERO, error)) from None
+def in_order(rows: Sequence[ZeroRow]) -> list[ZeroRow]:
+    """As the file has them, whatever was measured first."""
+    return sorted(rows, key=lambda row: (row.width, row.layers, row.ranks, row.stage, row.rank))

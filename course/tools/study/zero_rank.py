@@ -15,19 +15,13 @@ import torch
 from mpi4py import MPI
 
 from course.lessons.l11_zero_from_scratch.runs import held_state, start, text_loss
-from course.tools.study.plan import MARK
+from course.tools.study.rank import send_report
 from course.tools.study.zero_results import ZeroCase
 from course_lib.training.transformer import build_transformer
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 FROM_NOW_ON = "5"  # forget the peak so far
 HEADS, VOCABULARY = 8, 256
-
-
-def send_report(comm: MPI.Intracomm, **message: object) -> None:
-    """What rank 0 has to say to the process that started the job."""
-    if comm.rank == 0:
-        print(MARK + json.dumps(message), flush=True)
 
 
 def memory(which: str) -> int | None:
