@@ -72,7 +72,8 @@ def heal_row(repetitions: int) -> Row:
     ours, peer = [], []
     guarded = started()
     magics = GuardedMagics(notebook(), guarded)
-    with plain_cluster(QUICK_HEARTBEAT) as (_, cluster), contextlib.closing(Stopping(guarded)):
+    with plain_cluster(QUICK_HEARTBEAT) as (_, cluster), contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(guarded.stop)
         for _ in range(repetitions):
             guarded.view.execute(DEADLOCK, block=False)
             ours.append(timed(magics.heal)[0])
@@ -101,13 +102,6 @@ def started() -> Cluster:
 def notebook() -> InteractiveShell:
     """What a notebook's magics live in; it must not take the place of this program's own `__main__`."""
     return InteractiveShell.instance(user_module=ModuleType("notebook"), user_ns={})
-
-
-class Stopping:
-    """Lets `contextlib.closing` stop a cluster."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.close = cluster.stop
 
 
 @contextlib.contextmanager
@@ -158,7 +152,8 @@ def await_answers(client: Any) -> None:
 def cell_rows(repetitions: int) -> list[Row]:
     """A cell that does nothing, on the same ranks, by our `%%px` and by ipyparallel's."""
     shell, cluster = notebook(), started()
-    with contextlib.closing(Stopping(cluster)):
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(cluster.stop)
         guarded, plain = GuardedMagics(shell, cluster), ParallelMagics(shell, cluster.view)
         contenders = {"ours": lambda: guarded.cell_px("", "pass"), "peer": lambda: plain.cell_px("", "pass")}
         for contender in contenders.values():

@@ -27,11 +27,11 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
+from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
@@ -175,12 +175,8 @@ class Kernel:
             "username": "",
             "version": "5.3",
         }
-        parts = [b"shell", *(json.dumps(part).encode() for part in (header, {}, {}, content))]
-        offsets = [8 * (len(parts) + 2)]
-        for part in parts:
-            offsets.append(offsets[-1] + len(part))
-        integers = b"".join(each.to_bytes(8, "little") for each in (len(offsets), *offsets))
-        self._socket.write_message(integers + b"".join(parts), binary=True)
+        parts = [json.dumps(part).encode() for part in (header, {}, {}, content)]
+        self._socket.write_message(serialize_msg_to_ws_v1(parts, "shell"), binary=True)
         return number
 
 
@@ -188,9 +184,7 @@ def decoded(message: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Type, parent header and content of a message."""
     if message is None:
         raise RuntimeError("the Jupyter server has closed the connection")
-    count = int.from_bytes(message[:8], "little")
-    offsets = [int.from_bytes(message[8 * n : 8 * n + 8], "little") for n in range(1, count + 1)]
-    _, header, parent, _, content = [message[a:b] for a, b in pairwise(offsets)][:5]
+    _, (header, parent, _, content, *_) = deserialize_msg_from_ws_v1(message)
     return json.loads(header)["msg_type"], json.loads(parent), json.loads(content)
 
 

@@ -8,10 +8,9 @@ With the real images (COURSE_DATA), all train on the first four batches. data_ba
 it chose every setting. The test images are scored once per seed, at the end: those of CIFAR-10 if they
 are there, else those in the file that --test names, in the binary version of CIFAR-10.
 
-    python -m benchmarks.deepspeed_cifar [--quick] [--seed 0] [--test FILE] [--json FILE]
+    python -m benchmarks.deepspeed_cifar [--quick] [--test FILE] [--json FILE]
 
-It takes minutes per seed. With --seed, the other seeds' rows that are in FILE stay there. The losses and
-accuracies along the way go to NAME.curves.json beside FILE.
+It takes minutes per seed. The losses and accuracies along the way go to NAME.curves.json beside FILE.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ def a_row(case: str, ours: float, peer: float, unit: str = "% right") -> Row:
 
 
 def with_means(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the seeds in order, and a mean of each kind of which there are several."""
-    seeds = sorted((each for each in rows if not each.case.startswith(MEAN)), key=lambda each: each.case)
+    """The rows of the seeds, sorted by case, and a mean of each kind of which there are several."""
+    seeds = sorted(rows, key=lambda each: each.case)
     kinds = {kind_of(each): [one for one in seeds if kind_of(one) == kind_of(each)] for each in seeds}
     return [*seeds, *(mean_row(kind, alike) for kind, alike in kinds.items() if len(alike) > 1)]
 
@@ -286,43 +285,22 @@ def updates(data: Dataset) -> int:
 
 
 def main() -> None:
-    """Measure the seeds that were asked for, print all rows and save them."""
+    """Measure, print all rows and save them."""
     parser = argparse.ArgumentParser(description=TITLE)
     parser.add_argument("--quick", action="store_true", help="few images and epochs, one seed")
-    parser.add_argument("--seed", type=int, action="append", help="this one only; may be given several times")
     parser.add_argument("--test", metavar="IMAGES", help="test images, in the binary version of CIFAR-10")
     parser.add_argument("--json", metavar="FILE", help="write the rows there; - for standard output")
     options = parser.parse_args()
-    seeds = options.seed or (SEEDS[:1] if options.quick else SEEDS)
-    path = Path(options.json) if options.json not in (None, "-") else None
-    rows_before = read_json(path) if path and options.seed else []
-    curves_before = read_json(curves_path(path)) if path and options.seed else []
-    new, curves = measure(options.quick, seeds, options.test)
-    cases = {each.case for each in new}
-    rows = with_means([*new, *(Row(**each) for each in rows_before if each["case"] not in cases)])
-    show(TITLE, rows, about_this_run())
+    measured, curves = measure(options.quick, SEEDS[:1] if options.quick else SEEDS, options.test)
+    rows, about = with_means(measured), about_this_run()
+    show(TITLE, rows, about)
     if options.json == "-":
         print(as_json([asdict(each) for each in rows]))
-    elif path:
-        save(path, rows, about_this_run())
-        others = [each for each in curves_before if each["seed"] not in seeds]
-        save_curves(path, sorted([*curves, *others], key=lambda each: each["seed"]))
-
-
-def save_curves(path: Path, curves: Sequence[dict[str, Any]]) -> None:
-    """The curves beside the rows at `path`, a line each."""
-    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in curves)
-    curves_path(path).write_text(f"[\n{lines}\n]\n")
-
-
-def curves_path(path: Path) -> Path:
-    """Where the curves of the rows at `path` are."""
-    return path.with_suffix(".curves.json")
-
-
-def read_json(path: Path) -> list[dict[str, Any]]:
-    """What was measured before; nothing where there is no file."""
-    return list(json.loads(path.read_text())) if path.exists() else []
+    elif options.json:
+        path = Path(options.json)
+        save(path, rows, about)
+        lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in curves)
+        path.with_suffix(".curves.json").write_text(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":

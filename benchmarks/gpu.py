@@ -24,12 +24,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from course_lib.rows import Row
+from course_lib.rows import Label, Row
 from mpi_classroom.launch import run_ranks
 
 ROOT = Path(__file__).parents[1]
 CODE = ROOT / "notebooks" / "code"
-MARK = "gpu row: "  # as in gpu_parts, which must not be imported here: it starts MPI and torch
+MARK = "gpu row: "  # gpu_parts must not be imported here: it starts MPI and torch
 MPS = "nvidia-cuda-mps-control"
 
 
@@ -120,9 +120,9 @@ def mps() -> Iterator[dict[str, str]]:
             subprocess.run([MPS], env=os.environ | there, input="quit\n", text=True, timeout=30)
 
 
-def missing(reason: str) -> Row:
+def missing(reason: str, **labels: Label) -> Row:
     """A row without a number: why there is none."""
-    return Row({"reason": reason}, math.nan, math.nan, math.nan, "")
+    return Row({**labels, "reason": reason}, math.nan, math.nan, math.nan, "")
 
 
 def last_words(errors: str) -> str:

@@ -21,6 +21,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.gpu import MARK, missing
 from course.lessons.l16_choose_your_strategy.planner.memory import memory_of
 from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan
@@ -28,7 +29,6 @@ from course_lib.rows import Label, Row, predicted, published
 from course_lib.training.memory_use import LiveBytes
 from course_lib.training.transformer import build_transformer
 
-MARK = "gpu row: "
 HOROVOD = "the published synthetic benchmark, one GPU"
 
 
@@ -116,20 +116,6 @@ def rate_row(readings: list[float], **labels: Label) -> Row:
     return Row(labels, statistics.median(readings), min(readings), max(readings), "images/s")
 
 
-def _unless_memory_is_out(measure: Callable[[], Row], **labels: Label) -> Row:
-    try:
-        return measure()
-    except torch.OutOfMemoryError as reason:
-        torch.cuda.empty_cache()
-        return missing(f"out of memory: {str(reason).splitlines()[0]}", **labels)
-
-
-def missing(reason: str, **labels: Label) -> Row:
-    """A row without a number: why there is none."""
-    nothing = float("nan")
-    return Row({**labels, "reason": reason}, nothing, nothing, nothing, "")
-
-
 # ---------------------------------------------------------------- the parts
 
 
@@ -157,12 +143,11 @@ def throughput(device: torch.device, small: bool) -> Iterator[Row]:
     """Images per second against batch and image size, until memory is out."""
     for batch, side in [(2, 32), (2, 48)] if small else product((8, 32, 128), (32, 128, 256)):
         labels: dict[str, Label] = {"case": "ResNet-50", "batch": batch, "side": side}
-        yield _unless_memory_is_out(
-            lambda b=batch, s=side, of=labels: rate_row(  # type: ignore[misc]
-                images_per_second(device, b, s, small=small, readings=3), **of
-            ),
-            **labels,
-        )
+        try:
+            yield rate_row(images_per_second(device, batch, side, small=small, readings=3), **labels)
+        except torch.OutOfMemoryError as reason:
+            torch.cuda.empty_cache()
+            yield missing(f"out of memory: {str(reason).splitlines()[0]}", **labels)
 
 
 def sharing(device: torch.device, small: bool) -> Iterator[Row]:

@@ -28,11 +28,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
 from course.paths import ROOT
+from course.tools.study.machine import about_this_machine
 from mpi_classroom.job_output import marked_lines
 from mpi_classroom.launch import available_cores, run_ranks
 
@@ -190,26 +190,11 @@ def as_json(data: Any) -> str:
 def about_this_run() -> dict[str, Any]:
     """Machine, versions and command."""
     return {
-        "machine": {
-            "processor": processor(),
-            "cores": available_cores(),
-            "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-            "system": f"{platform.system()} {platform.machine()}",
-        },
+        "machine": about_this_machine(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "command": " ".join(["python", "-m", main_module(), *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def processor() -> str:
-    """The CPU's name as the system reports it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def show(title: str, rows: Sequence[Row], about: Mapping[str, Any]) -> None:

@@ -46,8 +46,8 @@ def only_on_root(comm: MPI.Intracomm, work: Callable[[], object]) -> Callable[[]
     return contender
 
 
-def race(comm: MPI.Intracomm, loop_darts: int, loop_terms: int, repetitions: int) -> Timings:
-    """Median and spread in seconds of loops and NumPy on rank 0 alone, and of NumPy on all ranks together."""
+def race(comm: MPI.Intracomm, loop_darts: int, loop_terms: int, strips: int, repetitions: int) -> Timings:
+    """Median and spread in seconds of each, on rank 0 alone and on all ranks together."""
     alone: dict[str, Callable[[], object]] = {
         "darts: loop": lambda: sample(loop_darts),
         "darts: numpy": lambda: count_inside(rank_stream(1, 0, 1), DARTS),
@@ -55,23 +55,15 @@ def race(comm: MPI.Intracomm, loop_darts: int, loop_terms: int, repetitions: int
         "arctan: numpy": lambda: arctan_part(TERMS),
         "midpoint: loop": lambda: midpoint_loop(loop_terms),
         "midpoint: numpy": lambda: midpoint_part(TERMS),
+        "strips: loop": lambda: midpoint_loop(strips),
     }
     together: dict[str, Callable[[], object]] = {
         "darts: ranks": lambda: estimate_pi(comm, DARTS, seed=1),
         "arctan: ranks": lambda: arctan_pi(comm, TERMS),
         "midpoint: ranks": lambda: midpoint_pi(comm, TERMS),
+        "strips: ranks": lambda: sum_on_root(comm, midpoint_loop(strips, comm.rank, comm.size)),
     }
     contenders = {name: only_on_root(comm, work) for name, work in alone.items()} | together
-    timings = time_alternately(comm, contenders, repetitions=repetitions)
-    return {name: (timing.median, timing.spread) for name, timing in timings.items()}
-
-
-def persistent(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
-    """The loop over strips in pure Python, by rank 0 alone and by all ranks of `comm`."""
-    contenders = {
-        "serial": only_on_root(comm, lambda: midpoint_loop(strips)),
-        "persistent": lambda: sum_on_root(comm, midpoint_loop(strips, comm.rank, comm.size)),
-    }
     timings = time_alternately(comm, contenders, repetitions=repetitions)
     return {name: (timing.median, timing.spread) for name, timing in timings.items()}
 
@@ -80,10 +72,9 @@ def measure(quick: bool) -> list[Row]:
     """NumPy's share, the ranks' share and both together, of each way to π; then loops on ranks."""
     loop_darts, loop_terms, repetitions = (10**6, 10**6, 3) if quick else (10**7, 10**7, 5)
     sizes: dict[str, Any] = {"loop_darts": loop_darts, "loop_terms": loop_terms, "repetitions": repetitions}
-    alone = on_ranks(RANKS, race, timeout=600, **sizes)
     strips = STRIPS // 10 if quick else STRIPS
-    others = on_ranks(RANKS, persistent, strips=strips, repetitions=repetitions)
-    time = {name: Timing(*values) for name, values in {**alone, **others}.items()}
+    found = on_ranks(RANKS, race, timeout=900, strips=strips, **sizes)
+    time = {name: Timing(*values) for name, values in found.items()}
     scales = {"darts": DARTS / loop_darts, "arctan": TERMS / loop_terms, "midpoint": TERMS / loop_terms}
     loops = {"darts": "the article's loop", "arctan": "the loop", "midpoint": "the loop"}
     rows = []
@@ -97,7 +88,7 @@ def measure(quick: bool) -> list[Row]:
             row(f"{way}, both: NumPy on {RANKS} ranks for the loop", RANKS, together, loop, scaled),
         ]
     what = f"{strips:,} strips, pure Python"
-    serial, resident = time["serial"], time["persistent"]
+    serial, resident = time["strips: loop"], time["strips: ranks"]
     return [
         *rows,
         row(f"{what}: {RANKS} ranks for 1", RANKS, resident, serial, "the same loop, 1 process"),

@@ -14,14 +14,12 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
+from benchmarks.torch_mpi_races import groups
 from course_lib.comm.timing import seconds_of_each
-from course_lib.network import loopback
 from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 RANKS, MICROBATCHES = 2, 8
 WIDTH, LENGTH, HEADS, BLOCKS, VOCABULARY = 512, 128, 8, 4, 256
 ACCURACY = 10.0  # percent that the predicted step may be off
-TIMEOUT = timedelta(seconds=120)
 NAMES = {"gpipe": "GPipe", "one_f_one_b": "1F1B"}
 PEERS = {
     "Gloo": "torch.distributed.pipelining, Gloo",
@@ -123,41 +120,23 @@ def uncut(comm: MPI.Intracomm, model: nn.Module, batch: Batch, threads: int) -> 
     return step
 
 
-@contextmanager
-def groups(comm: MPI.Intracomm) -> Iterator[dict[str, Any]]:
-    """torch.distributed over Gloo and over the course's MPI backend, among the ranks of `comm`."""
-    import os
-
-    import torch.distributed as dist
-
-    import torch_mpi4py
-
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
-    torch_mpi4py.init_process_group(comm, timeout=TIMEOUT)
-    try:
-        world = dist.distributed_c10d._get_default_group()
-        yield {"Gloo": dist.new_group(backend="gloo", timeout=TIMEOUT), "mpi4py": world}
-    finally:
-        comm.Barrier()  # rank 0 hosts the store that Gloo's goodbye needs
-        dist.destroy_process_group()
-
-
 def race(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, list[float]]:
     """Milliseconds of a step of every contender, in every round; a warm-up of two steps first."""
     import torch
 
     from course_lib.parallel.pipeline import split_layers
 
-    torch.set_num_threads(1)
     model, batch = build(blocks)
     alone = copy.deepcopy(model) if comm.rank == 0 else model
     stage = split_layers(model, comm.size)[comm.rank]
     with groups(comm) as found:
         works: dict[str, Work] = {}
+        torch.set_num_threads(1)
+        backends = {"Gloo": found["peer"], "mpi4py": found["ours"]}
         for name in NAMES:
             works[name] = ours(comm, stage, batch, name)
             works[f"{name} plain"] = ours(comm, stage, batch, name, plain=True)
-            for backend, group in found.items():
+            for backend, group in backends.items():
                 works[f"{name} {backend}"] = torchs(group, stage, batch, name)
         for threads in sorted({1, available_cores()}):
             works[f"uncut {threads}"] = uncut(comm, alone, batch, threads)

@@ -7,8 +7,6 @@ step. A memory limit that `fitting` of the plans respect is emulated; the planne
     python -m benchmarks.planner_validation                 all; measures the machine first if nobody did
     python -m benchmarks.planner_validation --json FILE     the same, and keep the result
     python -m benchmarks.planner_validation --draw          write the configurations, once
-    python -m benchmarks.planner_validation --explain 3     every figure's formula for the choice in number 3
-    python -m benchmarks.planner_validation --published     beside published comparisons, overlap on and off
 
 The library's plain forms hide nothing, so the planner predicts them with overlap 0.
 """
@@ -29,14 +27,7 @@ from course.lessons.l16_choose_your_strategy.planner.machine import Machine
 from course.lessons.l16_choose_your_strategy.planner.measured import machine_from_json
 from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan, plans
-from course.lessons.l16_choose_your_strategy.planner.quantity import trace
-from course.lessons.l16_choose_your_strategy.planner.ranking import Estimate, estimate, ranked
-from course.lessons.l16_choose_your_strategy.published import (
-    COMPARISONS,
-    estimates,
-    same_order,
-    sequences_per_second,
-)
+from course.lessons.l16_choose_your_strategy.planner.ranking import estimate
 from course.lessons.shared.machine import MachineError, measure_machine
 from course.paths import BUILD, ROOT
 
@@ -173,16 +164,12 @@ def choose(found: list[Outcome], fitting: int) -> tuple[Outcome | None, Outcome,
     return chosen, fastest, near and chosen.measured_nbytes <= limit
 
 
-def predict(one: Configuration, machine: Machine) -> list[Estimate]:
-    """The estimates of all plans of a configuration."""
-    return [estimate(one.shape, one.batch, plan, machine) for plan in one.plans]
-
-
 def outcomes(one: Configuration, machine: Machine, measured: list[dict[str, float]]) -> list[Outcome]:
     """Predictions beside measurements, plan by plan."""
+    predicted = [estimate(one.shape, one.batch, plan, machine) for plan in one.plans]
     return [
         Outcome(said.plan.name, said.memory.value, found["nbytes"], said.seconds.value, found["seconds"])
-        for said, found in zip(predict(one, machine), measured, strict=True)
+        for said, found in zip(predicted, measured, strict=True)
     ]
 
 
@@ -265,32 +252,6 @@ def show(one: Configuration, found: list[Outcome]) -> None:
     print(f"   → chosen, * the fastest that fits: {'right' if right else 'wrong'}")
 
 
-def explain(number: int) -> None:
-    """Print the planner's choice for a configuration, with the formulas of its numbers."""
-    one = committed()[number]
-    best = ranked(one.shape, one.batch, this_machine(), one.ranks)[0]
-    print(best.plan.name)
-    for name in ("memory", "sent", "seconds"):
-        print("\n".join(["", *trace(getattr(best, name), name)]))
-
-
-def beside_published() -> None:
-    """Print the planner's numbers beside the published ones, and whether their order is the same."""
-    for comparison in COMPARISONS:
-        print(f"\n{comparison['name']} ({comparison['source']})\n{comparison['unit']}")
-        both = [sequences_per_second(comparison, overlap) for overlap in (1.0, 0.0)]
-        print(f"{'':56}{'published':>10}{'overlap':>9}{'none':>7}{'GB':>7}{'said':>7}")
-        for index, (one, said) in enumerate(zip(comparison["plans"], estimates(comparison), strict=True)):
-            times = [rates[index] / rates[0] for rates in both]
-            run = one["published"] / comparison["plans"][0]["published"]
-            memory = one.get("memory_gb", float("nan"))
-            print(
-                f"{said.plan.name:56}{run:10.2f}{times[0]:9.2f}{times[1]:7.2f}"
-                f"{memory:7.1f}{said.memory.value / 1e9:7.1f}"
-            )
-        print(f"the same order: with overlap {same_order(comparison)}, without {same_order(comparison, 0.0)}")
-
-
 def this_machine() -> Machine:
     """This machine, measured now if it has not been. Raises CannotMeasure when that fails."""
     if not MEASURED.exists():
@@ -305,21 +266,13 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="The planner against this machine")
     parser.add_argument("--draw", action="store_true", help="write the configurations")
-    parser.add_argument("--explain", type=int, metavar="N", help="report on configuration N, with formulas")
-    parser.add_argument("--published", action="store_true", help="beside published comparisons")
     parser.add_argument("--quick", action="store_true", help="six configurations, fewer repetitions")
     parser.add_argument("--json", metavar="FILE", help="write the result there")
     arguments = parser.parse_args()
     if arguments.draw:
         DRAWN.write_text(as_json(draw()))
         return
-    if arguments.published:
-        beside_published()
-        return
     try:
-        if arguments.explain is not None:
-            explain(arguments.explain)
-            return
         result = measure(arguments.quick)
     except CannotMeasure as reason:
         print(f"Nothing was measured: {reason}")

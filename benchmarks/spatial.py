@@ -20,7 +20,6 @@ from benchmarks.harness import Row, Timing, main, on_ranks, row
 from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
-    import torch
     from mpi4py import MPI
     from torch import nn
 
@@ -52,6 +51,7 @@ def step_seconds(
     from course_lib.fast.spatial_parallel import tile_model
     from course_lib.parallel import spatial_parallel as plain
     from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_of
+    from course_lib.training.kept import kept_bytes
 
     torch.manual_seed(0)
     whole, image = stack(layers, channels), torch.randn(1, 3, pixels, pixels)
@@ -82,8 +82,9 @@ def step_seconds(
         "threads": on_image_with_threads,
     }
     seconds = in_turn(comm, contenders, repetitions)
-    kept, kept_plainly = (max(comm.allgather(kept_nbytes(model, tile))) for model in (tiled, plainly_tiled))
-    alone = kept_nbytes(whole, image) if comm.rank == 0 else 0
+    kept = max(comm.allgather(kept_bytes(tiled, lambda: tiled(tile))))
+    kept_plainly = max(comm.allgather(kept_bytes(plainly_tiled, lambda: plainly_tiled(tile))))
+    alone = kept_bytes(whole, lambda: whole(image)) if comm.rank == 0 else 0
     return {"seconds": seconds, "kept": kept, "kept_plainly": kept_plainly, "kept_alone": alone}
 
 
@@ -110,24 +111,6 @@ def sleep_until_all(comm: MPI.Intracomm) -> None:
     request = comm.Ibarrier()
     while not request.Test():
         time.sleep(0.01)
-
-
-def kept_nbytes(model: nn.Module, x: torch.Tensor) -> int:
-    """Bytes that autograd keeps for backward, weights not counted."""
-    import torch
-
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept: dict[int, int] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = model(x)
-    return sum(kept.values()) if result.requires_grad else 0
 
 
 # ---------------------------------------------------------------- the table

@@ -120,19 +120,22 @@ def test_rows(tested: Mapping[int, Scores], articles: Sequence[Article]) -> list
 
 
 def score_rows(
-    name: str, scores: Scores, base: Scores, spread: Sequence[float] | Scores = (0.0, 0.0, 0.0)
+    name: str,
+    scores: Scores,
+    base: Scores,
+    spread: Sequence[float] | Scores | None = None,
+    *,
+    where: str = "test",
+    columns: Sequence[str] = METRICS,
+    peer: str = "lead-3",
+    unit: str = UNIT,
 ) -> list[ScoreRow]:
-    """`scores` (N, 3) beside those of lead-3, `base` (N, 3), with the interval of their difference."""
+    """`scores` (N, columns) beside those of the `peer`, `base`, with the interval of their difference."""
     rows = []
-    for metric, own, other, width in zip(METRICS, scores.T, base.T, spread, strict=True):
-        line = row(
-            f"test, {metric}, {name}",
-            RANKS,
-            Timing(float(own.mean()), float(width)),
-            Timing(float(other.mean()), 0.0),
-            "lead-3",
-            unit=UNIT,
-        )
+    widths = [0.0] * len(columns) if spread is None else spread
+    for metric, own, other, width in zip(columns, scores.T, base.T, widths, strict=True):
+        ours, theirs = Timing(float(own.mean()), float(width)), Timing(float(other.mean()), 0.0)
+        line = row(f"{where}, {metric}, {name}", RANKS, ours, theirs, peer, unit=unit)
         low, high = mean_interval(own - other)
         rows.append(ScoreRow(**asdict(line), low=low, high=high))
     return rows

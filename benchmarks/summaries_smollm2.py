@@ -18,7 +18,6 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -28,12 +27,11 @@ from benchmarks.abstraction import training
 from benchmarks.abstraction.articles import READ, REQUEST, TESTED, keep, kept, name_of, read_parts
 from benchmarks.abstraction.training import first_alone, train_together
 from benchmarks.abstraction.writing import DECODERS, SYSTEMS, write_together
-from benchmarks.extraction.bootstrap import mean_interval
 from benchmarks.extraction.extractive import ExtractRecipe, extract
 from benchmarks.extraction.prepared import split_real_news
 from benchmarks.extraction.rouge import published_rouge, sentences
-from benchmarks.harness import Timing, about_this_run, on_ranks, row, save, show
-from benchmarks.summaries import METRICS, ScoreRow, lead, oracle, train
+from benchmarks.harness import about_this_run, on_ranks, save, show
+from benchmarks.summaries import METRICS, ScoreRow, lead, oracle, score_rows, train
 from course.paths import ROOT
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article
@@ -108,15 +106,8 @@ def extracts(articles: Sequence[Article]) -> dict[str, list[str]]:
 
 def compare(systems: Mapping[str, Scores], base: Scores, peer: str, where: str) -> list[ScoreRow]:
     """Every system beside the `peer` that has the scores `base`."""
-    rows = []
-    for name, own in systems.items():
-        for column, metric in enumerate(COLUMNS):
-            ours, theirs = own[:, column], base[:, column]
-            means = Timing(float(ours.mean()), 0.0), Timing(float(theirs.mean()), 0.0)
-            line = row(f"{where}, {metric}, {name}", RANKS, *means, peer, unit="%")
-            low, high = mean_interval(ours - theirs)
-            rows.append(ScoreRow(**asdict(line), low=low, high=high))
-    return rows
+    how: dict[str, Any] = {"where": where, "columns": COLUMNS, "peer": peer, "unit": "%"}
+    return [line for name, own in systems.items() for line in score_rows(name, own, base, **how)]
 
 
 def score(end: float) -> None:

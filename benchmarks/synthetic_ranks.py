@@ -20,7 +20,6 @@ from torch.optim import SGD
 
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
 from course_lib.training.loop import Batch, Step, make_step, summed_cross_entropy
-from course_lib.training.models import build
 
 DEVIATIONS = 1.96  # of a normal distribution, 95 % lie within so many
 
@@ -36,43 +35,25 @@ class Rate:
     def of(cls, readings: Sequence[float]) -> "Rate":
         return cls(statistics.fmean(readings), DEVIATIONS * statistics.pstdev(readings))
 
-    def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.within:.1f}"
-
-
-@dataclass(frozen=True, slots=True)
-class Synthetic:
-    """What came out, the same on all ranks: images per second of each rank, of a rank on average, of all."""
-
-    ranks: int
-    batch_size: int
-    each: tuple[Rate, ...]
-    per_rank: Rate
-    total: Rate
-
 
 def synthetic_benchmark(
     comm: MPI.Intracomm,
-    step: Step | None = None,
+    step: Step,
     *,
     batch_size: int = 32,
     warm_up: int = 10,
     iterations: int = 10,
     batches: int = 10,
-    model: str = "resnet",
-) -> Synthetic:
-    """Train `model` on random images with all ranks of `comm`; `batch_size` is that of each rank.
+) -> Rate:
+    """Images per second of all ranks of `comm`, the same on each, when `step` trains on random images.
 
-    `step`: another way to train than with our own bucket, made by the caller. All ranks call it.
+    `batch_size` is that of each rank. All ranks call it.
     """
-    if min(batch_size, iterations, batches) < 1 or warm_up < 0:
-        raise ValueError(f"{iterations} × {batches} batches of {batch_size}; give 1 or more of each")
     batch = random_images(comm, batch_size)
-    step = step or own_step(comm, build(model, seed=0))
     for _ in range(warm_up):
         step(batch)
     mine = [read(comm, lambda: step(batch), batches, batch_size) for _ in range(iterations)]
-    return summary(comm, mine, batch_size)
+    return summed(comm, mine)
 
 
 def read(comm: MPI.Intracomm, work: Callable[[], object], batches: int, batch_size: int) -> float:
@@ -83,15 +64,11 @@ def read(comm: MPI.Intracomm, work: Callable[[], object], batches: int, batch_si
     return batches * batch_size / (MPI.Wtime() - start)
 
 
-def summary(comm: MPI.Intracomm, mine: Sequence[float], batch_size: int) -> Synthetic:
-    """The readings of all ranks put together: the total is summed over ranks, reading by reading."""
-    everyone = np.empty((comm.size, len(mine)))
-    comm.Allgather(np.array(mine), everyone)
+def summed(comm: MPI.Intracomm, mine: Sequence[float]) -> Rate:
+    """The rate of all ranks: their readings are summed, reading by reading."""
     total = np.empty(len(mine))
     comm.Allreduce(np.array(mine), total)
-    each = tuple(Rate.of(readings.tolist()) for readings in everyone)
-    per_rank = Rate.of((total / comm.size).tolist())
-    return Synthetic(comm.size, batch_size, each, per_rank, Rate.of(total.tolist()))
+    return Rate.of(total.tolist())
 
 
 def own_step(comm: MPI.Intracomm, model: nn.Module) -> Step:

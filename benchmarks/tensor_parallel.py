@@ -10,15 +10,12 @@ share of the cores.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from copy import deepcopy
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row, time_alternately
-from course_lib.network import loopback
-from mpi_classroom.launch import available_cores
+from benchmarks.torch_mpi_races import groups
 
 if TYPE_CHECKING:
     import torch
@@ -40,42 +37,26 @@ OURS, SEQUENCE, GLOO, MPI4PY = "ours", "sequence", "DTensor over Gloo", "DTensor
 def race(comm: MPI.Intracomm, rounds: int, sequences: int) -> dict[str, list[float]]:
     """Median and spread, in seconds, of a step of each contender."""
     import torch
-    from torch import distributed
+    from torch.distributed.device_mesh import DeviceMesh
 
     from course_lib.training.transformer import build_transformer
 
-    torch.set_num_threads(max(1, available_cores() // comm.size))
-    gloo, mpi4py = meshes(comm)
     whole = build_transformer(
         vocabulary=VOCABULARY, length=LENGTH, width=WIDTH, heads=HEADS, layers=LAYERS, seed=0
     )
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, VOCABULARY, (sequences, LENGTH + 1), generator=generator)
-    steps = {
-        OURS: our_step(comm, whole, tokens, sequence=False),
-        SEQUENCE: our_step(comm, whole, tokens, sequence=True),
-        GLOO: dtensor_step(gloo, deepcopy(whole), tokens),
-        MPI4PY: dtensor_step(mpi4py, deepcopy(whole), tokens),
-    }
-    must_agree({name: [step(), step()] for name, step in steps.items()})
-    timings = time_alternately(comm, steps, repetitions=rounds)
-    distributed.destroy_process_group()
+    with groups(comm) as both:
+        gloo, mpi4py = (DeviceMesh.from_group(both[who], "cpu") for who in ("peer", "ours"))
+        steps = {
+            OURS: our_step(comm, whole, tokens, sequence=False),
+            SEQUENCE: our_step(comm, whole, tokens, sequence=True),
+            GLOO: dtensor_step(gloo, deepcopy(whole), tokens),
+            MPI4PY: dtensor_step(mpi4py, deepcopy(whole), tokens),
+        }
+        must_agree({name: [step(), step()] for name, step in steps.items()})
+        timings = time_alternately(comm, steps, repetitions=rounds)
     return {name: [timing.median, timing.spread] for name, timing in timings.items()}
-
-
-def meshes(comm: MPI.Intracomm) -> tuple[DeviceMesh, DeviceMesh]:
-    """All ranks, with Gloo and with MPI underneath."""
-    from torch import distributed
-    from torch.distributed.device_mesh import DeviceMesh
-
-    import torch_mpi4py
-
-    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
-    torch_mpi4py.init_process_group(comm, timeout=timedelta(minutes=2))
-    everyone = list(range(comm.size))
-    gloo = distributed.new_group(everyone, backend="gloo")
-    mpi4py = distributed.new_group(everyone, backend="mpi4py")
-    return DeviceMesh.from_group(gloo, "cpu"), DeviceMesh.from_group(mpi4py, "cpu")
 
 
 def our_step(comm: MPI.Intracomm, whole: Any, tokens: torch.Tensor, *, sequence: bool) -> Step:

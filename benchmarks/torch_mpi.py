@@ -1,4 +1,4 @@
-"""torch.distributed over mpi4py beside Gloo: collectives, DDP, FSDP2, DeepSpeed.
+"""torch.distributed over mpi4py beside Gloo: collectives, DDP, FSDP2. (DeepSpeed: benchmarks/deepspeed.py.)
 
 One job has both: the default group is ours, a second group of the same ranks is Gloo's, and they alternate
 on the same tensors, models and batches. Each rank has its share of the cores' threads, and the slowest rank
@@ -12,24 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.allreduce import KIB, MIB, say_bytes
 from benchmarks.harness import Row, Timing, main, on_ranks, row
 from benchmarks.torch_mpi_races import (
     IMAGES,
     LAYERS,
     LENGTH,
-    MIB,
-    SEQUENCES,
     STEPS,
     WIDTH,
     Times,
     race_collectives,
     race_ddp,
-    race_deepspeed,
     race_fsdp,
 )
 
 RANKS = 2
-KIB = 2**10
 SIZES = (4, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 ROUNDS = 7
 PEERS = {"peer": "Gloo", "alone": "no communication"}
@@ -46,7 +43,6 @@ def measure(quick: bool) -> list[Row]:
         *collective_rows(raced),
         *ddp_rows(trained),
         *fsdp_rows(sharded),
-        *deepspeed_rows(on_ranks(RANKS, race_deepspeed, timeout=900, rounds=rounds, steps=2 if quick else 5)),
     ]
 
 
@@ -75,14 +71,7 @@ def fsdp_rows(sharded: Mapping[str, Times]) -> list[Row]:
     ]
 
 
-def deepspeed_rows(raced: Mapping[str, Times]) -> list[Row]:
-    return [
-        beside(f"DeepSpeed ZeRO-{stage}, one step of {the_model()}", times, 1e3, "ms")
-        for stage, times in raced.items()
-    ]
-
-
-def the_model(sequences: int = SEQUENCES) -> str:
+def the_model(sequences: int) -> str:
     return f"a Transformer (width {WIDTH}, length {LENGTH}, batch {sequences}, {LAYERS} blocks)"
 
 
@@ -90,13 +79,6 @@ def beside(case: str, times: Mapping[str, list[float]], factor: float, unit: str
     """A row of what both took, in `unit`s."""
     ours, theirs = (Timing.of(times[who]).times(factor) for who in ("ours", peer))
     return row(case, RANKS, ours, theirs, PEERS[peer], unit=unit)
-
-
-def say_bytes(nbytes: int) -> str:
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
-        if nbytes >= unit:
-            return f"{nbytes / unit:g} {name}"
-    return f"{nbytes} B"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the ranks of benchmarks/torch_mpi4py.py do: torch.distributed over mpi4py and over Gloo, in turn.
+"""What the ranks of benchmarks/torch_mpi.py do: torch.distributed over mpi4py and over Gloo, in turn.
 
 The default group is ours; a second group of the same ranks is Gloo's. "ours" and "peer" in the results. In
 DDP and FSDP2 also "alone": the ranks compute the same and send nothing, which no backend can beat.
@@ -30,7 +30,6 @@ IMAGES = 64  # per rank and step
 STEPS = {"mlp": 200, "cnn": 20, "lstm": 60}  # a round
 WIDTH, LENGTH, SEQUENCES, LAYERS = 512, 128, 8, 2  # the Transformer; sequences of all ranks together
 FEW = 2  # sequences, so that moving the weights takes a larger part of a step
-STAGES = (0, 1, 2, 3)
 
 Work = Callable[[], object]
 Contenders = Mapping[str, Work]
@@ -202,10 +201,11 @@ def fsdp_step(group: dist.ProcessGroup, sequences: int) -> Work:
     return transformer_step(model, sequences // group.size())
 
 
-def transformer() -> Any:
+def transformer(layers: int = LAYERS) -> Any:
+    """The model of all benchmarks of sharding."""
     from course_lib.training.transformer import build_transformer
 
-    return build_transformer(length=LENGTH, width=WIDTH, heads=8, layers=LAYERS, seed=0)
+    return build_transformer(length=LENGTH, width=WIDTH, heads=8, layers=layers, seed=0)
 
 
 def transformer_step(model: Any, share: int) -> Work:
@@ -221,83 +221,5 @@ def transformer_step(model: Any, share: int) -> Work:
         optimizer.zero_grad()
         cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
         optimizer.step()
-
-    return step
-
-
-# ---------------------------------------------------------------- DeepSpeed
-
-
-class Units:
-    """How the ranks are divided, in DeepSpeed's words: `group` shares the data, nobody shares a model."""
-
-    def __init__(self, group: dist.ProcessGroup, alone: dist.ProcessGroup) -> None:
-        self.group, self.alone = group, alone
-
-    def get_data_parallel_group(self) -> dist.ProcessGroup:
-        return self.group
-
-    def get_data_parallel_rank(self) -> int:
-        return self.group.rank()
-
-    def get_data_parallel_world_size(self) -> int:
-        return self.group.size()
-
-    def get_model_parallel_group(self) -> dist.ProcessGroup:
-        return self.alone
-
-    def get_model_parallel_rank(self) -> int:
-        return 0
-
-    def get_model_parallel_world_size(self) -> int:
-        return 1
-
-
-def race_deepspeed(comm: MPI.Intracomm, rounds: int, steps: int) -> dict[str, Times]:
-    """Seconds of one step of the same Transformer in each ZeRO stage; nothing is compiled.
-
-    Some numbers travel over the default group whichever group the engine has: ours serves both there.
-    """
-    size, local_rank = str(comm.size), os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
-    variables = {"RANK": str(comm.rank), "LOCAL_RANK": local_rank, "WORLD_SIZE": size, "LOCAL_SIZE": size}
-    # It asks for an address, and does not use it: the process group is there already.
-    os.environ |= variables | {"DS_ACCELERATOR": "cpu", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    import deepspeed
-    import torch.distributed as dist
-
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    found = {}
-    with groups(comm) as both:
-        deepspeed.init_distributed("mpi4py", auto_mpi_discovery=False, verbose=False)
-        alone = [dist.new_group([rank]) for rank in range(comm.size)][comm.rank]
-        for stage in STAGES:
-            contenders = {who: deepspeed_step(deepspeed, Units(g, alone), stage) for who, g in both.items()}
-            found[str(stage)] = alternate(comm, contenders, rounds, steps)
-    return found
-
-
-def deepspeed_step(deepspeed: Any, units: Units, stage: int) -> Work:
-    """A step of an engine whose gradients and shards travel over the group of `units`."""
-    import torch
-    from torch.nn.functional import cross_entropy
-
-    share = SEQUENCES // units.group.size()
-    settings = {
-        "train_batch_size": SEQUENCES,
-        "train_micro_batch_size_per_gpu": share,
-        "optimizer": {"type": "Adam", "params": {"lr": 1e-4, "torch_adam": True}},
-        "zero_optimization": {"stage": stage},
-        "steps_per_print": 10**9,
-    }
-    model = transformer()
-    engine, *_ = deepspeed.initialize(
-        model=model, model_parameters=model.parameters(), config=settings, mpu=units
-    )
-    tokens = torch.randint(0, 256, (share, LENGTH))
-
-    def step() -> None:
-        deepspeed.utils.groups.mpu = units  # a global, which the other engine has set to its own
-        engine.backward(cross_entropy(engine(tokens).flatten(0, 1), tokens.flatten()))
-        engine.step()
 
     return step

@@ -10,17 +10,15 @@ slowest rank counts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from benchmarks.torch_mpi_races import Times, alternate, groups
+from benchmarks.torch_mpi_races import Times, alternate, transformer
 
 Work = Callable[[], float]  # a step, and its loss
 
 if TYPE_CHECKING:
-    import torch.distributed as dist
     from mpi4py import MPI
 
 RANKS, ROUNDS = 2, 5
@@ -62,32 +60,19 @@ def race(comm: MPI.Intracomm, layers: int, rounds: int) -> dict[str, Any]:
     """Seconds of one step of every contender, and the losses of its first steps, the mean of all ranks."""
     import torch
 
-    size = str(comm.size)
-    variables = {"RANK": str(comm.rank), "LOCAL_RANK": os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]}
-    variables |= {"WORLD_SIZE": size, "LOCAL_SIZE": size, "DS_ACCELERATOR": "cpu"}
-    # It asks for an address, and does not use it: the process group is there already.
-    os.environ |= variables | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    import deepspeed
+    from course_lib.parallel.deepspeed_engine import deepspeed_world
 
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    with groups(comm) as both:
+    with deepspeed_world(comm) as deepspeed:
         torch.set_num_threads(1)
-        deepspeed.init_distributed("mpi4py", auto_mpi_discovery=False, verbose=False)
         contenders = {f"own {stage}": own_step(comm, layers, stage) for stage in STAGES}
         contenders |= {"own 3, prefetch": own_step(comm, layers, 3, prefetch=True)}
         contenders |= {f"DeepSpeed {stage}": deepspeed_step(deepspeed, layers, stage) for stage in STAGES}
-        contenders |= {f"FSDP2 {stage}": fsdp_step(both["ours"], layers, stage) for stage in (2, 3)}
+        contenders |= {f"FSDP2 {stage}": fsdp_step(comm, layers, stage) for stage in (2, 3)}
         losses = {
             name: [comm.allreduce(work()) / comm.size for _ in range(FIRST)]
             for name, work in contenders.items()
         }
         return {"losses": losses, "seconds": alternate(comm, contenders, rounds)}
-
-
-def transformer(layers: int) -> Any:
-    from course_lib.training.transformer import build_transformer
-
-    return build_transformer(length=LENGTH, width=WIDTH, heads=8, layers=layers, seed=0)
 
 
 def adamw(parameters: Any) -> Any:
@@ -155,19 +140,19 @@ def deepspeed_step(deepspeed: Any, layers: int, stage: int) -> Work:
     return step
 
 
-def fsdp_step(group: dist.ProcessGroup, layers: int, stage: int) -> Work:
+def fsdp_step(comm: MPI.Intracomm, layers: int, stage: int) -> Work:
     """A step of a Transformer whose blocks are sharded; in stage 2 they stay gathered until backward."""
-    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model, mesh = transformer(layers), DeviceMesh.from_group(group, "cpu")
+    model, mesh = transformer(layers), init_device_mesh("cpu", (comm.size,))
     for block in model.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=stage == 3)
     fully_shard(model, mesh=mesh, reshard_after_forward=stage == 3)
     optimizer = adamw(model.parameters())
 
     def step() -> float:
-        loss = loss_of(model, group.rank())
+        loss = loss_of(model, comm.rank)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.extraction.prepared import split_real_news
+from benchmarks.extraction.prepared import RealNews, split_real_news
 from course.tools.smollm2 import smollm2_folder
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article
@@ -19,25 +18,16 @@ TESTED, READ = 200, 320  # test articles; tokens of an article that the model re
 REQUEST = "Summarize this article in two or three sentences.\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Articles to train on, to watch the loss and choose with, and to test with."""
-
-    training: list[Article]
-    choosing: list[Article]
-    test: list[Article]
-
-
 def name_of(article: Article) -> str:
     """The sha256 of its text: the place of an article in every order, and its name in what is recorded."""
     return hashlib.sha256(article.text.encode()).hexdigest()
 
 
-def read_parts() -> Parts:
+def read_parts() -> RealNews:
     """The 1290, 200 and 500 articles of `benchmarks.summaries`, each part by hash, and of the last 200."""
     news = split_real_news(load_news())
     parts = [sorted(each, key=name_of) for each in (news.training, news.choosing, news.test)]
-    return Parts(parts[0], parts[1], parts[2][:TESTED])
+    return RealNews(parts[0], parts[1], parts[2][:TESTED])
 
 
 def kept(name: str) -> Any:

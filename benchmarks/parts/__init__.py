@@ -1,1 +1,1 @@
-"""What single benchmarks compute with: models of a link and of DeepSpeed."""
+"""What single benchmarks compute with: a model of a link."""

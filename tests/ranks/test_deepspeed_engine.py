@@ -18,7 +18,6 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch import nn
 
-from benchmarks.parts.deepspeed_counts import counted_messages, held_bytes, state_bytes, step_bytes
 from course.lessons.l12_deepspeed_on_cifar.runs import (
     average_buffers,
     follow,
@@ -32,6 +31,7 @@ from course_lib.theory.memory import StateBytes
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import build
+from tests.deepspeed_counts import counted_messages, held_bytes, state_bytes, step_bytes
 from tests.formulas import touched
 
 BATCH, STEPS = 24, 4  # divisible by 1 to 4 ranks, twice

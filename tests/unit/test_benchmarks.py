@@ -11,7 +11,6 @@ from mpi4py import MPI
 
 from benchmarks import harness, tensor_parallel, torch_mpi, torch_mpi_races, zero
 from benchmarks.allreduce import size_rows
-from benchmarks.data_parallel import ALONE, OURS, PEERS, SIMPLE, rows_of
 from benchmarks.harness import Row, Timing, on_ranks, row, time_alternately
 from course.paths import ROOT
 
@@ -60,14 +59,6 @@ def test_each_pair_is_a_row_whose_ratio_says_how_many_times_faster_ours_is():
     assert rows[0].ours == pytest.approx(1000) and rows[0].peer_name == "MPI_Allreduce, in place"
 
 
-def test_efficiency_is_the_throughput_of_two_ranks_over_twice_that_of_one() -> None:
-    rates = {OURS: [190.0], SIMPLE: [180.0], ALONE: [100.0], PEERS["ours"]: [200.0], PEERS["peer"]: [150.0]}
-    rows = rows_of("cnn", rates)
-    assert [row.peer_name for row in rows[:2]] == ["2 × one rank"] * 2
-    assert [row.ratio for row in rows] == pytest.approx([0.95, 0.9, 0.95, 190 / 150, 0.9, 190 / 180])
-    assert {row.better for row in rows} == {"higher"}
-
-
 def test_a_timing_is_the_median_and_the_spread():
     assert Timing.of([5.0, 1.0, 2.0]) == Timing(2.0, 4.0)
     assert Timing(2.0, 4.0).times(10) == Timing(20.0, 40.0)
@@ -97,7 +88,7 @@ def test_rows_are_saved_with_the_machine_and_the_command_beside_them(tmp_path: P
 @pytest.mark.parametrize(
     "name",
     [
-        *("allreduce", "classroom", "data_parallel", "deepspeed", "deepspeed_cifar", "pi", "pipeline"),
+        *("allreduce", "classroom", "deepspeed", "deepspeed_cifar", "pi", "pipeline"),
         *("spatial", "synthetic", "tensor_parallel", "trace", "zero"),
     ],
 )

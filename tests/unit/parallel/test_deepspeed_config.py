@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.parts.deepspeed_counts import state_bytes, step_bytes
 from course_lib.parallel.deepspeed_config import STAGES, stage_config
+from tests.deepspeed_counts import state_bytes, step_bytes
 
 OPTIONS: list[dict[str, Any]] = [
     {},
