@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from course.lessons.l07_ddp_on_mnist.figures import study as plots
-from course.lessons.l07_ddp_on_mnist.study_results import FIXED, GLOBAL, SEQUENTIAL, Study
+from course.lessons.l07_ddp_on_mnist.study_results import FIXED, GLOBAL, MEASURED, REPLAYED, SEQUENTIAL, Study
 from course.lessons.l07_ddp_on_mnist.study_tables import (
     NAMES,
     Timing,
@@ -25,7 +25,7 @@ def time_pictures(found: Sequence[Timing], *, cores: int) -> list[Picture]:
 def epoch_picture(found: Sequence[Timing]) -> Picture:
     """A bar per way of training; those of replays last."""
     bars = {
-        one.name + (", replayed" if one.label == plots.REPLAYED else ""): plots.Bar(
+        one.name + (", replayed" if one.label == REPLAYED else ""): plots.Bar(
             one.compute * one.epoch_seconds,
             one.wait * one.epoch_seconds,
             one.transfer * one.epoch_seconds,
@@ -41,7 +41,7 @@ def speedups_of(found: Sequence[Timing]) -> dict[str, plots.Gains]:
     gains: dict[str, plots.Gains] = {}
     for one in found:
         if one.engine != SEQUENTIAL and one.speedup:
-            name = NAMES[one.engine] + (", replayed" if one.label == plots.REPLAYED else "")
+            name = NAMES[one.engine] + (", replayed" if one.label == REPLAYED else "")
             line = gains.setdefault(name, plots.Gains(plots.WAYS[one.engine], {}))
             line.points[one.ranks] = one.speedup, one.label
     return gains
@@ -58,22 +58,16 @@ def rule_picture(study: Study, model: str) -> Picture:
     return plots.accuracy_by_rule(values, what=model, first=alone[0].accuracies if alone else ())
 
 
-def curve_picture(study: Study, model: str) -> Picture | None:
-    """Accuracy and loss against seconds, for one model with the same global batch; None without seconds."""
+def curve_pictures(study: Study, model: str) -> list[Picture]:
+    """Errors and losses against seconds, for one model with the same global batch; none without seconds."""
     lines = {
-        curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): plots.Line(
-            plots.way_style(curve.engine, curve.ranks * curve.threads),
-            curve.seconds,
-            curve.losses,
-            curve.accuracies,
-        )
+        curve.name + ("" if curve.label == MEASURED else f", {curve.label}"): curve
         for curve in curves(study.rows, model=model)
         if not math.isnan(curve.seconds[-1])
     }
-    return plots.learning_curves(lines, what=model) if lines else None
+    return plots.learning_curves(lines, what=model) if lines else []
 
 
 def accuracy_pictures(study: Study, model: str) -> list[Picture]:
     """All on the accuracy of one model."""
-    curve = curve_picture(study, model)
-    return [rule_picture(study, model), *([curve] if curve else [])]
+    return [rule_picture(study, model), *curve_pictures(study, model)]

@@ -58,7 +58,6 @@ def test_no_results_and_damaged_ones_are_told_in_a_sentence(tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.skipif(not (COMMITTED / MEASUREMENTS).exists(), reason="no results are committed yet")
 def test_the_committed_results_can_be_read_and_are_of_real_mnist():
     study = load(COMMITTED)
     assert study.about["data"] == "MNIST"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import ABOUT
 from typer.testing import CliRunner
 
 from course.lessons.l07_ddp_on_mnist.study_results import REPORT
@@ -16,17 +17,10 @@ from course.tools.study.zero import run_zero
 from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, load_zero, zero_cases
 from course_lib.theory.memory import ADAM_FP32, bytes_per_parameter
 
-ABOUT = {
-    "machine": {"processor": "P", "cores": 2, "memory_gb": 1.0, "system": "S"},
-    "versions": {"python": "3"},
-    "data": "random tokens",
-    "command": "course study --zero",
-    "date": "2026-01-01",
-}
 PARAMETERS = 1_000_000
 
 
-def rows_of(case: ZeroCase, peak: int | None = 50_000_000) -> list[dict[str, Any]]:
+def rows_of(case: ZeroCase) -> list[dict[str, Any]]:
     """What a job might tell of a case: bytes of the formula."""
     kinds = {"weights": 3, "gradients": 2, "optimizer": 1}
     held = {
@@ -35,14 +29,13 @@ def rows_of(case: ZeroCase, peak: int | None = 50_000_000) -> list[dict[str, Any
     }
     rest = {"step_seconds": (10 + case.stage) / 100, "step_spread": 0.01, "loss": 5.5}
     return [
-        {"rank": rank, "parameters": PARAMETERS, "peak_bytes": peak, **held, **rest}
+        {"rank": rank, "parameters": PARAMETERS, "peak_bytes": 50_000_000, **held, **rest}
         for rank in range(case.ranks)
     ]
 
 
-def all_rows(ranks: tuple[int, ...] = (1, 2, 4), peak: int | None = 50_000_000) -> list[ZeroRow]:
-    cases = zero_cases(quick=True, cores=2, ranks=ranks)
-    return [ZeroRow(**asdict(case), **row, cores=2) for case in cases for row in rows_of(case, peak)]
+def all_rows(cases: list[ZeroCase]) -> tuple[ZeroRow, ...]:
+    return tuple(ZeroRow(**asdict(case), **row, cores=2) for case in cases for row in rows_of(case))
 
 
 class Jobs:
@@ -87,7 +80,7 @@ def test_what_stops_goes_on_and_measures_nothing_twice(
     assert first.cases[:5] + second.cases == cases
     assert (tmp_path / ZERO).read_text().splitlines()[: len(kept)] == kept
     assert list(run_zero(cases, tmp_path, ABOUT)) == []
-    assert load_zero(tmp_path) == (tuple(all_rows((1, 2))), ABOUT)
+    assert load_zero(tmp_path) == (all_rows(cases), ABOUT)
 
 
 @pytest.mark.timeout(300)

@@ -13,6 +13,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from course.lessons.l07_ddp_on_mnist.figures.errors import error_row
+from course.lessons.l07_ddp_on_mnist.study_results import MEASURED, OVERSUBSCRIBED, REPLAYED
+from course.lessons.l07_ddp_on_mnist.study_tables import Curve
+from course_lib.rows import Label, Row
 from mpi_classroom.figures import (
     ACTIVITIES,
     FONT_SIZE,
@@ -21,11 +24,9 @@ from mpi_classroom.figures import (
     Picture,
     new_panels,
     say_seconds,
-    three_digits,
 )
 from mpi_classroom.show import show
 
-MEASURED, OVERSUBSCRIBED, REPLAYED = "measured", "oversubscribed", "replayed"
 REPLAYED_LOOK: Look = {"alpha": 0.55, "hatch": "xxx", "linestyle": "--"}  # over the colour of an activity
 TITLES = {"mlp": "MLP", "cnn": "CNN", "lstm": "LSTM"}
 GREY = "#777777"
@@ -51,15 +52,6 @@ class Gains(NamedTuple):
     points: dict[int, tuple[float, str]]
 
 
-class Line(NamedTuple):
-    """A training: its look; seconds so far, test loss and accuracy (0 to 1) after each epoch."""
-
-    look: Look
-    seconds: Sequence[float]
-    losses: Sequence[float]
-    accuracies: Sequence[float]
-
-
 # ------------------------------------------------------------------ one look per way
 
 WAYS: dict[str, Look] = {  # by engine; colour and line differ, so that no meaning hangs on one
@@ -73,13 +65,6 @@ MARKS: dict[str, Look] = {  # of a point, by how it came about
     OVERSUBSCRIBED: {"marker": "o", "markersize": 9, "fillstyle": "left", "markerfacecoloralt": "white"},
     REPLAYED: {"marker": "o", "markersize": 9, "markerfacecolor": "white"},
 }
-MARKERS = {1: "o", 2: "s", 4: "^", 8: "D"}  # by ranks, or by the threads of one process
-
-
-def way_style(engine: str, workers: int) -> Look:
-    """Colour and line of the engine, marker of the number of ranks or threads: the same in every figure."""
-    return WAYS[engine] | {"marker": MARKERS.get(workers, "P")}
-
 
 # ------------------------------------------------------------------ where an epoch goes
 
@@ -210,42 +195,32 @@ def speedup_alt(gains: Mapping[str, Gains], title: str, cores: int) -> str:
 # ------------------------------------------------------------------ accuracy and loss against seconds
 
 
-def learning_curves(lines: Mapping[str, Line], *, what: str) -> Picture:
-    """Test accuracy and test loss against the seconds of training that they took."""
-    title = curves_title(lines, what)
-    figure, (left, right) = new_panels(title, columns=2, height=4.4)
+def learning_curves(lines: Mapping[str, Curve], *, what: str) -> list[Picture]:
+    """Test errors, and test losses, against the seconds of training that they took."""
+    errors, losses = [], []
     for name, line in lines.items():
-        look = line.look | {"markersize": 7}
-        left.plot(line.seconds, [100 * accuracy for accuracy in line.accuracies], **look, label=name)
-        right.plot(line.seconds, line.losses, **look)
-    left.set(xlabel="seconds of training", ylabel="test accuracy, %", xlim=(0, None))
-    right.set(xlabel="seconds of training", ylabel="test loss", xlim=(0, None))
-    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
-    return Picture(figure, curves_alt(lines, title))
+        for seconds, accuracy, loss in zip(line.seconds, line.accuracies, line.losses, strict=True):
+            labels: dict[str, Label] = {"seconds": seconds, "way": name}
+            error = 100 * (1 - accuracy)
+            errors.append(Row(labels, error, error, error, "%"))
+            losses.append(Row(labels, loss, loss, loss, "nats"))
+    title = curves_title(lines, what)
+    return [
+        show(errors, x="seconds", y="test error", by="way", title=title),
+        show(losses, x="seconds", y="test loss", by="way"),
+    ]
 
 
-def curves_title(lines: Mapping[str, Line], what: str) -> str:
+def curves_title(lines: Mapping[str, Curve], what: str) -> str:
     """How far apart the ends are, in accuracy and in time."""
     ends = [100 * line.accuracies[-1] for line in lines.values()]
     fast, slow = (choose(lines, key=lambda name: lines[name].seconds[-1]) for choose in (min, max))
     if len(lines) == 1:
         return f"{named(what)}: {fast} ends after {say_seconds(lines[fast].seconds[-1])}"
     return (
-        f"{named(what)}: all curves end within {max(ends) - min(ends):.2f} points of each other,\n"
+        f"{named(what)}: all curves end within {max(ends) - min(ends):.2f} points of each other, "
         f"{fast} after {say_seconds(lines[fast].seconds[-1])}, {slow} after "
         f"{say_seconds(lines[slow].seconds[-1])}"
-    )
-
-
-def curves_alt(lines: Mapping[str, Line], title: str) -> str:
-    """The same in words: where each curve ends."""
-    ends = [
-        f"{name}: {100 * line.accuracies[-1]:.2f} % and loss {three_digits(line.losses[-1])} "
-        f"after {say_seconds(line.seconds[-1])}"
-        for name, line in lines.items()
-    ]
-    return _one_line(
-        f"Line charts: test accuracy and test loss against seconds of training. {title}. {'; '.join(ends)}."
     )
 
 
