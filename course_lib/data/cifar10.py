@@ -27,10 +27,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.data.dataset import OWN, Dataset, described, drawn_dataset, drawn_once, spaced
+from course_lib.data.dataset import (
+    OWN,
+    Dataset,
+    Part,
+    described,
+    drawn_arrays,
+    drawn_once,
+    remark,
+    spaced,
+)
 from course_lib.data.downloads import (
     FETCH_TIMEOUT,
     LESSON_TIMEOUT,
+    Download,
     DownloadError,
     RemoteFile,
     explain,
@@ -41,7 +51,7 @@ from course_lib.data.downloads import (
 from course_lib.data.drawn_shapes import CLASS_NAMES as SHAPE_NAMES
 from course_lib.data.drawn_shapes import RECIPE, SEED, draw_shapes
 from course_lib.data.packed import has_digest, naming, read_within
-from course_lib.data.storage import Arrays, DataError, course_data, data_folders, shown
+from course_lib.data.storage import DataError, course_data, data_folders, shown
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32
@@ -98,25 +108,20 @@ class Source:
         return not self.path.is_dir() or self.file(batch) is not None
 
 
-def load_cifar10(source: Path | None = None, *, train: int | None = None, test: int | None = None) -> Dataset:
+def load_cifar10(*, train: int | None = None, test: int | None = None) -> Dataset:
     """CIFAR-10, or the drawn shapes where it cannot be had: images (N, 3, 32, 32); the same on every rank.
 
     At most `train` and `test` images, the first ones; files that are not needed for them are not read.
-    `source` is a folder or an archive to be read instead of those that are searched for. DataError when
-    COURSE_DATA names no folder, when some batches are missing, and when a file is damaged or may not be
-    opened.
+    DataError when COURSE_DATA names no folder, when some batches are missing, and when a file is damaged or
+    may not be opened.
     """
     if min(train or 0, test or 0) < 0:
         raise ValueError(f"{min(train or 0, test or 0)} images cannot be read; ask for 0 or more")
-    if source is not None:
-        return read(find_in(Path(source)) or refuse(Path(source)), train, test)
-    download = read_registry("cifar10")
     try:
-        found = find() or find_in(obtain(download, timeout=LESSON_TIMEOUT)) or refuse(Path(download.name))
+        found = find_or_download(read_registry("cifar10"), LESSON_TIMEOUT)
     except DownloadError as error:
-        return stand_in(
-            f"{error}. The real ones: `course fetch cifar10`, with a network.{remark()}", train, test
-        )
+        reason = f"{error}. The real ones: `course fetch cifar10`, with a network.{remark('CIFAR-10')}"
+        return stand_in(reason, train, test)
     return read(found, train, test)
 
 
@@ -124,12 +129,10 @@ def fetch_cifar10() -> str:
     """Download CIFAR-10 unless it is here, check it, and say where it is; DataError when it cannot be had."""
     download = read_registry("cifar10")
     try:
-        found = find() or find_in(obtain(download, timeout=FETCH_TIMEOUT, insist=True))
+        data = read(find_or_download(download, FETCH_TIMEOUT, insist=True))
     except DownloadError as error:
         archive = f"{PYTHON.archive} ({download.nbytes / 1e6:.0f} MB)"
         raise DataError(explain(error, download, archive)) from error
-    assert found is not None  # it was obtained
-    data = read(found)
     return f"{data.source} Checksums right." if data.real else data.source
 
 
@@ -149,6 +152,13 @@ def known_archives() -> list[RemoteFile]:
     return [RemoteFile(**file) for file in (*entry["files"], *entry.get("archives", ()))]
 
 
+def find_or_download(download: Download, timeout: float, *, insist: bool = False) -> Source:
+    """Where CIFAR-10 is, now at the latest; DownloadError when it cannot be had."""
+    found = find() or find_in(obtain(download, timeout=timeout, insist=insist))
+    assert found is not None  # it was obtained
+    return found
+
+
 def find() -> Source | None:
     """Where CIFAR-10 is on this machine; DataError when COURSE_DATA has a part of it."""
     base = course_data()
@@ -157,15 +167,15 @@ def find() -> Source | None:
     return next((found for folder in folders if (found := find_in(folder))), None)
 
 
-def find_in(path: Path) -> Source | None:
-    """The CIFAR-10 at `path`: an archive, or a folder of one, of the batches, or of their folder.
+def find_in(folder: Path) -> Source | None:
+    """The CIFAR-10 in `folder`: its batches, their folder, or an archive.
 
     DataError when there are some of the training batches only.
     """
     for version in (PYTHON, BINARY):
-        folders = [Source(version, folder) for folder in (path, path / version.folder) if folder.is_dir()]
-        found = next((source for source in folders if holds_batches(source)), None)
-        archive = path if path.name == version.archive else path / version.archive
+        places = [Source(version, at) for at in (folder, folder / version.folder) if at.is_dir()]
+        found = next((source for source in places if holds_batches(source)), None)
+        archive = folder / version.archive
         if found or archive.is_file():
             return found or Source(version, archive)
     return None
@@ -178,11 +188,6 @@ def holds_batches(source: Source) -> bool:
         names = ", ".join(f"{name}{source.version.suffix}" for name in missing)
         raise DataError(f"{source.path} has a part of CIFAR-10 only; add {names}, or remove the others")
     return not missing
-
-
-def refuse(path: Path) -> Source:
-    """What is to be done when there is nothing at `path`."""
-    raise DataError(f"{path} holds no CIFAR-10; name {PYTHON.archive} or the folder of its batches")
 
 
 # ---------------------------------------------------------------- reading it
@@ -215,7 +220,7 @@ def needed(batches: list[Batch], images: int | None) -> list[Batch]:
     return batches if images is None else batches[: 1 + int(np.searchsorted(ends[:-1], images))]
 
 
-def split(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def split(rows: NDArray[np.uint8]) -> Part:
     """Images (N, 3, 32, 32) and labels (N)."""
     return np.ascontiguousarray(rows[:, 1:]).reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)
 
@@ -324,28 +329,15 @@ def augmented(images: NDArray[np.uint8], changes: NDArray[np.int64]) -> NDArray[
 # ---------------------------------------------------------------- what stands in
 
 
-def remark() -> str:
-    """What a source adds when COURSE_DATA is a folder of other data sets."""
-    return " COURSE_DATA holds no CIFAR-10." if course_data() else ""
-
-
-def stand_in(reason: str, train: int | None = None, test: int | None = None) -> Dataset:
+def stand_in(reason: str, train: int | None, test: int | None) -> Dataset:
     """The drawn shapes, cut to `train` and `test` images, and the `reason` why they are needed."""
-    arrays, uncached = drawn_once("shapes", f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST}", draw)
+    arrays, uncached = drawn_once(
+        "shapes",
+        f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST}",
+        lambda: drawn_arrays(draw_shapes(TRAIN), draw_shapes(TEST, test=True)),
+    )
     limits = {"train_images": train, "train_labels": train, "test_images": test, "test_labels": test}
     arrays = {name: array[: limits[name]] for name, array in arrays.items()}
     sizes = f"{spaced(len(arrays['train_labels']))} + {spaced(len(arrays['test_labels']))}"
     source = f"Drawn shapes ({sizes}) that stand in for CIFAR-10: {reason}{uncached}"
-    return drawn_dataset(source, arrays, SHAPE_NAMES, "drawn shapes")
-
-
-def draw() -> Arrays:
-    """The arrays of a `Dataset`."""
-    train_images, train_labels = draw_shapes(TRAIN)
-    test_images, test_labels = draw_shapes(TEST, test=True)
-    return {
-        "train_images": train_images,
-        "train_labels": train_labels,
-        "test_images": test_images,
-        "test_labels": test_labels,
-    }
+    return Dataset(source, False, **arrays, classes=SHAPE_NAMES, name="drawn shapes")

@@ -1,7 +1,8 @@
 """CNN/DailyMail as articles and summaries, or generated news in its stead: one call that says what you got.
 
-    the folder in COURSE_DATA  →  data/cnn_dailymail  →  a download from the hub  →  generated news
+    the folder in COURSE_DATA  →  data/cnn_dailymail  →  generated news
 
+It is not downloaded: of two of the hub's files no digest is known.
 Two forms are read: JSON lines, one object per line with the keys `article` and `highlights`; and the parquet
 files of the Hugging Face hub, for which pyarrow 14.0.1 or newer must be installed. Both only hold text, so
 your own articles are read, too, within bounds; they are called CNN/DailyMail when the digest of every file
@@ -13,22 +14,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from course_lib.data.dataset import OWN, described, spaced
-from course_lib.data.downloads import (
-    FETCH_TIMEOUT,
-    LESSON_TIMEOUT,
-    Download,
-    DownloadError,
-    explain,
-    is_offline,
-    obtain,
-    read_registry,
-    registered,
-)
+from course_lib.data.dataset import OWN, described, remark, spaced
+from course_lib.data.downloads import registered
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.packed import PIECE, naming, unpacked
 from course_lib.data.storage import DataError, course_data, data_folders, shown
@@ -42,6 +33,7 @@ EXPANSION = 10  # times its length that a packed file of text unpacks to, and LI
 ROWS = 400_000  # articles in a file; the full training set has 287 113
 PYARROW = (14, 0, 1)  # the releases before execute code that a forged file contains (CVE-2023-47248)
 CODECS = {"SNAPPY", "UNCOMPRESSED"}  # of parquet; others unpack a few bytes to gigabytes
+NOT_DOWNLOADED = "no digest of all the hub's files is registered, so nothing is downloaded"
 REMEDY = "delete it and put the original in its place"
 INSTALL = "install pyarrow 14.0.1 or newer to read parquet files: python -m pip install 'pyarrow>=14.0.1'"
 
@@ -63,54 +55,22 @@ class News:
     name: str = OWN
 
 
-def load_news(
-    source: Path | None = None,
-    *,
-    train: int | None = None,
-    validation: int | None = None,
-    test: int | None = None,
-) -> News:
-    """CNN/DailyMail, or the generated news where it cannot be had; the same on every rank.
+def load_news() -> News:
+    """CNN/DailyMail, or the generated news where it is not; the same on every rank.
 
-    At most so many articles of each split, the first ones. `source` is a folder to be read instead of those
-    that are searched for. DataError when a split or a part of a file is missing, or a file is not what its
-    name says.
+    DataError when a split or a part of a file is missing, or a file is not what its name says.
     """
-    limits = {"train": train, "validation": validation, "test": test}
-    if any(limit is not None and limit < 0 for limit in limits.values()):
-        raise ValueError(f"articles are asked for by {limits}; use numbers from 0")
-    if source is not None:
-        return read(find_in(Path(source)) or refuse(Path(source)), limits)
-    if found := find():
-        return read(found, limits)
-    try:
-        folder = download(LESSON_TIMEOUT)
-    except DownloadError as error:
-        return stand_in(f"{error}.{remark()}", limits)
-    return read(find_in(folder) or refuse(folder), limits)
+    found = find()
+    return read(found) if found else stand_in(f"{NOT_DOWNLOADED}.{remark('CNN/DailyMail')}")
 
 
 def fetch_news() -> str:
-    """Download CNN/DailyMail unless it is here, read it, and say where it is; DataError when it fails."""
-    try:
-        folder = found["train"][0].parent if (found := find()) else download(FETCH_TIMEOUT, insist=True)
-    except DownloadError as error:
-        lines = ", ".join(f"{split}.jsonl" for split in SPLITS)
-        files = f"{lines}, or the hub's {', '.join(file.name for file in hub().files)},"
-        raise DataError(f"CNN/DailyMail: {explain(error, hub(), files)}") from error
-    return read(find_in(folder) or refuse(folder), {}).source
-
-
-def hub() -> Download:
-    """The files of the hub: all of validation and test, and the first third of train."""
-    return read_registry("cnn_dailymail")
-
-
-def download(timeout: float, insist: bool = False) -> Path:
-    """The folder with the hub's files; DownloadError when they cannot be had, or could not be read."""
-    if not (is_offline() or hub().unregistered or has_safe_pyarrow()):
-        raise DownloadError(f"the files of the hub cannot be read; {INSTALL}")
-    return obtain(hub(), timeout=timeout, insist=insist)
+    """Read CNN/DailyMail and say where it is; DataError says which files to put where when it is not here."""
+    if found := find():
+        return read(found).source
+    lines = ", ".join(f"{split}.jsonl" for split in SPLITS)
+    files = f"{lines}, or the hub's train-00000-of-00003.parquet and so on,"
+    raise DataError(f"CNN/DailyMail: {NOT_DOWNLOADED}; put {files} into data/cnn_dailymail")
 
 
 def find() -> dict[str, list[Path]] | None:
@@ -137,19 +97,10 @@ def files_of(folder: Path, split: str) -> list[Path]:
     return [single] if single else sorted(folder.glob(f"{split}-*-of-*.parquet"))
 
 
-def refuse(folder: Path) -> dict[str, list[Path]]:
-    """What is to be done when there is nothing in `folder`."""
-    files = ", ".join(f"{split}.jsonl" for split in SPLITS)
-    raise DataError(f"{folder} holds no CNN/DailyMail; name the folder of {files}")
-
-
-def read(found: dict[str, list[Path]], limits: dict[str, int | None]) -> News:
-    """The articles in the files `found`, cut to `limits`; DataError unless each file is right."""
-    splits = {
-        split: list(islice(chain.from_iterable(map(read_file, paths)), limits.get(split)))
-        for split, paths in found.items()
-    }
-    if empty := [split for split in SPLITS if not splits[split] and limits.get(split) != 0]:
+def read(found: dict[str, list[Path]]) -> News:
+    """The articles in the files `found`; DataError unless each file is right."""
+    splits = {split: list(chain.from_iterable(map(read_file, paths))) for split, paths in found.items()}
+    if empty := [split for split in SPLITS if not splits[split]]:
         raise DataError(f"{found[empty[0]][0]} has no article in it; {REMEDY}")
     known = all(is_known(path) for paths in found.values() for path in paths)
     sentence = described("CNN/DailyMail", known, sizes(splits), shown(found[SPLITS[0]][0].parent))
@@ -158,12 +109,11 @@ def read(found: dict[str, list[Path]], limits: dict[str, int | None]) -> News:
 
 def is_known(path: Path) -> bool:
     """Whether the file at `path` has, unpacked, the name, the length and the sha256 of a registered one."""
-    entry = registered("cnn_dailymail")
     name = path.name.removesuffix(".gz").removesuffix(".xz")
     expected = {
         (file["nbytes"], file["sha256"])
-        for file in (*entry["files"], *entry.get("samples", ()))
-        if file["name"] == name and "sha256" in file
+        for file in registered("cnn_dailymail")["files"]
+        if file["name"] == name
     }
     limit = max((nbytes for nbytes, _ in expected), default=0)
     if path.name == name and path.stat().st_size > limit:
@@ -269,19 +219,11 @@ def text_of(value: Any) -> Any:
     return text
 
 
-def remark() -> str:
-    """What a source adds when COURSE_DATA is a folder of other data sets."""
-    return " COURSE_DATA holds no CNN/DailyMail." if course_data() else ""
-
-
-def stand_in(reason: str, limits: dict[str, int | None]) -> News:
-    """Generated news, cut to `limits`, and the `reason` why it is needed."""
-    splits = {split: generated(split, limits[split]) for split in SPLITS}
+def stand_in(reason: str) -> News:
+    """Generated news, and the `reason` why it is needed."""
+    splits = {
+        split: make_news(NUMBERS[split], seed=SEEDS[split], split="train" if split == "train" else "held_out")
+        for split in SPLITS
+    }
     sentence = f"Generated news ({sizes(splits)}) in place of CNN/DailyMail: {reason}"
     return News(sentence, False, **splits, name="generated news")
-
-
-def generated(split: str, limit: int | None) -> list[Article]:
-    """The generated articles of `split`: at most `limit` of them."""
-    number = NUMBERS[split] if limit is None else min(limit, NUMBERS[split])
-    return make_news(number, seed=SEEDS[split], split="train" if split == "train" else "held_out")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from course_lib.data.storage import (
     Arrays,
     DataError,
+    course_data,
     data_folders,
     machine_lock,
     read_cache,
@@ -19,6 +20,8 @@ from course_lib.data.storage import (
 DRAW_SECONDS = 300.0  # that the others wait for the one that draws
 DIGITS = tuple("0123456789")
 OWN = "your own data"
+
+Part = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images and their labels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,11 +54,19 @@ def spaced(number: int) -> str:
     return f"{number:_}".replace("_", " ")
 
 
-def drawn_dataset(source: str, arrays: Arrays, classes: tuple[str, ...], name: str) -> Dataset:
-    """The data set of `arrays` that are named as its fields."""
-    names = ("train_images", "train_labels", "test_images", "test_labels")
-    train_images, train_labels, test_images, test_labels = (arrays[each] for each in names)
-    return Dataset(source, False, train_images, train_labels, test_images, test_labels, classes, name)
+def remark(title: str) -> str:
+    """What a source adds when COURSE_DATA is a folder of other data sets."""
+    return f" COURSE_DATA holds no {title}." if course_data() else ""
+
+
+def drawn_arrays(train: Part, test: Part) -> Arrays:
+    """Images and labels that were drawn, named as the fields of a `Dataset`."""
+    return {
+        "train_images": train[0],
+        "train_labels": train[1],
+        "test_images": test[0],
+        "test_labels": test[1],
+    }
 
 
 def drawn_once(name: str, recipe: str, draw: Callable[[], Arrays]) -> tuple[Arrays, str]:

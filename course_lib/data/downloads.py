@@ -1,12 +1,11 @@
 """Downloads that end: in checked files, or in one sentence after a few seconds.
 
-    all mirrors are asked for the smallest file at once → the first that sends it, unaltered, is used
+    all mirrors are asked for the smallest file at once → the first that has it is used
     → a file gets its name when its length and sha256 are right → nobody answered: remembered for a while
 
-What is downloaded is in `registry.toml`. A file without a length and a digest there is not downloaded, and
-no transfer goes on beyond its length. One process per machine downloads, the others wait for its files or
-learn why there are none: four ranks do not each wait for a network that is away. `COURSE_OFFLINE=1`
-forbids it all.
+What is downloaded is in `registry.toml`, with its length and its digest; no transfer goes on beyond that
+length. One process per machine downloads, the others wait for its files or learn why there are none: four
+ranks do not each wait for a network that is away. `COURSE_OFFLINE=1` forbids it all.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from course_lib.data.packed import GZIP_MAGIC, read_up_to
+from course_lib.data.packed import GZIP_MAGIC
 from course_lib.data.storage import (
     NO_SPACE,
     DataError,
@@ -41,10 +40,9 @@ from course_lib.data.storage import (
 
 REGISTRY = files("course_lib.data") / "registry.toml"
 LESSON_TIMEOUT, FETCH_TIMEOUT = 60.0, 900.0  # seconds that a download may take
-ANSWER_SECONDS = 5.0  # for a mirror to send some kilobytes, or anything at all later
+ANSWER_SECONDS = 5.0  # for a mirror to send anything at all
 LOCK_SECONDS = 30.0  # that another process may need beyond its download
 PACE_SECONDS = 5.0  # after which the pace of a download is judged
-SMALL_NBYTES = 1_000_000  # of a file that a mirror can send in full for an answer
 REMEMBERED_SECONDS = 600.0  # until a network that was away is tried again
 PIECE = 1 << 16
 
@@ -62,14 +60,9 @@ class RemoteFile:
     """A file as it is sent and kept: its length and sha256, and the sha256 of its unpacked content."""
 
     name: str
-    nbytes: int = 0
-    sha256: str = ""
+    nbytes: int
+    sha256: str
     content_sha256: str = ""
-
-    @property
-    def magic(self) -> bytes:
-        """What it begins with."""
-        return b"PAR1" if self.name.endswith(".parquet") else GZIP_MAGIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +78,6 @@ class Download:
     def nbytes(self) -> int:
         """The length of all its files."""
         return sum(file.nbytes for file in self.files)
-
-    @property
-    def unregistered(self) -> list[str]:
-        """The files without a length or a digest, for which there is no download."""
-        return [file.name for file in self.files if not (file.nbytes and file.sha256)]
 
     def missing(self, folder: Path) -> list[RemoteFile]:
         """The files that are not in `folder`."""
@@ -124,13 +112,11 @@ def is_offline() -> bool:
 def obtain(download: Download, *, timeout: float, insist: bool = False) -> Path:
     """The folder with all files of `download`, downloaded by this process or by another one just now.
 
-    DownloadError when they cannot be obtained within `timeout` seconds, when a length or a digest of one is
-    not registered, and at once when the network was away a short while ago, unless `insist`.
+    DownloadError when they cannot be obtained within `timeout` seconds, and at once when the network was away
+    a short while ago, unless `insist`.
     """
     if is_offline():
         raise DownloadError("COURSE_OFFLINE=1 forbids downloads")
-    if names := " and ".join(download.unregistered):
-        raise DownloadError(f"no digest of {names} is registered, so nothing is downloaded")
     caches, target = writable_folder(), download_folder()
     if caches is None or target is None:
         raise DownloadError("no folder of this machine can be written to")
@@ -148,8 +134,7 @@ def explain(error: DownloadError, download: Download, files: str) -> str:
     if is_offline():
         return f"{download.title} is not here and {error}; unset COURSE_OFFLINE to download it"
     details = f" ({'; '.join(error.details)})" if error.details else ""
-    again = "" if download.unregistered else "try again later, or "
-    return f"{error}{details}; {again}put {files} into data/{download.name}"
+    return f"{error}{details}; try again later, or put {files} into data/{download.name}"
 
 
 def refuse_what_failed(note: Path) -> None:
@@ -232,19 +217,15 @@ def ask(mirror: str, file: RemoteFile, answers: "queue.Queue[tuple[str, str]]") 
 
 
 def sends(url: str, file: RemoteFile) -> bool:
-    """Whether `url` is `file`; of a large one only whether it begins as it should and has its length."""
+    """Whether `url` begins as a packed file does and has the length of `file`."""
     with opened(url) as response:
-        if file.nbytes <= SMALL_NBYTES:
-            return hashlib.sha256(read_up_to(response, file.nbytes + 1)).hexdigest() == file.sha256
         length = response.headers.get("Content-Length")
-        return length in (None, str(file.nbytes)) and response.read(len(file.magic)) == file.magic
+        return length in (None, str(file.nbytes)) and response.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
-@contextmanager
-def opened(url: str) -> Iterator[Any]:
+def opened(url: str) -> Any:
     """The answer to a request for `url`, which gives up when it is silent for ANSWER_SECONDS."""
-    with urlopen(url, timeout=ANSWER_SECONDS, context=certificates()) as response:
-        yield response
+    return urlopen(url, timeout=ANSWER_SECONDS, context=certificates())
 
 
 @cache
@@ -271,15 +252,11 @@ def fetch_file(file: RemoteFile, mirrors: list[str], folder: Path, deadline: flo
         except (OSError, HTTPException, ValueError) as error:
             if isinstance(error, OSError) and error.errno in NO_SPACE:
                 raise
-            problems.append(f"{urlsplit(mirrors.pop(0)).netloc}: {describe(error)}")
+            what = error if isinstance(error, ValueError) else type(error).__name__
+            problems.append(f"{urlsplit(mirrors.pop(0)).netloc}: {what}")
         if time.monotonic() > deadline:
             raise TimeoutError
     raise DownloadError(f"no mirror sent all of {file.name}", tuple(problems))
-
-
-def describe(error: Exception) -> str:
-    """What a mirror did wrong."""
-    return str(error) if isinstance(error, ValueError) else type(error).__name__
 
 
 def transfer(url: str, file: RemoteFile, path: Path, deadline: float) -> None:

@@ -8,15 +8,12 @@ every pen width by a threshold. Three fonts appear in the test images only, so a
 fonts by heart is found out. Everything follows from the seed.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-from course_lib.data.storage import DataError
 
 RECIPE = 1  # to be raised with every change of the digits: caches of another recipe are made anew
 SEED = 28
@@ -56,25 +53,22 @@ class Strokes:
     noise: Floats  # deviation of a pixel, 0..1
 
 
-def draw_digits(samples: int, *, test: bool = False, seed: int = SEED) -> tuple[Images, Labels]:
+def draw_digits(samples: int, *, test: bool = False) -> tuple[Images, Labels]:
     """`samples` images (N, 28, 28) of digits, white on black, and their labels (N).
 
-    Training and test images come from different random streams of `seed`; the same call returns the same.
+    Training and test images come from different random streams; the same call returns the same.
     """
     glyphs = load_glyphs()
     fonts = [i for i, font in enumerate(glyphs.fonts) if test or font not in TEST_ONLY]
-    rng = np.random.default_rng([seed, int(test)])
+    rng = np.random.default_rng([SEED, int(test)])
     labels = rng.integers(0, 10, samples)
     images = np.empty((samples, SIDE, SIDE), np.uint8)
-    for part in _chunks(samples):
+    for start in range(0, samples, CHUNK):
+        part = slice(start, start + CHUNK)
         chosen = rng.choice(fonts, len(labels[part]))
         strokes = random_strokes(rng, glyphs.pens[chosen, labels[part]])
         images[part] = render(glyphs.fields[chosen, labels[part]], strokes, rng)
     return images, labels
-
-
-def _chunks(samples: int) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, samples, CHUNK))
 
 
 def random_strokes(rng: np.random.Generator, pens: Floats) -> Strokes:
@@ -165,14 +159,8 @@ def digit_fonts() -> list[Path]:
 
     Some have none, and some show symbols in their place: the glyph's name in the font shows which.
     """
-    try:
-        import matplotlib
-        from matplotlib.ft2font import FT2Font
-    except ImportError as error:
-        raise DataError(
-            "the digits that stand in for MNIST are drawn with matplotlib's fonts, and matplotlib is not "
-            "installed; install it (pip install matplotlib), or set COURSE_DATA to a folder that has MNIST"
-        ) from error
+    import matplotlib
+    from matplotlib.ft2font import FT2Font
 
     def has_digits(path: Path) -> bool:
         font = FT2Font(str(path))

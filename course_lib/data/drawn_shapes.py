@@ -9,8 +9,6 @@ model that looks at single pixels learns little, and one that has filters much. 
 seed.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,21 +26,18 @@ Labels = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
-def draw_shapes(samples: int, *, test: bool = False, seed: int = SEED) -> tuple[Images, Labels]:
+def draw_shapes(samples: int, *, test: bool = False) -> tuple[Images, Labels]:
     """`samples` images (N, 3, 32, 32) of red, green and blue planes, and their labels (N), about balanced.
 
-    Training and test images come from different random streams of `seed`; the same call returns the same.
+    Training and test images come from different random streams; the same call returns the same.
     """
-    rng = np.random.default_rng([seed, int(test)])
+    rng = np.random.default_rng([SEED, int(test)])
     labels = rng.integers(0, len(CLASS_NAMES), samples)
     images = np.empty((samples, 3, SIDE, SIDE), np.uint8)
-    for part in _chunks(samples):
+    for start in range(0, samples, CHUNK):
+        part = slice(start, start + CHUNK)
         images[part] = draw(labels[part], rng)
     return images, labels
-
-
-def _chunks(samples: int) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, samples, CHUNK))
 
 
 def draw(labels: Labels, rng: np.random.Generator) -> Images:

@@ -21,7 +21,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.data.dataset import DIGITS, OWN, Dataset, described, drawn_dataset, drawn_once, spaced
+from course_lib.data.dataset import (
+    DIGITS,
+    OWN,
+    Dataset,
+    Part,
+    described,
+    drawn_arrays,
+    drawn_once,
+    remark,
+    spaced,
+)
 from course_lib.data.downloads import (
     FETCH_TIMEOUT,
     LESSON_TIMEOUT,
@@ -33,8 +43,8 @@ from course_lib.data.downloads import (
     read_registry,
 )
 from course_lib.data.drawn_digits import RECIPE, SEED, draw_digits
-from course_lib.data.packed import naming, read_up_to, unpacked
-from course_lib.data.storage import Arrays, DataError, course_data, data_folders, shown
+from course_lib.data.packed import naming, unpacked
+from course_lib.data.storage import DataError, course_data, data_folders, shown
 
 TRAIN, TEST = 60_000, 10_000  # drawn digits
 SUBFOLDERS = ("", "mnist", "MNIST/raw")  # of COURSE_DATA; the last is torchvision's
@@ -53,7 +63,7 @@ def load_mnist() -> Dataset:
     try:
         folder = find(download) or obtain(download, timeout=LESSON_TIMEOUT)
     except DownloadError as error:
-        remarks = remark(download) + unfinished(download)
+        remarks = remark(download.title) + unfinished(download)
         return stand_in(f"{error}. The real ones: `course fetch`, with a network.{remarks}")
     return read(download, folder)
 
@@ -101,12 +111,6 @@ def find(download: Download) -> Path | None:
     return in_course_data(download) or next((at for at in kept if not download.missing(at)), None)
 
 
-def remark(download: Download) -> str:
-    """What a source adds when COURSE_DATA is a folder of other data sets."""
-    lacking = course_data() and not in_course_data(download)
-    return f" COURSE_DATA holds no {download.title}." if lacking else ""
-
-
 def unfinished(download: Download) -> str:
     """What a source adds when there are some files of `download` only."""
     kept = [folder / download.name for folder in data_folders()]
@@ -131,7 +135,8 @@ def read(download: Download, folder: Path) -> Dataset:
         arrays.append(array)
     train, test = digits(folder, *arrays[:2]), digits(folder, *arrays[2:])
     sizes = f"{spaced(len(train[1]))} + {spaced(len(test[1]))} images"
-    source = described(download.title, known, sizes, shown(folder)) + remark(download)
+    source = described(download.title, known, sizes, shown(folder))
+    source += "" if own_allowed else remark(download.title)
     return Dataset(source, known, *train, *test, DIGITS, download.title if known else OWN)
 
 
@@ -145,7 +150,7 @@ def read_idx(path: Path, dims: int) -> tuple[NDArray[np.uint8], str]:
         return DataError(f"{path} is not the original file: {problem}; {REMEDY}")
 
     with naming(path, REMEDY), unpacked(path) as file:
-        header = read_up_to(file, 4 + 4 * dims)
+        header = file.read(4 + 4 * dims)
         expected = bytes([0, 0, 8, dims])
         if header[:4] != expected:
             found = header[:4].hex(" ") or "none"
@@ -156,7 +161,7 @@ def read_idx(path: Path, dims: int) -> tuple[NDArray[np.uint8], str]:
         nbytes = math.prod(shape)
         if math.prod(max(1, length) for length in shape) > IDX_NBYTES:
             raise refuse(f"it claims {' × '.join(map(str, shape))} entries; at most {IDX_NBYTES} are read")
-        content = read_up_to(file, nbytes + 1)
+        content = file.read(nbytes + 1)
     if len(content) != nbytes:
         found = "more" if len(content) > nbytes else f"{len(content)} (it is truncated)"
         raise refuse(f"expected {nbytes} entries, as its header says, found {found}")
@@ -165,9 +170,7 @@ def read_idx(path: Path, dims: int) -> tuple[NDArray[np.uint8], str]:
     return np.frombuffer(content, np.uint8).reshape(shape).copy(), digest.hexdigest()  # a writable copy
 
 
-def digits(
-    folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def digits(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Part:
     """`images` (N, 28, 28) and their `labels` (N), of the type that torch's losses need; else DataError."""
     if images.shape != (len(labels), SIDE, SIDE) or not len(labels):
         found = f"{' × '.join(map(str, images.shape))} pixels and {len(labels)} labels"
@@ -184,18 +187,8 @@ def stand_in(reason: str) -> Dataset:
     except PackageNotFoundError:
         raise DataError(f"{reason} Drawing digits needs matplotlib's fonts: pip install matplotlib") from None
     recipe = f"{RECIPE} seed {SEED} sizes {TRAIN} {TEST} matplotlib {matplotlib}"
-    arrays, uncached = drawn_once("digits", recipe, lambda: draw(TRAIN, TEST))
+    arrays, uncached = drawn_once(
+        "digits", recipe, lambda: drawn_arrays(draw_digits(TRAIN), draw_digits(TEST, test=True))
+    )
     source = f"Drawn digits ({spaced(TRAIN)} + {spaced(TEST)}) that stand in for MNIST: {reason}{uncached}"
-    return drawn_dataset(source, arrays, DIGITS, "drawn digits")
-
-
-def draw(train: int, test: int) -> Arrays:
-    """The arrays of a `Dataset`."""
-    train_images, train_labels = draw_digits(train)
-    test_images, test_labels = draw_digits(test, test=True)
-    return {
-        "train_images": train_images,
-        "train_labels": train_labels,
-        "test_images": test_images,
-        "test_labels": test_labels,
-    }
+    return Dataset(source, False, **arrays, classes=DIGITS, name="drawn digits")

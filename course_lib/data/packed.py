@@ -15,20 +15,13 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 from course_lib.data.storage import DataError
 
 GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 XZ_MEMORY = 72 << 20  # bytes that an xz stream may ask for; `xz -9` needs 65 MiB
 PIECE = 1 << 18
-
-
-class Readable(Protocol):
-    """Anything with `read`."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
 
 
 def has_digest(content: bytes, digests: Collection[str]) -> bool:
@@ -58,19 +51,10 @@ def naming(path: Path, remedy: str) -> Iterator[None]:
 def read_within(path: Path, limit: int, remedy: str) -> bytes:
     """The unpacked content of the file at `path`; DataError when it is longer than `limit` bytes."""
     with naming(path, remedy), unpacked(path) as file:
-        content = read_up_to(file, limit + 1)
+        content = file.read(limit + 1)
     if len(content) > limit:
         raise DataError(f"{path} unpacks to more than the {limit} bytes that it may have; {remedy}")
     return content
-
-
-def read_up_to(file: Readable, limit: int) -> bytes:
-    """What `file` holds until it ends or there are `limit` bytes."""
-    pieces, length = [], 0
-    while length < limit and (piece := file.read(min(PIECE, limit - length))):
-        pieces.append(piece)
-        length += len(piece)
-    return b"".join(pieces)
 
 
 @contextmanager

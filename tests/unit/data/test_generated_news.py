@@ -1,7 +1,6 @@
 """Generated news: the same each time, its facts where they should be, and no shortcut to them."""
 
 import re
-from collections import Counter
 
 import pytest
 
@@ -15,8 +14,7 @@ from course_lib.data.generated_news import (
     Article,
     make_news,
 )
-
-WORDS = re.compile(r"[a-z]+")
+from course_lib.training.facts import rouge_1
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +29,6 @@ def held_out() -> list[Article]:
 
 def sentences(text: str) -> list[str]:
     return re.split(r"(?<=\.) ", text)
-
-
-def rouge_1(summary: str, reference: str) -> float:
-    """The F1 of the words that both have (Lin 2004), in percent."""
-    ours, theirs = (Counter(WORDS.findall(text.lower())) for text in (summary, reference))
-    return 200 * (ours & theirs).total() / (ours.total() + theirs.total())
 
 
 def mean_rouge_1(articles: list[Article], summarise) -> float:
@@ -60,21 +52,6 @@ def test_the_same_call_makes_the_same_articles_and_a_longer_one_begins_with_them
 
 def test_articles_do_not_change_from_one_machine_to_the_next():
     assert make_news(1, seed=1)[0].summary == "Karim Merford designed a clinic in West Sarmar on Thursday."
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"n": -1}, "-1 articles cannot be made; ask for 0 or more"),
-        ({"n": 1, "events": (0, 3)}, "an article cannot have 0 to 3 events; use 1 to 7, in order"),
-        ({"n": 1, "events": (3, 2)}, "an article cannot have 3 to 2 events; use 1 to 7, in order"),
-        ({"n": 1, "events": (7, 8)}, "an article cannot have 7 to 8 events; use 1 to 7, in order"),
-        ({"n": 1, "split": "test"}, "there is no split 'test'; choose train or held_out"),
-    ],
-)
-def test_what_cannot_be_made_is_an_error(arguments, sentence):
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        make_news(seed=0, **arguments)
 
 
 @pytest.mark.parametrize("split", ["train", "held_out"])
@@ -113,6 +90,6 @@ def test_held_out_articles_have_combinations_that_no_training_article_has(train,
 def test_the_lead_is_a_poor_summary_and_the_right_sentence_a_good_one(split, train, held_out):
     articles = train if split == "train" else held_out
     lead, best = mean_rouge_1(articles, lead_3), mean_rouge_1(articles, one_sentence)
-    assert lead < 40 and best > 60
-    assert best - lead > 15
-    assert mean_rouge_1(articles, lambda article: article.summary) == 100
+    assert lead < 0.4 and best > 0.6
+    assert best - lead > 0.15
+    assert mean_rouge_1(articles, lambda article: article.summary) == 1
