@@ -42,8 +42,8 @@ MUTATIONS = (
     Mutation(
         "gradients are divided by the shard's samples, not by the global batch's",
         "training/loop.py",
-        "loss_fn(outputs, batch.targets.to(device)) / batch.global_size",
-        "loss_fn(outputs, batch.targets.to(device)) / len(batch.targets)",
+        "loss_fn(outputs, batch.targets) / batch.global_size",
+        "loss_fn(outputs, batch.targets) / len(batch.targets)",
         "test_data_parallel.py::test_all_ranks_together_train_as_one_process_does",
     ),
     Mutation(

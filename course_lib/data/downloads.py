@@ -207,20 +207,14 @@ def rank_mirrors(download: Download) -> list[str]:
 
 
 def ask(mirror: str, file: RemoteFile, answers: "queue.Queue[tuple[str, str]]") -> None:
-    """Put `mirror` on `answers`, and what was wrong with the file it sent, if anything."""
+    """Put `mirror` on `answers`, and what was wrong with the beginning of the file it sent, if anything."""
     try:
-        right = sends(mirror + file.name, file)
+        with opened(mirror + file.name) as response:
+            right = response.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     except (OSError, HTTPException) as error:
         answers.put((mirror, type(error).__name__))
         return
     answers.put((mirror, "" if right else "another file (a login page of the network?)"))
-
-
-def sends(url: str, file: RemoteFile) -> bool:
-    """Whether `url` begins as a packed file does and has the length of `file`."""
-    with opened(url) as response:
-        length = response.headers.get("Content-Length")
-        return length in (None, str(file.nbytes)) and response.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
 def opened(url: str) -> Any:

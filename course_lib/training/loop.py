@@ -63,15 +63,13 @@ def make_step(
     loss_fn: SummedLoss,
     optimizer: Optimizer,
     synchronize: Synchronize = do_nothing,
-    *,
-    device: str = "cpu",
 ) -> Step:
-    """A function that trains `model` on `device` on one batch: returns its loss; of a shard, its part."""
+    """A function that trains `model` on one batch: returns its loss; of a shard, its part."""
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad()
-        outputs = model(batch.inputs.to(device))  # forward
-        loss = loss_fn(outputs, batch.targets.to(device)) / batch.global_size
+        outputs = model(batch.inputs)  # forward
+        loss = loss_fn(outputs, batch.targets) / batch.global_size
         loss.backward()  # backward: the gradients of our samples
         synchronize()  # from here on: the gradients of the global batch
         optimizer.step()  # update

@@ -2,9 +2,11 @@
 
 import gzip
 import hashlib
+import io
 import lzma
 import socket
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from course_lib.data import cifar10, downloads
 from course_lib.data.cifar10 import fetch_cifar10, from_pickle, load_cifar10
 from course_lib.data.drawn_shapes import CLASS_NAMES, draw_shapes
+from course_lib.data.packed import GZIP_MAGIC
 from course_lib.data.storage import DataError
 from tests.unit.data.cifar_files import NAMES, PIXELS, TRAIN_NAMES, pickled, tar_of
 
@@ -201,7 +204,7 @@ def test_it_is_downloaded_as_it_is(small, monkeypatch, tmp_path):
         assert hashlib.sha256(small.archive()).hexdigest() == file.sha256
 
     monkeypatch.setattr(downloads, "transfer", transfer)
-    monkeypatch.setattr(downloads, "sends", lambda url, file: True)
+    monkeypatch.setattr(downloads, "opened", lambda url: nullcontext(io.BytesIO(GZIP_MAGIC)))
     small.register("https://mirror.example/")
     data = load_cifar10()
     assert_is_cifar(data, small)
@@ -311,26 +314,6 @@ def test_a_forged_binary_file_is_refused(content, clause, small, mine):
     (mine / "data_batch_2.bin").write_bytes(content)
     with pytest.raises(DataError, match=rf"data_batch_2.bin .*{clause}"):
         load_cifar10()
-
-
-@pytest.mark.parametrize("packed", [".gz", ".xz"])
-@pytest.mark.parametrize("kind", ["python", "binary"])
-def test_a_truncated_file_is_refused(kind, packed, small, mine):
-    small.put(mine, kind, packed)
-    path = next(mine.glob("data_batch_3*"))
-    whole = path.read_bytes()
-    for length in (0, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with pytest.raises(DataError, match=rf"{path} is (truncated|damaged|not the original|not opened)"):
-            load_cifar10()
-
-
-def test_the_data_folder_is_left_as_it_was(small, mine):
-    small.put(mine)
-    before = {path: path.stat().st_mtime_ns for path in mine.rglob("*")}
-    load_cifar10()
-    assert {path: path.stat().st_mtime_ns for path in mine.rglob("*")} == before
-    assert not (small.data / "cifar10").exists()
 
 
 def test_augmentation_shifts_and_mirrors_each_image_as_it_was_drawn() -> None:

@@ -115,7 +115,7 @@ def test_a_mirror_that_dribbles_is_left_at_the_timeout(small_mnist, mirrors):
     began = time.monotonic()
     with pytest.raises(DownloadError, match="downloading MNIST takes longer than 2 s"):
         obtain(read_registry("mnist"), timeout=2)
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 4.5  # and not only when its pace is judged
 
 
 def test_no_more_is_received_than_the_length_that_is_registered(small_mnist, mirrors, monkeypatch):

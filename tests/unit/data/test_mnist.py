@@ -131,15 +131,6 @@ def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline
     assert (getattr(data, name) != offline.arrays[file]).sum() == 1
 
 
-def test_another_number_of_your_own_images_is_read(offline, tmp_path, monkeypatch):
-    folder = offline.put(tmp_path / "mine")
-    for part in ("images-idx3", "labels-idx1"):
-        content = offline.contents[f"t10k-{part}-ubyte"]
-        (folder / f"train-{part}-ubyte.gz").write_bytes(content)
-    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
-    assert load_mnist().source.startswith("Your own data in the format of MNIST (4 + 4 images) from")
-
-
 def idx(*shape: int, content: bytes | None = None) -> bytes:
     """An IDX file; zeros unless it has other `content`."""
     head = bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", length) for length in shape)
@@ -291,8 +282,3 @@ def test_a_cache_in_a_folder_that_cannot_be_written_to_is_still_read(offline, mo
     monkeypatch.setattr(storage, "_can_write", lambda folder: folder != offline.data)
     load_mnist()
     assert made == []
-
-
-def test_a_data_set_shows_its_source_and_not_its_pixels(offline):
-    assert repr(load_mnist()).startswith("Dataset(source='Drawn digits (60 + 40)")
-    assert "array" not in repr(load_mnist())

@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from course_lib.training.device import NoGPU, backend_for, use_device
-from course_lib.training.loop import Batch, make_step, summed_cross_entropy
-from course_lib.training.models import build
 
 
 @pytest.fixture
@@ -35,28 +33,3 @@ def test_without_a_gpu_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(NoGPU, match=r"finds no GPU on this machine\. Leave out --device cuda"):
         use_device("cuda")
-
-
-class Noting(torch.Tensor):
-    """A tensor that notes where it is copied."""
-
-    devices: list[str]
-
-    def to(self, device: str) -> torch.Tensor:  # type: ignore[override]
-        self.devices.append(device)
-        return self.as_subclass(torch.Tensor)
-
-
-@pytest.mark.parametrize("device", ("cpu", "cuda:1"))
-def test_a_step_copies_inputs_and_targets_to_the_device(device: str) -> None:
-    def noting(tensor: torch.Tensor) -> Noting:
-        noted = tensor.as_subclass(Noting)
-        noted.devices = copied
-        return noted
-
-    copied: list[str] = []
-    batch = Batch(noting(torch.rand(2, 1, 28, 28)), noting(torch.tensor([1, 2])), 2)
-    model = build("mlp", seed=0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    make_step(model, summed_cross_entropy, optimizer, device=device)(batch)
-    assert copied == [device, device]

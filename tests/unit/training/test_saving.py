@@ -9,8 +9,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-import pytest
-
 from course_lib.training.saving import atomic_save, naive_save
 
 OLD, NEW = b"old " * 250, b"new " * 250  # fits into the buffer of an open file
@@ -28,22 +26,6 @@ def test_the_atomic_saver_leaves_the_old_file_or_the_new_one() -> None:
     assert killed == sorted(killed, reverse=True)  # once it is new, it stays
 
 
-def test_a_saver_that_cuts_the_file_short_is_seen() -> None:
-    def in_parts(path: Path, data: bytes) -> None:
-        path.write_bytes(data[:100])
-        path.write_bytes(data)
-
-    assert kill_before_each_line(in_parts) == ["old", "a part", "new"]
-
-
-def test_a_saver_that_raises_is_no_kill() -> None:
-    def broken(path: Path, data: bytes) -> None:
-        raise OSError
-
-    with pytest.raises(RuntimeError, match="the saver raised"):
-        kill_before_each_line(broken)
-
-
 # ------------------------------------------------------------------ what a kill leaves
 
 
@@ -51,7 +33,7 @@ def kill_before_each_line(save: Callable[[Path, bytes], None]) -> list[str]:
     """Let `save` replace old bytes, again and again, each time killed one line later.
 
     Returns what the file then is: "old", "new", "a part" or "empty"; the last of them is after a save that
-    nobody killed. Raises RuntimeError when `save` raises, or takes longer than 10 s.
+    nobody killed.
     """
     found: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -69,8 +51,7 @@ def is_killed(count: int, save: Callable[[Path, bytes], None], path: Path) -> bo
     if child == 0:
         run_until(count, save, path)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if ended not in (0, -signal.SIGKILL):
-        raise RuntimeError(f"the saver raised, or took longer than {SECONDS} s; call it without a kill")
+    assert ended in (0, -signal.SIGKILL), "the saver raised, or took too long"
     return ended != 0
 
 
