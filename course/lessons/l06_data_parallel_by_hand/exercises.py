@@ -263,7 +263,8 @@ SAME_TRAINING = Question(
         ),
         Option(
             "batches of 256, rate 0.8",
-            reply="A *sum* of the eight means would give that, as in section 1. This library averages.",
+            reply="A *sum* of the eight means would give that with SGD, as in section 1. (With Adam the "
+            "mistake hides: its steps hardly depend on the gradient's size.) This library averages.",
             belief="ranks-multiply-the-step",
         ),
     ),
@@ -284,7 +285,8 @@ NO_BROADCAST = Question(
         Option(
             "the replicas stay different, and the training goes on",
             reply="All take equal steps, so with plain SGD they stay as far apart as they started, and "
-            "each gradient sums over different networks. Comparing the weights shows it.",
+            "each gradient sums over different networks. Comparing the weights shows it. (After a restart, "
+            "the optimizer's state, such as momentum, must be equal, too: `broadcast_optimizer` sends it.)",
             right=True,
         ),
         Option(
@@ -294,10 +296,10 @@ NO_BROADCAST = Question(
             belief="mpi-knows-meaning",
         ),
     ),
-    objectives=(5,),
+    objectives=(2,),
 )
 
-EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST, NO_BROADCAST)
+EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, NO_BROADCAST, WAIT_FIRST)
 
 PREDICTIONS = (
     Prediction(
@@ -311,5 +313,10 @@ PREDICTIONS = (
         question="Milliseconds, if messages start during backward?",
         objectives=(4,),
         targets=("sending-comes-after",),
+    ),
+    Prediction(
+        id="06.p3",
+        question="Median staleness of the slow worker's gradients?",
+        objectives=(5,),
     ),
 )

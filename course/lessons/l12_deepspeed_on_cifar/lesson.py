@@ -277,9 +277,8 @@ predict("How many numbers per parameter and update does stage 2 send?", None)
 from course_lib.effects import slow_collectives
 
 
-def third_step(
-    stage, room=3, **keys
-):  # numbers per parameter that a rank sends (without the few for clipping)
+def third_step(stage, room=3, **keys):
+    """Print and return the numbers per parameter that a rank sends (without the few for clipping)."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns in which order layers run
     with slow_collectives(mb_per_s=1e6) as sent:  # so fast that it only counts
