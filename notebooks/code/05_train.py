@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
+torch.set_default_dtype(torch.float64)  # rounding stays far below six decimals
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -42,7 +42,7 @@ def train(model, size, piece, rate=0.4, warm_up=1):
     """Train on batches of `size`, `piece` images at once; return how many are right after each epoch."""
     right = []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # section 3
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # 1: none
     for _ in range(8):
         model.train()
         for batch in torch.randperm(len(images)).split(size)[:-1]:  # without the last, short one

@@ -2,9 +2,9 @@
 
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
-    sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
+    Slurm: sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Environment variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
+Variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
 """
 
 # %%
@@ -74,7 +74,7 @@ def main(batch_size, lr, epochs):
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
-        outputs = model.eval()(new_images).detach()  # not the replica: it may wait for the other ranks
+        outputs = model.eval()(new_images).detach()  # not the replica: its forward may involve all ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")

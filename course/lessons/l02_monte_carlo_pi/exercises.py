@@ -71,8 +71,8 @@ _OWN = "np.random.SeedSequence(seed).spawn(comm.size)[comm.rank]"
 STREAM = Exercise(
     id="02.4",
     title="A stream of its own",
-    task="Return a generator for this rank: the same in every run, and a different one for every other rank "
-    "or seed. `np.random.SeedSequence(seed).spawn(n)` returns a list of n independent seeds.",
+    task="Return this rank's generator. Its numbers must be the same in every run, but different for each "
+    "rank and seed. `np.random.SeedSequence(seed).spawn(n)` returns a list of n independent seeds.",
     objectives=(2,),
     stub=changed(_STREAM, (_OWN, "seed")),
     hints=(
@@ -134,9 +134,9 @@ def total_darts(comm, darts):
 
 TOTAL_DARTS = Exercise(
     id="02.3",
-    title="Spot the bug: many darts",
-    task="This function adds up the darts of all ranks, and it is right for a few darts. Find out when it "
-    "goes wrong, and repair it.",
+    title="Spot the bug: the dart counter",
+    task="This function should add up the darts of all ranks, and small tests pass. When is it wrong? Repair "
+    "it.",
     objectives=(4,),
     targets=("counts-fit-32-bits",),
     stub='''\
@@ -249,7 +249,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="02.p7",
-        question="Error of four ranks with your streams, if it was 0.0106?",
+        question="Error of four ranks with your streams, if that of one is 1?",
         objectives=(2,),
         targets=("n-times-the-samples-an-nth",),
     ),

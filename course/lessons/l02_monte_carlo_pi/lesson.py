@@ -3,7 +3,7 @@
 # goal: You pay for four ranks instead of one. What do you get?
 # able:
 #   - judge an estimate by its errors, not by its looks
-#   - give every rank random numbers of its own
+#   - use random numbers on many ranks
 #   - compare a program's times on 1, 2 and 4 ranks
 # more:
 #   - say what a published speed-up compares
@@ -77,7 +77,7 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The standard deviation of these errors is the **typical error**. By which factor does it change when four ranks throw four times as many darts?
+# The standard deviation of these errors is the **standard error**: the size of a typical error. By which factor do four times as many darts, from four ranks, change it?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -90,7 +90,7 @@ print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %% [markdown]
-# Did you expect that? Here are 40 darts of each rank:
+# An unlucky seed? Change `SEED`, and run again from there. Then look at 40 darts of each rank:
 
 # %%
 # %%px
@@ -106,7 +106,7 @@ draw_darts(cluster["dots"])
 #
 # Each point has four colours, one per rank: all ranks threw the *same* darts, and we counted each dart four times.
 #
-# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had seed 0.
+# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had the same seed.
 # Still, 3.14384 looked like π. Only the errors gave it away.
 #
 # </details>
@@ -127,10 +127,10 @@ draw_darts(cluster["dots"])
 # rank 1 with seed 0 throws the darts of rank 0 with seed 1.
 
 # %% [markdown]
-# What will the typical error be with your streams?
+# What will the standard error be with your streams?
 
 # %%
-predict("Error of four ranks with your streams, if it was 0.0106?", None)
+predict("Error of four ranks with your streams, if that of one is 1?", None)
 
 # %%
 # %%px
@@ -138,16 +138,16 @@ own = errors(comm, stream(comm, SEED))
 dots = stream(comm, SEED).random((2, 40))
 
 # %%
-outcome("Error of four ranks with your streams, if it was 0.0106?", np.std(cluster["own"][0]))
+outcome("Error of four ranks with your streams, if that of one is 1?", np.std(cluster["own"][0]) / one)
 draw_darts(cluster["dots"])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # About half. Why only half? Independent errors partly cancel: one rank has too many hits, another too few. Their variances add, so the
-# sum is typically off by √4 = 2 times as much as one rank's hits. It is divided by four times as many darts, so half of the error remains.
+# standard error of all hits is √4 = 2 times that of one rank's. We divide by four times as many darts, so half of it remains.
 #
-# Statistics calls the typical error the **standard error**. For N independent darts it is 1.64/√N, here 0.0052. (One dart counts 4 or 0, with a
+# For N independent darts, the standard error is 1.64/√N, here 0.0052. (One dart counts 4 or 0, with a
 # standard deviation of 1.64.)
 #
 # </details>
@@ -155,8 +155,8 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# If one rank's answer is good enough, how much sooner are four ranks done? In `main`, the ranks share 512 blocks of 100,000 darts.
-# **Predict:** how many times as fast as one rank are two, and four? (The line below Setup counts your cores.)
+# If one rank's answer is good enough, how much sooner are four ranks done? `main` divides 512 blocks of 100,000 darts among the ranks.
+# **Predict** the **speed-up** of two and of four ranks: one rank's time divided by theirs. (The line below Setup counts your cores.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -176,7 +176,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# Now the program, on one, two and four ranks:
+# Compare only these three runs, with one, two and four ranks:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -187,9 +187,7 @@ if __name__ == "__main__":
 # <details><summary>Open after the run</summary>
 #
 # On two cores, two ranks take roughly half as long as one. Four gain little or nothing more, because two of them share each core. On four free
-# cores, they take a quarter. The three π differ, because each run has as many streams as ranks.
-#
-# The **speed-up** of n ranks is one rank's time divided by that of n ranks. What is yours?
+# cores, they take a quarter. The three π differ, because each run has as many streams as ranks. What is your speed-up?
 #
 # </details>
 
@@ -199,8 +197,8 @@ if __name__ == "__main__":
 # | | with 256 ranks, each on its own core |
 # |---|---|
 # | time | The same darts take about 1/256 of the time, if the shares are equal and throwing takes much longer than `allreduce` |
-# | error | In the same time, with a stream per rank, 256 times as many darts make the error 16 times smaller |
-# | seeds | Not `seed + rank`: seeds 0 and 1 would share 255 of 256 streams |
+# | error | In the same time, 256 ranks throw 256 times the darts. With separate streams, the error is 16 times smaller |
+# | seeds | Not `seed + rank`: runs with seeds 0 and 1 would share 255 streams |
 # | training | 256 times as many independent samples make a gradient's error 16 times smaller. Training does not get 16 times faster (lesson 05) |
 
 # %% tags=["exercise: 02.q3", "subslide"]
@@ -209,7 +207,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - Ranks with the same seed draw the same numbers, and one estimate does not show it.
-# - Where ranks must differ, spawn one stream per rank from one seed. Then four times the darts halve the error.
+# - For different numbers, spawn one stream per rank from one seed. Then four times the darts halve the error.
 # - Independent work on n cores takes about 1/n of the time, if the shares are equal and the ranks exchange little.
 
 # %% [markdown] tags=["slide"]
@@ -227,9 +225,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# Before you read on: what can go wrong when ranks only count? If one rank alone needs the sum, you do not need `allreduce`. By default, **`Reduce`**
-# adds up the arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and it passes every small test. Then comes a
-# long run on many ranks, and the count is wrong.
+# If one rank alone needs the sum, you do not need `allreduce`. By default, **`Reduce`**
+# adds up the arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and passes every small test.
 
 # %% tags=["exercise: 02.3"]
 
@@ -249,11 +246,9 @@ if __name__ == "__main__":
 # works on a whole array, in compiled code. To **vectorise** a loop is to replace it by such calls.
 #
 # How fast can *one* process become? We go in steps, and each changes one thing in the step before it. If it changed two, nobody could say which of them
-# gained what. (Two steps bring another generator with them: arrays need NumPy's, and the last step draws whole numbers.)
+# gained what. (Two steps change more: arrays need NumPy's generator, and the last step draws whole numbers.)
 
 # %%
-from course_lib.pi import count_inside
-
 rng = np.random.default_rng(7)
 
 
@@ -262,7 +257,7 @@ def vectorised(darts):  # whole arrays, and NumPy's generator instead of Python'
     return np.count_nonzero(np.hypot(x, y) <= 1)
 
 
-def squares(darts):  # no hypot, which takes care of overflow and takes a square root
+def squares(darts):  # no hypot: it guards against overflow and takes a square root
     x, y = rng.uniform(-1, 1, size=(2, darts))
     return np.count_nonzero(x * x + y * y <= 1)
 
@@ -281,14 +276,16 @@ def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# Now we time all five programs on one process. Take the first step, from the loop to whole arrays: both throw equally many darts, and both use one
-# core. How many times as fast does it become?
+# Now we time all five programs on one process. The first step goes from the loop to whole arrays, with equally many darts on one core. How many
+# times as fast are the arrays?
 
 # %%
 predict("How many times as fast as the loop are whole arrays?", None)
 
 # %% tags=["nbval-ignore-output"]
 import timeit
+
+from course_lib.pi import count_inside
 
 
 def seconds(function):
@@ -310,7 +307,7 @@ show(
 # <details><summary>Open after the run</summary>
 #
 # Whole arrays are ten times as fast or more, because NumPy does the work once per array that Python repeated for every dart. No later step gains as
-# much, but the gains multiply. All four steps together make one process more than fifty times as fast. Six processes can make the loop at most six
+# much, but the gains multiply. All four steps together make one process fifty to more than a hundred times as fast. Six processes can make the loop at most six
 # times as fast.
 #
 # Ranks bring a further factor: on n cores, n ranks can make the last program nearly n times as fast. So make one process fast first, then add ranks.
@@ -319,7 +316,7 @@ show(
 #
 # And the article? Its first program is the loop above. That is plain Python, which uses no GPU. Its MPI program throws no darts at all: it adds up the
 # area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once: the method and the number of processes. Nobody can say
-# how much of the 6.1 is due to MPI. One run is missing: the second program on one process.
+# how much of the 6.1 is due to MPI.
 #
 # Reports on training often have the same gap. What would you ask this team for?
 
@@ -367,12 +364,13 @@ outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest(0.05, 10
 predict("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", None)
 
 # %% [markdown]
-# How far can we trust this prediction? If you repeat a measurement, the speed-up often changes by a few percent. So we also try two speed-ups close to
+# How far can we trust the law's answer? If you repeat a measurement, the speed-up often changes by a few percent. So we also try two speed-ups close to
 # 1.98, as if the same program had run three times. (All three are invented.)
 
 
 # %%
 def serial_fraction(speedup, n):
+    """Solve speedup = 1 / (s + (1 - s) / n) for s."""
     return (1 / speedup - 1 / n) / (1 - 1 / n)
 
 
@@ -385,8 +383,8 @@ outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="co
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With 1.98 the law allows at most 90, but with its neighbours 19 and 1,024. Why so different? On two ranks, an error of 1% in the speed-up changes s by
-# about 0.01, and here s itself is about 0.01. So the measurement cannot tell whether there is any serial work at all. On 1,024 ranks, that decides
+# A speed-up of 1.90 allows at most 19, 1.98 allows 90, and 2.00 allows 1,024. Why so different? On two ranks, an error of 1% in the speed-up changes s by
+# about 0.01, and here s itself is about 0.01. So the measurement cannot tell whether there is any serial work. On 1,024 ranks, s decides
 # everything.
 #
 # </details>

@@ -174,7 +174,10 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
     typical: dict[str, tuple[float, float]] = {
         "in the ring, a message holds one chunk, not an array: 1/n of it.": (both, both),
         "that is one half of the ring. Chunks are added up, then copied.": (n - 1, (n - 1) / n),
-        "a chunk meets n ranks in the ring. The first has it already: how many messages?": (2 * n, 2),
+        "in each loop, a chunk moves from one rank to the n − 1 others. How many messages is that?": (
+            2 * n,
+            2,
+        ),
         "in the ring, that is what all ranks send together. What does one rank send?": (n * both, both),
     }
     _right("ring", n, ring, (both, both / n), typical)

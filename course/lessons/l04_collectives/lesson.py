@@ -27,12 +27,13 @@
 # Four ranks train one network, and all need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
 # and make all such calls in the same order.
 #
-# How would you write one? All could send to rank 0, but then all wait for it. Two ways share the work.
+# How would you write one? All could send to rank 0, but then all wait for it. Two algorithms share the work.
 
 # %%
 # %%px --save 04_allreduce.py
-"""All-reduce by hand: in a ring and by doubling."""
+"""All-reduce by hand: in a ring and by doubling. Numbers of bytes may follow the program's name."""
 
+import sys
 from timeit import repeat
 
 import numpy as np
@@ -97,12 +98,12 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# The ring sends more messages, doubling more bytes. Which costs more? An empty message takes the **latency** α. Each byte adds a time β, so 1/β is the **bandwidth**. A rank
-# sends its messages one after the other, so an all-reduce takes
+# The ring sends more messages, doubling more bytes. Which costs more? An empty message takes the **latency** α. Each byte adds a time β, so 1/β is the **bandwidth**. In both
+# ways, all ranks exchange in step, so an all-reduce takes
 #
 # α · (messages of a rank) + β · (bytes of a rank)
 #
-# This **alpha-beta model** assumes equal links, one per rank, that carry bytes both ways at once.
+# This **alpha-beta model** assumes equal two-way links, one per rank, that never slow each other.
 #
 # We have no network here, so we *delay* messages: α is 10 ms, 1/β is 5 MB/s (0.04 Gbit/s).
 
@@ -129,7 +130,7 @@ def seconds(comm, way, nbytes):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    for nbytes in 1_000, 400_000, 4_000_000:
+    for nbytes in [int(each) for each in sys.argv[1:] if each.isdigit()] or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
             print(f"ranks: {comm.size}, {nbytes:9,} bytes:", *times, sep="  ")
@@ -142,22 +143,27 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Do your formulas hold on eight ranks, with the same delays? **Predict** both times at 1 kB:
+# On eight ranks, with the same delays, at which size do both take equally long? Use your formulas, and write your number of bytes in place of
+# 1000000:
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py | grep ranks:
+# !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep ranks:
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
+# <details><summary>Open after your runs</summary>
 #
-# The model says 140 ms for 14 messages, and 30 ms for three.
+# At 440,000 bytes, the **crossover**. In the 10 ms of one message, our link carries 0.05 MB. So there,
+#
+# (arrays that the ring saves) · size = (messages that it sends more) · 0.05 MB
+#
+# On eight ranks, it saves 3 − 1.75 arrays, and sends 14 − 3 messages more. Both ways take 294 ms by the model.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# Now 2,048 ranks sum 100 MB of gradients over links like ours, in one call or, layer by layer, in a hundred. **Vote:** what is fastest, and what slowest? (a) One call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
+# Now 2,048 ranks sum 100 MB of gradients over links like ours, in one call or, layer by layer, in a hundred, one after the other. **Vote** for the slowest, then for the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
 
 # %%
 # %%px --save 04_allreduce.py
@@ -170,13 +176,7 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a) and (c): the ring sends 4,094 messages per call. So join small arrays, as lesson 07's DDP does.
-#
-# Why a tie at 0.4 MB in section 2? In an extra message's 10 ms, our link carries 0.05 MB. So at this **crossover**,
-#
-# arrays the ring saves · size = its extra messages · 0.05 MB
-#
-# On four ranks, the ring saves half an array and sends four extra messages: 0.4 MB. On 2,048, the tie is at 22.7 MB.
+# (c), then (a): the ring sends 4,094 messages per call. On 2,048 ranks, the crossover is at 22.7 MB. So lesson 07's DDP joins small arrays, but only to 25 MB, to send during backward.
 #
 # </details>
 
@@ -185,22 +185,22 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | 2 µs and 25 GB/s are both 5,000 times better, so no tie moves |
-# | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes, a ring ordered by node under two in all. On 2,048 ranks, the tie falls to 3 MB |
-# | NCCL | Two trees (see More) in place of doubling: about 2·log₂(nodes) steps between nodes, two arrays per rank. On many nodes, they can beat the ring even at 100 MB |
+# | a fast network card per rank | 2 µs and 25 GB/s are both 5,000 times better, so the crossovers stay |
+# | eight ranks share a card | In each exchange between nodes, doubling sends eight arrays through it. A ring ordered by node sends under two in all. On 2,048 ranks, the crossover falls to 3 MB, or 0.4 MB if messages inside a node cost nothing |
+# | NCCL | Two trees, each with half the array, in pieces (lesson 14): about 2·log₂(nodes) steps between nodes, two arrays per rank. On many nodes, they can beat the ring even at 100 MB |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - In a ring, each rank sends 2(n−1) chunks, less than two arrays. In doubling (n = 2, 4, 8 …), it sends log₂ n arrays.
-# - From four ranks on, doubling wins below the crossover, the ring above (equal links, one per rank).
+# - Of these two, from four ranks on, doubling wins below the crossover, and the ring wins above it (equal links, one per rank).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You buy twice the bandwidth, but the latency stays. Where is the tie now? (a) At half the size, (b) the same, (c) twice.
+# You buy twice the bandwidth, but the latency stays. At which size is the crossover now? (a) Half, (b) the same, (c) twice.
 #
-# <details><summary>What to listen for</summary>(c): in an extra message's 10 ms, the link now carries 0.1 MB, so the tie doubles.</details>
+# <details><summary>What to listen for</summary>(c): in one message's 10 ms, the link now carries 0.1 MB.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -208,7 +208,7 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Here is a mistake that many training scripts make once. Decide what happens before you open the reply.
+# Here is a common mistake in training scripts. Decide what happens before you open the reply.
 
 # %% tags=["exercise: 04.q4"]
 
@@ -260,7 +260,7 @@ for name, kilobytes in total.items():
 #
 # In a ring of four, each rank sends 1.5 arrays, or 900 kB, all of it to its right neighbour. For two ranks, this neighbour is on the other node, so 1,800 kB cross.
 #
-# If neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So our ring crosses least if the launcher fills one node before the next.
+# If neighbours are always on different nodes, all four ranks send to the other node, and 3,600 kB cross. So the fewest bytes cross if the launcher fills one node before the next.
 # NCCL looks for the nodes itself, and orders its rings by node.
 #
 # Doubling exchanges inside the nodes first. Then all four ranks send their 600 kB to the other node, which makes 2,400 kB.
@@ -270,7 +270,7 @@ for name, kilobytes in total.items():
 # Can fewer bytes cross? In every step of our ring, bytes pass from node to node. A **hierarchical all-reduce** does the work inside each node first: one rank per node, its **leader**, gets the sum of its node. Then
 # the leaders sum among themselves. Finally each leader sends the result to the ranks of its node. Only the leaders' messages cross.
 #
-# Inside a node we need two more collectives. A **broadcast** (`Bcast`) copies an array from one rank to all. A good way to do that is a **tree**: every rank that has the array sends it
+# Inside a node we need two more collectives. A **broadcast** (`Bcast`) copies an array from one rank to all. For small arrays, a good way is a **tree**: every rank that has the array sends it
 # on. After one round two ranks have it, then four, then eight. A **reduce** (`Reduce`) runs such a tree backwards, and leaves the sum on one rank.
 #
 # The course's library has both as `tree_broadcast` and `tree_reduce`. Its `ring_allreduce` is our ring. So the whole algorithm takes a few lines:
@@ -295,7 +295,7 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They send 1,200 kB. Two leaders form a ring of two, in which each sends one array of 600 kB. That is a third less than the ring of all four ranks sent.
+# They send 1,200 kB. Two leaders form a ring of two, in which each sends one array of 600 kB. With two nodes of two ranks, that is a third less than the ring sent.
 #
 # </details>
 #
@@ -309,10 +309,10 @@ if comm.rank == 0:
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 6 inside the nodes |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. They save steps. With rendezvous (lesson 01), ranks wait for each other, so each of the 1,022 steps takes as long
-# as a message between nodes.
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. They save steps. With rendezvous (lesson 01), each of the 1,022 steps takes as long
+# as a message between nodes. With eager messages, as in small arrays, only about 128 do.
 #
-# For small arrays, steps decide: take leaders, and let them double (6 steps instead of 126). For gigabytes on these 512 ranks, take the ring. Our leaders' two trees move whole arrays inside each node for six rounds, and the network
+# For small arrays, steps decide: doubling on all 512 ranks takes nine steps, and leaders that double take twelve. Leaders help when eight arrays per card cost too much. For gigabytes on these 512 ranks, take the ring. Our leaders' two trees move whole arrays inside each node for six rounds, and the network
 # is idle meanwhile. The ring works in chunks and keeps all its links busy at once.
 #
 # Both ways use one network card per node. If each GPU has its own, a leader leaves seven of eight idle. So NCCL runs several rings at once, each with a part of the array.
@@ -339,8 +339,8 @@ if comm.rank == 0:
 # On GPUs you would choose NCCL. One thing about it surprises people who time their code: NCCL's all-reduce takes a **stream**, which is a queue of work for the GPU, and the call returns when the sum
 # is *queued*, not when it is done. You can also use MPI on GPUs: a **CUDA-aware MPI** accepts arrays in a GPU's memory. Any other MPI needs a copy in main memory.
 #
-# When NCCL estimates which of its algorithms is faster for a call, it uses latencies and bandwidths, as we did. Between nodes, recent versions assume about 3 to 14 µs per step of a ring, depending on the protocol (see References). With 14 µs, seven times the 2 µs of our
-# table, the ties of our two ways would lie seven times higher.
+# When NCCL estimates which of its algorithms is faster for a call, it uses latencies and bandwidths, as we did. Between nodes, recent versions assume about 3 to 14 µs per step of a ring, depending on the protocol (see References). With 14 µs per step, one rank per node and 25 GB/s,
+# the crossovers of our two ways would lie seven times higher than with the 2 µs of our table.
 #
 # We have no GPU here, so we use Gloo. It knows nothing of our MPI ranks, so the ranks must find each other again. Rank 0 opens a **store**, a small table that all ranks can reach. Each rank
 # writes its address into the table and reads the others' addresses.
@@ -468,12 +468,12 @@ by_mpi = {name: tried(*call) for name, call in calls.items()}
 dist.destroy_process_group()
 if comm.rank == 0:
     for name in calls:
-        print(f"{name:18} Gloo: {on_gloo[name]:12} MPI: {by_mpi[name]}")
+        print(f"{name:18} Gloo: {on_gloo[name]:12} torch_mpi4py: {by_mpi[name]}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The printed table no longer holds: `reduce_scatter` and `all_to_all` leave the right numbers on both. One call of the six fails, the monitored barrier through MPI. It exists for Gloo alone, and PyTorch refuses it on every
+# The printed table no longer holds: `reduce_scatter` and `all_to_all` leave the right numbers on both. (How many bytes they send is another question.) One call of the six fails, the monitored barrier through MPI. It exists for Gloo alone, and PyTorch refuses it on every
 # other backend.
 #
 # </details>
@@ -481,7 +481,7 @@ if comm.rank == 0:
 # %% [markdown]
 # #### Which all-reduce is the fastest on your machine?
 #
-# In the core, we delayed the messages. How do our two ways compare with MPI's own `Allreduce` and with Gloo when nothing is delayed? Two ranks run all four, one rank per core.
+# In the core, we delayed the messages. How do our two ways compare with MPI's own `Allreduce` and with Gloo when nothing is delayed? We time all four on two ranks, one per core.
 #
 # We also need this machine's α. So we time a **ping-pong**, a message there and back: half of its time for 4 bytes is about α.
 #
@@ -525,9 +525,9 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The model says that doubling wins at every size, by one α. But at 64 MiB, where α hardly counts, the ring often beats even `Allreduce`. What did the model forget? It counts messages
-# and bytes, but each rank also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions decide. Where the bars of two ways
-# overlap, one run cannot say which is faster.
+# The model says that doubling is faster at every size, by one α. But at 64 MiB, where α hardly counts, the ring often has the lower median. What did the model forget? It counts messages
+# and bytes, but each rank also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions count. Where the bars of two ways
+# overlap, one run cannot say which is faster, and why `Allreduce` takes as long as it does, this figure cannot say.
 #
 # </details>
 #

@@ -165,7 +165,7 @@ ACCUMULATE = Exercise(
             "gradients of an earlier step are still included",
         ),
     ),
-    why="while all pieces have the same size, the tutorial's line is right too. When does it go wrong "
+    why="while all pieces have the same size, the old line is right too. When does it go wrong "
     "without anybody noticing?",
 )
 
@@ -216,7 +216,7 @@ NOT_A_NUMBER = Question(
         Option(
             "a rate that grows from 0.1 to 3.2 over some epochs, as 10 steps may be too short a warm-up",
             reply="The scaling rule holds while the gradients hardly change on the way. After 10 steps, they "
-            "may still change a lot: for our digits, 10 steps were too short, and 20 were enough. Goyal and "
+            "may still change a lot: for our digits, 10 steps were too short. Goyal and "
             "others (see References) took five epochs. If that fails, too, try a smaller rate or batch.",
             right=True,
         ),

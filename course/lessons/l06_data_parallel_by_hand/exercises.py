@@ -318,5 +318,6 @@ PREDICTIONS = (
         id="06.p3",
         question="Median staleness of the slow worker's gradients?",
         objectives=(5,),
+        targets=("a-slow-worker-is-only-late",),
     ),
 )

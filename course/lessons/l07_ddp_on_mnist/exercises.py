@@ -299,7 +299,7 @@ def epochs_of(comm, samples, epochs):
     return seen
 ''',
     hints=(
-        "Run it and compare: two ranks in one epoch, then one rank in two epochs.",
+        "Compare `epochs_of(comm, 8, 2)` on two ranks, then one rank's two epochs.",
         "seed 0:  4 1 7 5 3 …   rank 0 takes the 1st image of this order, rank 1 the 2nd\n"
         "seed 1:  5 6 1 2 0 …   in another order, the 2nd image may be one that rank 0 has",
         "one seed for all ranks, and in the loop: sampler.set_…(…)",

@@ -48,9 +48,9 @@
 
     mpiexec -n 4 python code/07_ddp.py
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
-    sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
+    Slurm: sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Environment variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
+Variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
 """
 
 import atexit
@@ -99,7 +99,11 @@ replica = DistributedDataParallel(line)
 print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} after")
 
 # %% [markdown]
+# <details><summary>Open after the run</summary>
+#
 # Every rank now has rank 0's weight: DDP does line 1.
+#
+# </details>
 #
 # And line 4, the sum of the gradients? The output is weight times input, so a rank's own gradient is its input: 4, 40, 400 or 4000.
 
@@ -116,9 +120,13 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(4 + 40 + 400 + 4000) / 4")
 
 # %% [markdown]
+# <details><summary>Open after the run</summary>
+#
 # DDP all-reduces the gradients inside `backward`, and **averages** them.
 #
-# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its own images. If all have equally many, the average is the
+# </details>
+#
+# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its shard. If shards are equally large, the average is the
 # gradient of the whole batch.
 
 # %% [markdown] tags=["slide"]
@@ -143,7 +151,7 @@ for epoch in (0, 1):
 # All ranks shuffle with one seed. Each takes every fourth image:
 #
 # ```
-# order of epoch 0   4 1 7 5   3 9 0 8   6 2 4 1   (the last two again)
+# order of epoch 0   4 1 7 5   3 9 0 8   6 2 4 1   (4 and 1 again)
 # rank 0             4         3         6
 # rank 1               1         9         2
 # ```
@@ -165,7 +173,7 @@ for epoch in (0, 1):
 # 5  sum the losses            you, if you print them (our loop doesn't)
 # ```
 #
-# We train lesson 06's network on its digits.
+# We train lesson 06's network on its 1,500 digits.
 
 # %%
 # %%px --save 07_ddp.py
@@ -196,7 +204,7 @@ def main(batch_size, lr, epochs):
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
-        outputs = model.eval()(new_images).detach()  # not the replica: it may wait for the other ranks
+        outputs = model.eval()(new_images).detach()  # not the replica: its forward may involve all ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")
@@ -210,17 +218,21 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Do ranks cost accuracy?
 #
-# Four ranks reached a loss of 0.467652. **Predict:** how many of its six decimals do runs on one, three and two ranks repeat?
+# Four ranks reached a loss of 0.467652. **Predict:** of runs on one, three and eight ranks, which repeat all six decimals?
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
 # !mpiexec -n 3 python code/07_ddp.py
-# !torchrun --standalone --nproc-per-node 2 code/07_ddp.py
+# !torchrun --standalone --nproc-per-node 8 code/07_ddp.py
 
 # %% [markdown]
-# All six. In every step, all ranks together average over the same images (without batch norm and dropout, and if the number of ranks divides 120 and 1,500).
+# <details><summary>Open after the run</summary>
 #
-# But many programs give each rank a full batch. With 120 images on each of four ranks, the *global* batch grows to 480. We train for five epochs again.
+# One and three: in every step, all ranks together average over the same images. Eight do not, because 8 does not divide 1,500: their sampler repeats four images. (With batch norm or dropout, no two runs agree.)
+#
+# </details>
+#
+# In many programs, each rank takes 120 images. With these on four ranks, the *global* batch grows to 480. We train for five epochs again.
 #
 # **Vote:** is the loss (a) still about 0.47, (b) up to twice that, (c) more?
 
@@ -251,14 +263,14 @@ if __name__ == "__main__":
 #
 # (a): at this learning rate, 64 large steps reach practically the loss of 65 small ones, for **3.2 times the computing**.
 #
-# For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss after 20 such steps, then run with `LR=0.2` in place of `EPOCHS=16`. Can you
+# For SGD, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. Predict the loss after 20 such steps, then run the cell above with `LR=0.2`, not `EPOCHS=16`. Can you
 # find a better rate?
 #
 # </details>
 #
 # <details><summary>Open after your runs</summary>
 #
-# `LR=0.2` reaches 0.596202 in place of 1.714463. `LR=0.3` reaches 0.502068, and `LR=0.4` is worse. So most of the gap closes, not all. The rule holds for moderate batches, usually with warm-up.
+# `LR=0.2` reaches 0.596202 in place of 1.714463. `LR=0.3` reaches 0.502068, and `LR=0.4` is worse. So most of the gap closes, not all. It holds for moderate batches, usually if the rate grows slowly at first.
 #
 # </details>
 
@@ -287,7 +299,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - DDP broadcasts the weights when it wraps a model, and averages gradients while `backward` still runs.
-# - The rest is yours: shards, `set_epoch`, learning rate, batch norm, testing, saving.
+# - The rest is yours: shards, `set_epoch`, learning rate, testing, saving.
 # - Compare numbers of ranks at the same global batch. If it grows, count steps and tune the rate.
 
 # %% [markdown] tags=["slide"]
@@ -296,7 +308,7 @@ if __name__ == "__main__":
 # You have eight GPUs for one night. (a) They share one GPU's batch: an epoch is twice as fast as on one. (b) Each takes a full batch: seven times as fast. Which do you choose?
 #
 # <details><summary>What to listen for</summary>The time to equal accuracy counts. So (b) loses if it needs more than 7 / 2 = 3.5 times as many epochs. In section 5, the number of steps decided: *four* times the batch
-# needed 3.2 times as many epochs. *Eight* times would need nearly eight. So choose (a), unless a tuned rate gets below 3.5.</details>
+# needed 3.2 times as many epochs. *Eight* times would need about 6.5. So choose (a), unless a tuned rate gets below 3.5.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -309,7 +321,7 @@ if __name__ == "__main__":
 # Nothing in this part raises an error. Only you can tell whether a result is right.
 #
 # **Do all ranks hold the same network?** DDP keeps their weights equal. But a network with **batch norm** has more than weights. In training, this layer subtracts each pixel's mean over the batch, and divides
-# by the standard deviation. For this, a rank sees only its own images, here 30 of 120.
+# by the standard deviation. Each rank uses only its own images, here 30 of 120.
 #
 # For tests, the layer keeps a running mean of these means. The running mean is a **buffer**: a tensor that belongs to the model, but gets no gradient.
 #
@@ -324,8 +336,8 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), although DDP does copy buffers. When a training step's forward pass begins, each rank gets rank 0's. Then each rank updates its copy from its own 30 images. After the last step, nothing
-# copies the buffers again. (For this copy, all ranks must call the replica. So rank 0 never calls it alone.)
+# (c), although DDP does copy buffers. When a forward pass begins, DDP sends rank 0's to all. Then each rank updates its copy from its own 30 images. After the last step, nothing
+# copies the buffers again. (All ranks take part in sending them. So rank 0 never calls the replica alone.)
 #
 # What does rank 0 save, then? Its weights learned from all images. But its running mean saw only its own shards, because each forward pass overwrites what the other ranks had added.
 #
@@ -336,15 +348,15 @@ print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2]
 # %% tags=["exercise: 07.q6"]
 
 # %% [markdown]
-# **Does accuracy fall with the ranks?** Jakovac and Pichler (2025) trained a CNN on MNIST, on a laptop with eight cores. They tried one process, their own loop over MPI, and DDP over Gloo. Their test
-# error rose from 0.9 % on one rank to 1.3 % on eight.
+# **Does accuracy fall with the ranks?** Jakovac and Pichler (2025) trained a CNN on MNIST, on eight cores. They tried one process, their own loop over MPI, and DDP over Gloo. Both raised the test
+# error, from 0.9 % on one rank to 1.3 % on eight.
 #
 # Section 5 raises a suspicion: did their global batch grow with the ranks? We repeated their study with models as large as theirs, five epochs and three seeds.
 #
-# Their batch is 128 images, but they do not say whether all ranks share these or each takes as many. So we trained the CNN in both ways, at the same learning rate. The figure shows the test *errors*: the
+# Their batch is 128 images. They do not say whether this is per rank or in total. So we trained the CNN in both ways, at the same learning rate. With a global batch of 128, we stopped at four ranks. The figure shows the test *errors*: the
 # mean of three seeds, with the best and the worst.
 #
-# **Predict:** with 128 images per rank, how many times as many errors do eight of our ranks make as one?
+# **Predict:** with 128 images per rank, by what factor do our errors grow from one rank to eight?
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.errors import draw_errors
@@ -364,7 +376,7 @@ draw_errors(
 #
 # 2.2 times: 1.84 % instead of 0.85 %. As in section 5, five epochs have fewer steps when each rank takes 128 images. With a global batch of 128, four ranks make as many errors as one.
 #
-# So a growing batch could explain the published rise. It is no proof: we do not know their batch, our eight ranks make more errors than theirs, and with a global batch of 128 we stopped at four ranks. But it
+# So a growing batch could explain the published rise. This proves nothing: their batch is unknown, and our eight ranks make more errors than theirs. But it
 # is a good reason to write down the global batch beside every accuracy that you report.
 #
 # </details>
@@ -374,7 +386,7 @@ draw_errors(
 # %% tags=["exercise: 07.q5"]
 
 # %% [markdown]
-# **Who gets which images?** Three programs from practice remain. Each runs to its end without an error. Which images does it really train or test on?
+# **Who gets which images?** Three programs follow, and none raises an error. Which images does each really train or test on?
 
 # %% tags=["exercise: 07.q1"]
 
@@ -428,10 +440,10 @@ def accumulate(silent=()):
 # %%px
 nbytes, norm = accumulate()
 if rank < 2:
-    print(f"{nbytes:6} bytes, norm of the last gradient {norm:.6f}")
+    print(f"{nbytes:6} bytes, norm in the last layer {norm:.6f}")
 
 # %% [markdown]
-# Our network has 9,610 parameters of 8 bytes, which fit into one bucket of 76,880 bytes. Each of the four `backward` hands this bucket to an all-reduce: 4 × 76,880 = 307,520 bytes. (How many bytes
+# Our network has 9,610 parameters of 8 bytes, which fit into one bucket of 76,880 bytes. Each `backward` hands this bucket to an all-reduce: 4 × 76,880 = 307,520 bytes. (How many bytes
 # travel depends on the algorithm. In a ring of n ranks, each rank sends 2 (n − 1) / n bytes for every byte that it hands over, as lesson 04 showed.)
 #
 # The optimizer needs only one average per step. Can we save three of the four all-reduces? DDP has a switch: `with replica.no_sync():`. If forward and backward of a micro-batch run inside, they only add
@@ -439,14 +451,14 @@ if rank < 2:
 #
 # **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
 #
-# A good choice sends less, and still leaves every rank with the gradient from above. Its norm serves as a fingerprint: where two norms differ, the gradients differ.
+# A good choice sends less, and still leaves every rank with the gradient from above. We compare its norm: if two norms differ, the gradients differ.
 
 # %%
 # %%px
 for name, silent in {"(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (1, 2, 3)}.items():
     nbytes, norm = accumulate(silent)
     if rank < 2:
-        print(f"{name} {nbytes:6} bytes, norm of the last gradient {norm:.6f}")
+        print(f"{name} {nbytes:6} bytes, norm in the last layer {norm:.6f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -483,7 +495,7 @@ def step():
 
 
 for _ in range(2):
-    step()  # DDP arranges its buckets in the first
+    step()  # the first rearranges DDP's buckets
 with profile(activities=[ProfilerActivity.CPU]) as profiler:
     time.sleep(0.2 * (rank == 1))
     step()
@@ -510,8 +522,7 @@ if rank < 2:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06's More. The second starts before the first has
-# ended, because Gloo works on two at a time here. So both wait for rank 1, during the *same* 200 ms. If you added up their durations, you would count one delay twice.
+# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06's More. Gloo works on two at a time here, so the third starts when the first ends. Both wait for rank 1, during the *same* 200 ms. If you added up their durations, you would count one delay twice.
 #
 # (On GPUs, NCCL runs the all-reduces of one process group one after the other. There only the first shows a single delay.)
 #

@@ -5,8 +5,8 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "DDP",
-        "Short for DistributedDataParallel: PyTorch's data parallelism. It wraps a model, broadcasts its "
-        "weights, and averages the gradients of all ranks during backward.",
+        "Short for DistributedDataParallel: PyTorch's data parallelism. You wrap a model in it, and then "
+        "train the wrapped model on all ranks.",
     ),
     Term("DistributedDataParallel", "The class of PyTorch that DDP stands for."),
     Term(

@@ -69,6 +69,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "collective-time-is-transfer": "the time in a collective call is the time its bytes take",
         "started-is-done": "what a call has started is done when the call returns",
         "sending-comes-after": "gradients can be sent only when backward is over",
+        "a-slow-worker-is-only-late": "a slow worker's gradients are late, but belong to the present weights",
     },
     "07": {
         "ddp-splits-the-batch": "data parallelism divides the batch by itself",
