@@ -34,10 +34,10 @@ def stream(comm, seed=0):
 
 # %%
 def main(blocks=512, darts=100_000):  # one array for all the darts would take too much memory
-    rng = stream(comm)
-    comm.Barrier()  # all ranks start together
+    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]
+    comm.Barrier()  # no rank starts before all have arrived
     start = MPI.Wtime()
-    mine = sum(hits(rng, darts) for _ in range(comm.rank, blocks, comm.size))
+    mine = sum(hits(rng, darts) for rng in streams)
     pi = 4 * comm.allreduce(mine) / (blocks * darts)  # waits for the slowest rank
     if comm.rank == 0:
         print(f"ranks: {comm.size}, π ≈ {pi:.5f}, time: {MPI.Wtime() - start:.2f} s")

@@ -151,7 +151,7 @@ def total_darts(comm, darts):
         'The program is right while the numbers are small. What does "i" say about the numbers in an array?',
         "A signed integer of 32 bits counts up to 2³¹ − 1 = 2,147,483,647. Two ranks with 1.5 billion darts "
         "each have more than that together, so MPI's sum wraps around to a wrong number, without an error. "
-        "(If a single rank's count is already too large, NumPy refuses to make the array.)",
+        "(If one rank's count is too large, NumPy refuses a Python `int`, but silently wraps an `np.int64`.)",
         'mine = np.array(darts, dtype="…")',
     ),
     solution=_TOTAL,
@@ -189,9 +189,9 @@ SAME_BATCH = Question(
         ),
         Option(
             "64",
-            reply="All ranks use the same seed, so they shuffle alike and take the same 64. The loss still "
-            "falls, so nothing shows that seven ranks are wasted. The common shuffle can stay, if rank r "
-            "takes the 64 samples from number 64·r on.",
+            reply="All ranks use the same seed, so they shuffle alike and take the same 64. The mean loss "
+            "still falls. Only equal losses on all ranks show that seven are wasted. The common shuffle can "
+            "stay, if rank r takes the 64 samples from number 64·r on.",
             right=True,
         ),
         Option(
@@ -212,8 +212,8 @@ WHAT_GAINED = Question(
     options=(
         Option(
             "eight GPUs in bfloat16, once more",
-            reply="That shows how exact the 13 is, but not what it is made of. It could be 8 from the GPUs "
-            "times 1.6 from bfloat16, or 4 times 3.25.",
+            reply="That shows how repeatable the 13 is, but not what it is made of. It could be 8 from the "
+            "GPUs times 1.6 from bfloat16, or 4 times 3.25.",
             belief="the-rest-is-the-other",
         ),
         Option(

@@ -107,7 +107,7 @@ draw_darts(cluster["dots"])
 # Each point has four colours, one per rank: all ranks threw the *same* darts, and we counted each dart four times.
 #
 # A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had the same seed.
-# Still, 3.14384 looked like π. Only the errors gave it away.
+# Still, 3.14384 looked like π. One estimate could not show the mistake. The spread of a thousand could, and it does not need the true π.
 #
 # </details>
 
@@ -155,17 +155,17 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# If one rank's answer is good enough, how much sooner are four ranks done? `main` divides 512 blocks of 100,000 darts among the ranks.
-# **Predict** the **speed-up** of two and of four ranks: one rank's time divided by theirs. (The line below Setup counts your cores.)
+# If one rank's answer is good enough, how much sooner are four ranks done? `main` divides 512 blocks of 100,000 darts among the ranks, and gives each *block* its own stream.
+# **Predict** the **speed-up** of two and of four ranks: one rank's time divided by theirs. (The line below Setup counts your cores.) And do their π agree?
 
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
 def main(blocks=512, darts=100_000):  # one array for all the darts would take too much memory
-    rng = stream(comm)
-    comm.Barrier()  # all ranks start together
+    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]
+    comm.Barrier()  # no rank starts before all have arrived
     start = MPI.Wtime()
-    mine = sum(hits(rng, darts) for _ in range(comm.rank, blocks, comm.size))
+    mine = sum(hits(rng, darts) for rng in streams)
     pi = 4 * comm.allreduce(mine) / (blocks * darts)  # waits for the slowest rank
     if comm.rank == 0:
         print(f"ranks: {comm.size}, π ≈ {pi:.5f}, time: {MPI.Wtime() - start:.2f} s")
@@ -176,7 +176,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# Compare only these three runs, with one, two and four ranks:
+# The run above used the notebook's ranks. These three start fresh ones, so compare only them:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -187,7 +187,9 @@ if __name__ == "__main__":
 # <details><summary>Open after the run</summary>
 #
 # On two cores, two ranks take roughly half as long as one. Four gain little or nothing more, because two of them share each core. On four free
-# cores, they take a quarter. The three π differ, because each run has as many streams as ranks. What is your speed-up?
+# cores, they take about a quarter. What is your speed-up?
+#
+# The three π agree to the last digit: a block's darts are the same, whichever rank throws them.
 #
 # </details>
 
@@ -196,10 +198,10 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks, each on its own core |
 # |---|---|
-# | time | The same darts take about 1/256 of the time, if the shares are equal and throwing takes much longer than `allreduce` |
+# | time | About 1/256, if shares are equal, memory keeps up, and throwing takes much longer than `allreduce` |
 # | error | In the same time, 256 ranks throw 256 times the darts. With separate streams, the error is 16 times smaller |
-# | seeds | Not `seed + rank`: runs with seeds 0 and 1 would share 255 streams |
-# | training | 256 times as many independent samples make a gradient's error 16 times smaller. Training does not get 16 times faster (lesson 05) |
+# | seeds | Use `spawn`, not `seed + rank`: runs with seeds 0 and 1 would share 255 streams. Ranks that share one model need the same samples |
+# | training | 256 times the independent samples make a gradient's error 16 times smaller (no batch norm). How many steps that saves depends on the batch size (lesson 05) |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
@@ -207,8 +209,8 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - Ranks with the same seed draw the same numbers, and one estimate does not show it.
-# - For different numbers, spawn one stream per rank from one seed. Then four times the darts halve the error.
-# - Independent work on n cores takes about 1/n of the time, if the shares are equal and the ranks exchange little.
+# - For different numbers, spawn streams from one seed. Then four times the darts halve the error.
+# - Independent work on n cores takes about 1/n of the time, if shares are equal, messages few, and memory keeps up.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -217,7 +219,7 @@ if __name__ == "__main__":
 #
 # <details><summary>What to listen for</summary>Equal runs may only show a fixed seed. Ask for each rank's hits: if they are equal, all
 # ranks throw the same darts. An error of 0.000005 takes about 10¹¹ darts (1.64/√N), or luck. And 16 times the darts make the error only four
-# times smaller: not even one more digit.</details>
+# times smaller. One more digit takes 100 times.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -245,8 +247,7 @@ if __name__ == "__main__":
 # For every dart, Python looks up names, checks types and creates objects. All of that takes longer than the arithmetic. NumPy avoids it: one call
 # works on a whole array, in compiled code. To **vectorise** a loop is to replace it by such calls.
 #
-# How fast can *one* process become? We go in steps, and each changes one thing in the step before it. If it changed two, nobody could say which of them
-# gained what. (Two steps change more: arrays need NumPy's generator, and the last step draws whole numbers.)
+# How fast can *one* process become? Each step changes one thing, so we can say what it gains. (Two steps also change the generator or its numbers.)
 
 # %%
 rng = np.random.default_rng(7)
@@ -262,7 +263,7 @@ def squares(darts):  # no hypot: it guards against overflow and takes a square r
     return np.count_nonzero(x * x + y * y <= 1)
 
 
-def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast memory
+def blocks(darts, block=2**14):  # smaller arrays: they fit the core's cache, and memory is reused
     return sum(squares(min(block, darts - first)) for first in range(0, darts, block))
 
 
@@ -276,8 +277,8 @@ def blocks(darts, block=2**14):  # smaller arrays, which fit the core's own fast
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# Now we time all five programs on one process. The first step goes from the loop to whole arrays, with equally many darts on one core. How many
-# times as fast are the arrays?
+# Now we time all five programs on one process. The first step replaces the loop by whole arrays, with as many darts. How many
+# times as fast is it?
 
 # %%
 predict("How many times as fast as the loop are whole arrays?", None)
@@ -300,17 +301,17 @@ outcome("How many times as fast as the loop are whole arrays?", times["the loop"
 show(
     [{"labels": {"program": name}, "value": time} for name, time in times.items()],
     x="program",
-    y="time for 10⁸ darts",
+    y="100 × time for 10⁶ darts",
 )
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Whole arrays are ten times as fast or more, because NumPy does the work once per array that Python repeated for every dart. No later step gains as
+# Whole arrays are ten times as fast or more, because Python's checks now happen once per array, not once per dart. No later step gains as
 # much, but the gains multiply. All four steps together make one process fifty to more than a hundred times as fast. Six processes can make the loop at most six
 # times as fast.
 #
-# Ranks bring a further factor: on n cores, n ranks can make the last program nearly n times as fast. So make one process fast first, then add ranks.
+# Ranks bring a further factor: on n free cores, n ranks can make the last program nearly n times as fast, because its arrays fit each core's cache. So make one process fast first, then add ranks.
 #
 # </details>
 #
@@ -327,7 +328,7 @@ show(
 #
 # Suppose you compare fairly: one program with itself, on more and more ranks. How far does the speed-up go?
 #
-# Our darts were easy to share. Most jobs also have work that more ranks do not shorten, such as starting, reading the input or writing the result. The
+# Our darts were easy to distribute. Most jobs also have work that more ranks do not shorten, such as starting, reading the input or writing the result. The
 # **serial fraction** s is the fraction of one rank's time that this work takes.
 #
 # Your job takes 100 minutes on one rank, and s is 5%. The other 95 minutes can be divided among as many ranks as you like. You ask for 1,024 ranks, for
@@ -351,12 +352,12 @@ outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest(0.05, 10
 # Not even 20. The 95 minutes shrink to less than 0.1, but the 5 minutes stay, and 100 / 5 is 20. So with s = 5%, no number of ranks gets to 20.
 #
 # This is **Amdahl's law**. On n ranks, the serial fraction s takes as long as before, and only the rest, 1 − s, is divided by n. So the speed-up is at
-# most 1/(s + (1−s)/n), which stays below 1/s.
+# most 1/(s + (1−s)/n), which stays below 1/s (if n ranks do the rest no more than n times as fast).
 #
 # </details>
 #
 # Everything depends on s. But who knows the s of a program? Karp and Flatt turn the formula around: measure the speed-up on a few ranks and compute s
-# from it. Then Amdahl's law predicts the rest.
+# from it. Can Amdahl's law then predict the rest?
 #
 # Say you measure 1.98 on 2 ranks, which is nearly perfect. What does the law then allow on 1,024?
 
@@ -392,8 +393,8 @@ outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="co
 # There is a second reason for doubt. The law assumes that only the serial work limits the speed-up. But ranks also exchange messages, and they wait for
 # each other and for memory.
 #
-# You can test this: compute s for 2, 4 and 8 ranks, one per core. If s stays the same, the law fits. If s grows with the number of ranks, time goes into
-# messages or waiting, and Amdahl's law is the wrong model. So measure near your goal: predict 1,024 ranks from 256 and 512 on the same machine, not
+# You can test this: compute s for 4, 8 and 16 ranks, one per core. If s stays the same, the law fits so far. If s grows with the number of ranks, time goes into
+# messages, waiting, unequal shares or memory, and Amdahl's law is the wrong model. So measure near your goal: predict 1,024 ranks from 256 and 512 on the same machine, not
 # from 2.
 #
 # All this holds for a job that keeps its size. With more ranks, people often run a larger job. What the ranks gain then is a question for lesson 03.

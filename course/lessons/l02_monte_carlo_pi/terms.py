@@ -14,7 +14,7 @@ TERMS = (
     ),
     Term(
         "stream",
-        "One sequence of random numbers; independent streams have nothing to do with each other.",
+        "One sequence of random numbers. Spawned streams practically never overlap.",
         forms="",
     ),
     Term(

@@ -174,7 +174,7 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
     typical: dict[str, tuple[float, float]] = {
         "in the ring, a message holds one chunk, not an array: 1/n of it.": (both, both),
         "that is one half of the ring. Chunks are added up, then copied.": (n - 1, (n - 1) / n),
-        "in each loop, a chunk moves from one rank to the n − 1 others. How many messages is that?": (
+        "in each loop, a rank sends one chunk per step. How many steps does `range(n - 1)` have?": (
             2 * n,
             2,
         ),
@@ -233,7 +233,9 @@ def counts(n):
     wrong=(
         WrongAnswer(changed(_COUNTS, ("2 * (n - 1) / n)", "2 * (n - 1))")), "1/n of it"),
         WrongAnswer(changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(n - 1, (n - 1) / n)")), "one half"),
-        WrongAnswer(changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(2 * n, 2)")), "has it already"),
+        WrongAnswer(
+            changed(_COUNTS, ("(2 * (n - 1), 2 * (n - 1) / n)", "(2 * n, 2)")), "How many steps does"
+        ),
         WrongAnswer(
             changed(_COUNTS, ("(n.bit_length() - 1, n.bit_length() - 1)", "(n.bit_length() - 1, 1)")),
             "How many arrays in all",

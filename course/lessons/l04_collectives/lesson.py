@@ -27,7 +27,7 @@
 # Four ranks train one network, and all need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
 # and make all such calls in the same order.
 #
-# How would you write one? All could send to rank 0, but then all wait for it. Two algorithms share the work.
+# How would you write one? All could send to rank 0, but then all wait for it. Two algorithms spread the work.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -57,7 +57,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# The communicator `Filmed` records the array before each exchange. Rank 0 brings 1 to 4, and rank 3 brings 1000 to 4000, so 4004 is a sum over both. **Predict:** how many exchanges does each way need?
+# The communicator `Filmed` records the array before each exchange. Rank 0 brings 1 to 4, and rank 3 brings 1000 to 4000, so 4004 is 4 + 4000. **Predict:** how many exchanges does each way need?
 
 
 # %%
@@ -99,11 +99,11 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # ## 2 · Which is faster?
 #
 # The ring sends more messages, doubling more bytes. Which costs more? An empty message takes the **latency** α. Each byte adds a time β, so 1/β is the **bandwidth**. In both
-# ways, all ranks exchange in step, so an all-reduce takes
+# ways, all ranks exchange at the same time, so an all-reduce takes
 #
 # α · (messages of a rank) + β · (bytes of a rank)
 #
-# This **alpha-beta model** assumes equal two-way links, one per rank, that never slow each other.
+# This **alpha-beta model** assumes one two-way link per rank, all equal and independent.
 #
 # We have no network here, so we *delay* messages: α is 10 ms, 1/β is 5 MB/s (0.04 Gbit/s).
 
@@ -130,7 +130,8 @@ def seconds(comm, way, nbytes):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    for nbytes in [int(each) for each in sys.argv[1:] if each.isdigit()] or (1_000, 400_000, 4_000_000):
+    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # those of the command, if any
+    for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
             print(f"ranks: {comm.size}, {nbytes:9,} bytes:", *times, sep="  ")
@@ -138,12 +139,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). At 1 kB, messages decide: the model says 60 and 20 ms. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
+# (c). By the model, 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# On eight ranks, with the same delays, at which size do both take equally long? Use your formulas, and write your number of bytes in place of
+# On eight ranks, with the same delays, at which size do both take equally long? Use `counts(8)`, and write your number of bytes in place of
 # 1000000:
 
 # %% tags=["nbval-ignore-output"]
@@ -154,16 +155,16 @@ if __name__ == "__main__":
 #
 # At 440,000 bytes, the **crossover**. In the 10 ms of one message, our link carries 0.05 MB. So there,
 #
-# (arrays that the ring saves) · size = (messages that it sends more) · 0.05 MB
+# (arrays that the ring saves) · size = (extra messages) · 0.05 MB
 #
-# On eight ranks, it saves 3 − 1.75 arrays, and sends 14 − 3 messages more. Both ways take 294 ms by the model.
+# On eight ranks: (3 − 1.75) · size = (14 − 3) · 0.05 MB. Both ways then take 294 ms.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# Now 2,048 ranks sum 100 MB of gradients over links like ours, in one call or, layer by layer, in a hundred, one after the other. **Vote** for the slowest, then for the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
+# Now 2,048 ranks sum 100 MB of gradients over links like ours, either in one call, or in a hundred successive calls, one per layer. **Vote** for the slowest, then for the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
 
 # %%
 # %%px --save 04_allreduce.py
@@ -176,7 +177,9 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), then (a): the ring sends 4,094 messages per call. On 2,048 ranks, the crossover is at 22.7 MB. So lesson 07's DDP joins small arrays, but only to 25 MB, to send during backward.
+# (c), then (a): the ring sends 4,094 messages per call. On 2,048 ranks, the crossover is at 22.7 MB. So lesson 07's DDP joins small arrays.
+#
+# Could one way send as few messages as doubling, and as few bytes as the ring? Lesson 14 builds one.
 #
 # </details>
 
@@ -185,9 +188,9 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | 2 µs and 25 GB/s are both 5,000 times better, so the crossovers stay |
-# | eight ranks share a card | In each exchange between nodes, doubling sends eight arrays through it. A ring ordered by node sends under two in all. On 2,048 ranks, the crossover falls to 3 MB, or 0.4 MB if messages inside a node cost nothing |
-# | NCCL | Two trees, each with half the array, in pieces (lesson 14): about 2·log₂(nodes) steps between nodes, two arrays per rank. On many nodes, they can beat the ring even at 100 MB |
+# | a fast network card per rank | α = 2 µs and 1/β = 25 GB/s are both 5,000 times better, so the crossovers stay |
+# | eight ranks share a card | In each exchange between nodes, doubling sends eight arrays through it. A ring ordered by node sends under two in all, so it wins from smaller sizes on |
+# | NCCL | Its two trees (lesson 14) need about 2·log₂(nodes) steps between nodes, and two arrays per rank. On many nodes, they can beat the ring even at 100 MB |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -309,13 +312,13 @@ if comm.rank == 0:
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 6 inside the nodes |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. They save steps. With rendezvous (lesson 01), each of the 1,022 steps takes as long
-# as a message between nodes. With eager messages, as in small arrays, only about 128 do.
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes there. They save steps. Only 64 of the 512 links lead to another node. Eager messages wait
+# there about 128 times; with rendezvous (lesson 01), all 1,022 steps do.
 #
-# For small arrays, steps decide: doubling on all 512 ranks takes nine steps, and leaders that double take twelve. Leaders help when eight arrays per card cost too much. For gigabytes on these 512 ranks, take the ring. Our leaders' two trees move whole arrays inside each node for six rounds, and the network
+# For small arrays, steps decide: doubling on all 512 ranks takes nine steps, and leaders that double take twelve. Leaders help when doubling's eight arrays per card cost too much. For gigabytes on these 512 ranks, take the ring. Our leaders' two trees move whole arrays inside each node for six rounds, and the network
 # is idle meanwhile. The ring works in chunks and keeps all its links busy at once.
 #
-# Both ways use one network card per node. If each GPU has its own, a leader leaves seven of eight idle. So NCCL runs several rings at once, each with a part of the array.
+# Both ways use one network card per node. If each GPU has a card, seven of eight are idle. So NCCL runs several rings at once, each with a part of the array.
 #
 # </details>
 
@@ -334,13 +337,13 @@ if comm.rank == 0:
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, not on MPI, even when MPI starts its ranks. In PyTorch, the library of a group of ranks is called the group's **backend**.
+# DeepSpeed sits on `torch.distributed`, even when MPI starts its ranks. In PyTorch, the library of a group of ranks is called the group's **backend**.
 #
 # On GPUs you would choose NCCL. One thing about it surprises people who time their code: NCCL's all-reduce takes a **stream**, which is a queue of work for the GPU, and the call returns when the sum
 # is *queued*, not when it is done. You can also use MPI on GPUs: a **CUDA-aware MPI** accepts arrays in a GPU's memory. Any other MPI needs a copy in main memory.
 #
 # When NCCL estimates which of its algorithms is faster for a call, it uses latencies and bandwidths, as we did. Between nodes, recent versions assume about 3 to 14 µs per step of a ring, depending on the protocol (see References). With 14 µs per step, one rank per node and 25 GB/s,
-# the crossovers of our two ways would lie seven times higher than with the 2 µs of our table.
+# our crossovers would be seven times those with our table's 2 µs.
 #
 # We have no GPU here, so we use Gloo. It knows nothing of our MPI ranks, so the ranks must find each other again. Rank 0 opens a **store**, a small table that all ranks can reach. Each rank
 # writes its address into the table and reads the others' addresses.
@@ -434,7 +437,7 @@ for way in cluster["left"][0]:
 # %% [markdown]
 # #### Does every backend have every collective?
 #
-# The same guide prints a table: Gloo has no `reduce_scatter` and no `all_to_all`. Such tables grow old, so we do not trust it. We call both and look at what they leave. We also call a **monitored barrier**, which
+# The same guide prints a table: Gloo has no `reduce_scatter` and no `all_to_all`. Such tables age, so we test it. We call both and look at what they leave. We also call a **monitored barrier**, which
 # reports the ranks that did not arrive in time. **Predict:** on Gloo and through MPI, which of the six calls fail, if any?
 
 # %%
@@ -473,7 +476,7 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The printed table no longer holds: `reduce_scatter` and `all_to_all` leave the right numbers on both. (How many bytes they send is another question.) One call of the six fails, the monitored barrier through MPI. It exists for Gloo alone, and PyTorch refuses it on every
+# The printed table no longer holds: `reduce_scatter` and `all_to_all` leave the right numbers on both. One call of the six fails, the monitored barrier through MPI. It exists for Gloo alone, and PyTorch refuses it on every
 # other backend.
 #
 # </details>
@@ -527,7 +530,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # The model says that doubling is faster at every size, by one α. But at 64 MiB, where α hardly counts, the ring often has the lower median. What did the model forget? It counts messages
 # and bytes, but each rank also *adds*: half an array in the ring, a whole array by doubling. No message crosses a network here, so copies and additions count. Where the bars of two ways
-# overlap, one run cannot say which is faster, and why `Allreduce` takes as long as it does, this figure cannot say.
+# overlap, one run cannot say which is faster. This figure cannot say why `Allreduce` takes so long, either. (Bumps that all ways share come from the machine.)
 #
 # </details>
 #
@@ -535,7 +538,7 @@ show(cluster["sweep"], x="bytes", y="time on two ranks", by="way")
 #
 # <details><summary>Open after you have looked</summary>
 #
-# A ping-pong is two messages, one after the other. So the ring should take one ping-pong, and doubling's single exchange half of one. The ring often takes longer, because it also spends time in
+# A ping-pong is two messages, one after the other. So the ring should take one ping-pong, and doubling's single exchange half of one. The ring takes longer: it also spends time in
 # Python, for example to cut chunks. Gloo takes the longest: it sends through the operating system's network, and a thread of its own has to wake up for every message, on cores that are busy. Doubling
 # and `Allreduce` stay close to the model. For the ring and Gloo, software costs more than the messages that the model counts.
 #

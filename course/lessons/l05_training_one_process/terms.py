@@ -31,8 +31,8 @@ TERMS = (
     ),
     Term(
         "linear scaling rule",
-        "When the batch becomes k times as large, make the learning rate k times as large; for SGD, up "
-        "to a limit.",
+        "When the batch becomes k times as large and the epochs stay, make the learning rate k times as "
+        "large; for SGD, up to a limit.",
     ),
     Term(
         "micro-batch",
@@ -51,7 +51,7 @@ TERMS = (
     Term("gradient check", "A comparison of a computed gradient with central differences of the loss."),
     Term(
         "warm-up",
-        "The first steps of a training, in which the learning rate grows from nearly 0 to its value.",
+        "The first steps of a training, in which the learning rate grows from small to full.",
         forms="",
     ),
 )

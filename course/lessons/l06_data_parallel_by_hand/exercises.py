@@ -257,8 +257,8 @@ SAME_TRAINING = Question(
         ),
         Option(
             "batches of 32, rate 0.1",
-            reply="That would mean each GPU updates its replica with its own gradient. All use the average, "
-            "and that is of all 256 images.",
+            reply="That would mean each GPU updates its replica with its own gradient. All use one average, "
+            "over all 256 images.",
             belief="still-batch-64",
         ),
         Option(
@@ -286,7 +286,7 @@ NO_BROADCAST = Question(
             "the replicas stay different, and the training goes on",
             reply="All take equal steps, so with plain SGD they stay as far apart as they started, and "
             "each gradient sums over different networks. Comparing the weights shows it. (After a restart, "
-            "the optimizer's state, such as momentum, must be equal, too: `broadcast_optimizer` sends it.)",
+            "the optimizer's state, such as momentum, must be equal, too.)",
             right=True,
         ),
         Option(

@@ -88,7 +88,7 @@ def train(team, rate):
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers(tensor)` is the tensor's memory as a flat array. With `MPI.IN_PLACE`, the sum overwrites this rank's gradient.
+# `numbers(tensor)` is the tensor's memory as a flat array:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -96,12 +96,14 @@ def train(team, rate):
 # %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
 # %%px --save 06_by_hand.py
 
+# %% [markdown]
+# With `MPI.IN_PLACE`, the sum overwrites this rank's gradient:
+
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Line 3 first uses the default of `cross_entropy`: the mean over this rank's images. At a
-# learning rate of 0.1, each rank trains alone on whole batches. Then all four train together, with a shard each.
+# Line 3 uses the default of `cross_entropy`: the mean over this rank's images. The learning rate is 0.1. First, each rank trains alone on whole batches. Then all four train together, with a shard each.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -166,12 +168,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Did the team of three print 0.382229? Then you divided each mean by `comm.size`, here 4. That is 3/4 of the true loss, 0.51. The *first* loss shows it: 1.75, not 2.33.
+# Did the team of three print 0.382229? Then you divided each of *three* means by 4, so losses and steps were too small. The *first* loss shows it: 1.75, not 2.33.
 #
 # </details>
 #
-# Up to rounding, one to four ranks train the same network. There are two exceptions. **Batch norm** mixes the images of a shard (remedy: lesson 07).
-# **Dropout** draws other masks (harmless if each rank has its own seed).
+# Up to rounding, one to four ranks train the same network. There are two exceptions. **Batch norm** averages over a shard, not the batch (remedy: lesson 07).
+# **Dropout** zeroes other values (harmless with a seed per rank).
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -216,7 +218,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # the others    ░░░░░░░░░░░ sum
 # ```
 #
-# It is the rank with the *shortest* time. It comes last in each step, and the others wait 60 · 0.02 = 1.2 s in all. Such a rank is called a
+# It is the rank with the *shortest* time. The others wait for it: 60 · 0.02 = 1.2 s. Its own time is that of the sums alone. Such a rank is called a
 # **straggler**. It costs only time: the loss stays 0.400933.
 #
 # </details>
@@ -226,16 +228,16 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over the data-parallel ranks; our line 4 adds them. So call `(n * share).backward()` on n such ranks (with equal shards, n · share is the mean) |
+# | line 3 | Both average gradients over n data-parallel ranks; our line 4 adds them. So call `(n * share).backward()`. With equal shards, n · share is the mean loss of the shard |
 # | line 4 | Both send gradients while backward goes on |
 # | line 5 | `.item()` waits for the GPU, so print every 100 steps |
-# | straggler | NCCL calls return at once, so use a profiler. Over many steps, the straggler's total time in the collectives of a group is usually the smallest |
+# | straggler | NCCL calls return at once, so time them with a profiler. Over many steps, the straggler usually spends the least time in its collectives |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then any number of
-#   ranks trains as one rank with this batch.
+# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Batch norm and dropout aside,
+#   n ranks then train as one.
 # - In an all-reduce, the last rank waits least.
 
 # %% [markdown] tags=["slide"]
@@ -244,8 +246,8 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both, (c) a profile?
 #
-# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight means a wrong division, a small gap other images
-# or batch norm. If both agree, compare the next steps, then try (a). (c) shows who is slow, not who is wrong.</details>
+# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight is a wrong division. A small gap is other images
+# or batch norm. If step 1 agrees, compare later steps, then try (a). (c) shows who is slow, not who is wrong.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -270,8 +272,8 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # Backward computes the *last* layer's gradient first and the first layer's last. Our line 4 starts only when backward is over, although the last layer's
 # gradients were complete long before. Could we send them earlier?
 #
-# We try it with a toy. Three layers sleep for 100 ms each, instead of computing. An all-reduce takes 100 ms, too, because we delay messages *on purpose*, and they travel
-# one after the other. If all three all-reduces follow backward, a step takes 600 ms. How long is a step if each starts as soon as its gradient is complete? (`Iallreduce` starts
+# We try it with a toy. Three layers sleep for 100 ms each, instead of computing. We delay messages *on purpose*: an all-reduce takes 100 ms, too, and only one
+# runs at a time. If all three all-reduces follow backward, a step takes 600 ms. How long is a step if each starts as soon as its gradient is complete? (`Iallreduce` starts
 # an all-reduce and returns a request, as `Isend` does in lesson 01.)
 
 # %%
@@ -281,7 +283,7 @@ predict("Milliseconds, if messages start during backward?", None)
 # %%px
 from course_lib.effects import slow_messages
 
-link = slow_messages(comm, 0.1)
+link = slow_messages(comm, 0.1)  # as comm, but 0.1 s per message
 requests = []
 comm.Barrier()
 began = MPI.Wtime()
@@ -304,7 +306,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #           0        100        200        300        400 ms
 # ```
 #
-# About 400. While layer 2 computes, the gradient of layer 3 is already on its way. This is called **overlap**. Only the last message is not hidden,
+# About 400. While layer 2 computes, the gradient of layer 3 is already on its way. This is called **overlap**. Only the last message takes extra time,
 # because no layer is left to compute.
 #
 # </details>
@@ -316,7 +318,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network? We take a deeper one and a slow link. Our unit of time is one forward (about 1/3) and backward (about 2/3). A step sends 12 gradients, a weight and a bias for each of 6
+# Does it help a real network? We take a deeper one and a slow link. Time 1 is one forward (about 1/3) plus backward (about 2/3). A step sends 12 gradients, a weight and a bias for each of 6
 # layers. All 12 messages take equally long, and together as long as backward: 2/3.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
@@ -363,17 +365,17 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Overlap takes 1.1 to 1.3 times *compute*.
+# Overlap takes 1.1 to 1.4 times *compute*.
 #
 # ```
-# backward   … 33333333 22222222 1               a digit: the number of a layer
+# backward   … 33333333 22222222 1               each digit is a layer
 # messages   … 444444   333333   222222111111
 #                                  not hidden
 # ```
 #
-# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden, and each takes 2/3 / 12 = 0.06: together about 0.2.
+# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden. Each takes 2/3 / 12 = 0.06, so they add about 0.2. On shared cores, the rest is what progress costs.
 #
-# On a real network, many MPI libraries hide less. They make **progress**, that is, move bytes, only while the program is inside an MPI call, and backward makes few such calls. NCCL needs no such calls, but uses a part of the GPU.
+# On a real link, many MPI libraries hide less. They make **progress** (move bytes) only while the program is inside an MPI call, and backward makes few MPI calls. NCCL needs none, but it occupies a part of the GPU.
 #
 # </details>
 #
@@ -418,9 +420,9 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still: the first waits until 0.35, and all keep the link busy for 12/10 + 1 = 2.2, together 2.3 to 2.6. Four need only 1.4. But the first of the four also holds the bias of layer 4, so it waits until 0.65: together about 2.
+# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still. The first starts soon after forward, at 0.35, and the link is busy for 12/10 + 1 = 2.2: about 2.5. Four need only 1.4. But the first bucket also holds the bias of layer 4, so it starts at 0.65: about 2.
 #
-# So 4 and 1 are almost equal here. With more ranks, each message costs more, so the best number depends on the cluster. From the second step on, PyTorch's DDP (lesson 07) closes a bucket when it holds at least 25 MiB by default, the first at 1 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# So 4 and 1 are almost equal here. With more ranks, each message costs more, so the best number depends on the cluster. By default, PyTorch's DDP (lesson 07) closes its first bucket at 1 MiB and later ones at 25 MiB, from the second step on. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 
@@ -439,7 +441,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for a gradient from every worker, and then updates once. With the same shares of the loss it trains as an all-reduce does, up to rounding. But all bytes pass through one place: with n workers, a single server
+# A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, it trains as an all-reduce does, up to rounding. But all bytes pass through one place: with n workers, a single server
 # receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) steps (lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. The price is that gradients become **stale**: while one
@@ -477,17 +479,17 @@ def with_a_server(count, seconds):
 
 
 equal = with_a_server(12, 0.04)
-slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)
+slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)  # outlasts 3
 
 # %% tags=["nbval-ignore-output"]
 print("staleness of worker 3's gradients if all sleep 40 ms: ", cluster[0]["equal"])
-print("the same if worker 3 sleeps 400 ms:                   ", cluster[0]["slower"])
+print("their staleness if worker 3 sleeps 400 ms:            ", cluster[0]["slower"])
 outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["slower"])[6])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# While worker 3 works on one gradient, the server updates many times with the gradients of the other two. So that gradient belongs to old weights when it arrives. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
+# While worker 3 works on one gradient, the server updates many times with the gradients of the other two. So its gradient belongs to old weights. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
 # has about k · (n − 1), as long as the server keeps up. (Here k is below 10, because workers also compute and send.)
 #
 # Two runs need not give the same numbers, because the order of arrival decides. That is one reason why large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
