@@ -216,7 +216,7 @@ for steps, right in zip((10, 15, 20), zip(*cluster["warmed"])):
 # ## On a cluster
 #
 # A language model's loss is a mean over **tokens**. Texts differ in length, so micro-batches are unequal.
-# Divide by the number of tokens with a label in the *whole* batch, counted over all data-parallel ranks.
+# Divide by the number of tokens with a label in the *whole* batch, counted over all ranks that share it.
 #
 # DDP sums gradients after every `backward()`; `no_sync` (lesson 07) waits for the last micro-batch. With Adam, try √k times the rate for k times the batch.
 
@@ -269,7 +269,7 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # **Which libraries take the mean of means over micro-batches?** Keras, DeepSpeed (lesson 12) and, by default, Megatron-LM. With equal micro-batches, their result is right.
 #
 # **How does a rank learn the tokens of the whole batch?** Each rank counts the tokens with a label in all its micro-batches. Before the first backward, one all-reduce adds up these counts.
-# Then each rank divides its summed losses by the total. DDP (lesson 07) would divide once more, because it averages the ranks' gradients. So with DDP, multiply each loss by the number of data-parallel ranks.
+# Then each rank divides its summed losses by the total. DDP (lesson 07) would divide once more, because it averages the ranks' gradients. So with DDP, multiply each loss by the number of ranks that it averages over.
 #
 # **Was section 3 luck?** We ran it again with the seeds 1, 2 and 3. At 0.8 without a warm-up, every training failed: at most 33 digits were right.
 #
