@@ -337,7 +337,7 @@ if comm.rank == 0:
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed sits on `torch.distributed`, even when MPI starts its ranks. In PyTorch, the library of a group of ranks is called the group's **backend**.
+# DeepSpeed (lesson 12) sits on `torch.distributed`, even when MPI starts its ranks. In PyTorch, the library of a group of ranks is called the group's **backend**.
 #
 # On GPUs you would choose NCCL. One thing about it surprises people who time their code: NCCL's all-reduce takes a **stream**, which is a queue of work for the GPU, and the call returns when the sum
 # is *queued*, not when it is done. You can also use MPI on GPUs: a **CUDA-aware MPI** accepts arrays in a GPU's memory. Any other MPI needs a copy in main memory.

@@ -334,8 +334,8 @@ NO_SAMPLER = Question(
         Option(
             "128 images, because all ranks read the same ones",
             reply="Every loader begins with image 0, so four ranks do the same work and average four equal "
-            "gradients. You pay for four and learn as much as from one, and nothing reports it. Only a "
-            "sampler gives each rank images of its own.",
+            "gradients. You pay for four and learn as much as from one, and nothing reports it. A "
+            "DistributedSampler would give each rank its own images.",
             right=True,
         ),
         Option(
@@ -399,7 +399,8 @@ WHICH_CONTROL = Question(
             "64 GPUs with SyncBatchNorm",
             reply="The global batch is 256 both times, so it is not the cause. But batch norm saw 256 "
             "images on one GPU, and sees only 4 on each of 64 GPUs. With SyncBatchNorm, it sees all 256 "
-            "again. Convert the model before DDP wraps it: `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.",
+            "again, and communicates in every such layer. On GPUs (it refuses CPUs), convert the model "
+            "before DDP wraps it: `nn.SyncBatchNorm.convert_sync_batchnorm(model)`.",
             right=True,
         ),
     ),
@@ -427,10 +428,10 @@ TEST_SHARDS = Question(
             "up to five images too high",
             reply="By default, the sampler repeats five images so that all ranks have equally many. Those "
             "that the network gets right count twice, but the divisor 1,003 counts each image once. To test "
-            "each image once, do without a sampler: give each rank `images[rank::size]`, and call `model`, "
-            "not the replica. (These shards differ in length, and a replica's forward may wait for the other "
-            "ranks.) You could also let rank 0 test alone, but then seven GPUs wait, and the next all-reduce "
-            "fails if they wait longer than its timeout (ten minutes with NCCL, by default).",
+            "each image once, broadcast rank 0's buffers (batch norm), give each rank `images[rank::size]`, "
+            "and call `model`, not the replica. (These shards differ in length, and a replica's forward may "
+            "wait for the other ranks.) You could also let rank 0 test alone, but then seven GPUs wait, and "
+            "the next all-reduce fails if they wait longer than its timeout (NCCL: ten minutes).",
             right=True,
         ),
     ),

@@ -16,7 +16,8 @@ TERMS = (
     ),
     Term(
         "DistributedSampler",
-        "Gives each rank its shard of a data set: all ranks shuffle alike, and each keeps every n-th sample.",
+        "Gives each rank its shard of a data set: all ranks shuffle alike, and each of n ranks keeps every "
+        "n-th sample.",
     ),
     Term("sampler", "What tells a DataLoader which samples to read, and in which order."),
     Term(
@@ -42,6 +43,6 @@ TERMS = (
         forms="no_sync",
     ),
     Term(
-        "torchrun", "PyTorch's launcher: it starts the ranks and sets RANK, WORLD_SIZE and the meeting place."
+        "torchrun", "PyTorch's launcher: it starts the ranks and sets RANK, WORLD_SIZE and where they meet."
     ),
 )
