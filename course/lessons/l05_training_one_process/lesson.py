@@ -195,7 +195,7 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 #
 # </details>
 #
-# Each rank now starts from its own weights. **Bet:** how many of the four networks learn with a warm-up of 10 steps, of 15, of 20?
+# Each rank now starts from its own weights. **Bet:** how many of the four networks read more than 200 digits after a warm-up of 10 steps, of 15, of 20?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
