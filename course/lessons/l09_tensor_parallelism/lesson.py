@@ -49,7 +49,7 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 # y      = hidden @ down           down:  202 × 10
 # ```
 #
-# Where do we cut? The rank that keeps a *column* of `up` gets a complete hidden number, and can apply ReLU alone. It also keeps the *row* of `down` that
+# Where do we cut? The rank that keeps a *column* of `up` computes a complete hidden number, so it needs no other rank for ReLU. It also keeps the *row* of `down` that
 # multiplies this number:
 #
 # ```
@@ -64,7 +64,7 @@ new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["tes
 # %%px --save 09_tensor.py
 
 # %% [markdown] tags=["subslide"]
-# Every rank has all of `y`, and so its gradient, `d_y`. Our first try runs backward as one process would:
+# Every rank has all of `y`, so it can compute `d_y`. Our first try runs backward as one process would:
 
 
 # %%
@@ -144,7 +144,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The team reads well, but the network that you would save does not.
+# (c). The team reads well. The network that you would save reads badly.
 #
 # </details>
 
@@ -160,7 +160,7 @@ print(f"{weights[0][20, 11]:.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They have drifted apart. The team reads well because it correctly trained a larger network, with four copies of `first`. The collected network
+# They have drifted apart. The team reads well: it trained a larger network, in which every rank has a `first` of its own. The collected network
 # has only one:
 #
 # ```
@@ -193,7 +193,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They do, to all nine decimals (float64, no dropout).
+# Yes: this weight agrees to nine decimals (float64, no dropout).
 #
 # A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete, because it has all images. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
 #
@@ -214,7 +214,7 @@ if __name__ == "__main__":
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# We count one step of each:
+# We count the bytes that one step of each all-reduces:
 
 
 # %%
@@ -277,7 +277,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # ## Key points
 #
 # - With `up` cut by columns and `down` by rows, a pair needs one all-reduce forward and one backward.
-# - Tensor parallelism's bytes grow with the batch of its ranks, data parallelism's with each rank's weights.
+# - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights per rank.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -335,7 +335,7 @@ for width in 8, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks probably share a core.
 #
-# At both widths, two ranks halve the work. Why do they gain at only one? The work that the cut saves grows with the *square* of the width. What the cut costs, the two sums `y` and `d_x`, grows only with the width, plus a fixed time per sum.
+# At both widths, two ranks halve the work. Why is only one width faster? The work that the cut saves grows with the *square* of the width. What the cut costs, the two sums `y` and `d_x`, grows only with the width, plus a fixed time per sum.
 # At 8, the sums cost more than the cut saves. At 512, they are small beside it.
 #
 # The same reasoning says why a pair is rarely cut 64 ways. With more ranks, each rank has less work, but `y` and `d_x` stay as large. (A second reason: 64 GPUs usually span slower links.)
@@ -351,7 +351,7 @@ for width in 8, 512:
 # Most language models are **Transformers**: stacks of blocks, each with two halves. One half is often a pair like ours, with **GeLU**, a smooth form of ReLU, in the middle. The other half is *attention*, which mixes the
 # positions of a text. Can we cut attention as well?
 #
-# Attention has several *heads* side by side, and no head needs the numbers of another (in grouped-query attention, no *group* of heads). So each rank gets complete heads, as it got complete hidden numbers in section 1. The matrix that leads
+# From `x`, attention computes three matrices: queries, keys and values. Their columns form *heads*, and no head needs the numbers of another. So each rank gets complete heads, as it got complete hidden numbers in section 1. The matrix that leads
 # into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**. Both halves of a block then look alike:
 #
 # ```
@@ -359,7 +359,7 @@ for width in 8, 512:
 # pair        x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
 # ```
 #
-# What are f and g? They are our two sums, under their names in the Megatron-LM paper. This time PyTorch's autograd runs the backward pass, and autograd knows nothing of MPI. So each sum becomes a function with a backward of its own:
+# What are f and g? The Megatron-LM paper calls our two sums f and g. This time PyTorch's autograd runs the backward pass, and autograd knows nothing of MPI. So we give each sum its own forward and backward (`all_reduced` is `Allreduce` for a tensor):
 #
 # - **f** (`_CopyTo`) is your line from exercise 09.4. In forward, it passes `x` on unchanged. In backward, it adds up the ranks' parts of the gradient of `x`.
 # - **g** (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient of `y` on unchanged, because every rank has all of it.
@@ -439,7 +439,7 @@ for way, nbytes in most.items():
 #
 # Can we cut there as well? A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of the output: here the rank keeps 27 % instead of 49 %. (Not 25 %: this rank has two of six heads.)
 #
-# What does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. Together they are the all-reduce that was there before (lesson 04), so forward sends as many bytes as it did. Backward sends more: to save memory, each rank kept only its positions of `x`, and backward gathers `x` once more (Megatron-LM computes the gradient of `x` meanwhile).
+# What does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. Together they make one all-reduce (lesson 04), so forward sends as many bytes as before. Backward sends more: to save memory, each rank kept only its positions of `x`, and backward gathers `x` once more (Megatron-LM computes the gradient of `x` meanwhile).
 #
 # Sequence parallelism also needs one more sum. Every rank has a copy of a norm's weights, but now computes their gradient from its own positions only. These gradients have to be added up over the ranks, and so do those of a row-parallel layer's bias. Without the sums, copies drift apart again, without an error.
 #
@@ -492,7 +492,7 @@ if comm.rank == 0:
 #
 # But look at the printed layouts. For `up`, `S(0)` means `Shard(0)`, a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
 #
-# DTensor knows nothing of heads. It cuts a matrix as `torch.chunk` does: six rows on four ranks become 2, 2, 2 and 0. Some models, such as GPT-2, have one matrix for all queries, then all keys, then all values. Cut among four ranks, one rank gets only queries and another only values, but each head needs some of all three. So
+# DTensor knows nothing of heads. It cuts a matrix as `torch.chunk` does: six rows on four ranks become 2, 2, 2 and 0. GPT-2 keeps queries, keys and values side by side in one matrix. Cut in four, rank 0 gets only queries and rank 3 only values, but each head needs all three. So
 # plans for DTensor cut three matrices, one each for queries, keys and values. In a plain plan, each of the three then sums its own part of `d_x`: a block calls six collectives, not four. The number of ranks must also divide the number of heads, and of key and value heads if there are fewer: our six would need two, three or six ranks.
 #
 # </details>

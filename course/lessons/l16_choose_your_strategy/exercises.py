@@ -161,7 +161,7 @@ TWO_NODES = Question(
         Option(
             "tensor inside nodes, data between them",
             reply="This plan fits, and tensor groups stay on the fast link. But the GPUs wait 2 s for the "
-            "sums inside blocks, so a step takes 8.8 s instead of 6.7. Our page hides none of these "
+            "sums inside blocks, so a step takes 8.8 s; its computing is 6.7. Our page hides none of these "
             "messages (Megatron-LM and TorchTitan can hide a part).",
             belief="messages-hide-or-not",
         ),
