@@ -1,5 +1,5 @@
 # make course   set up, run all lessons' cores on a 4-rank MPI cluster      make lab    set up, open JupyterLab
-# make test     set up, run the tests, 12 minutes (CI: make test-all)  make help   everything else
+# make test     set up, run the tests, 8 minutes (CI: make test-all)  make help   everything else
 PYTHON ?= python3
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Another place to install to, for example VENV="$$CONDA_PREFIX".
@@ -44,8 +44,8 @@ FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort 
 help:
 	@echo 'make course      set up, run the core of every lesson on a 4-rank MPI cluster, write build/'
 	@echo 'make lab         set up, open JupyterLab on my_course/, your own copy of the lessons'
-	@echo 'make test        set up, run the tests: 12 to 16 minutes on 2 cores'
-	@echo 'make test-all    run all that make test leaves out, but for the next: 50 minutes more'
+	@echo 'make test        set up, run the tests: 8 to 16 minutes on 2 cores'
+	@echo 'make test-all    run all that make test leaves out, but for the next: 30 minutes more'
 	@echo 'make test-release  run what takes hours, before a release'
 	@echo 'make mutations   break the library in known places: do the quick tests notice? 3 minutes'
 	@echo 'make check       format, lint, types, layers, notebook drift, unused names: seconds'
