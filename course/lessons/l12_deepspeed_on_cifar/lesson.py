@@ -250,7 +250,7 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 # DeepSpeed copies them out before it frees the buffer. For a moment, they exist twice:
 #
 # ```
-# shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers  =  more than 19
+# shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers  =  20, measured
 # ```
 #
 # </details>
@@ -267,7 +267,7 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 # an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# Now a rank has room for 3 of its 12 images, so each update has four micro-batches. ZeRO's other keys have their defaults.
+# In a smaller network, each rank has room for 3 of its 12 images: four micro-batches per update. ZeRO's keys have their defaults.
 
 # %%
 predict("How many numbers per parameter and update does stage 2 send?", None)
@@ -447,10 +447,10 @@ for keys in {}, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0
 #
 # A project rarely begins with an empty folder. You inherit a JSON file, a checkpoint and a script. What can go wrong with each?
 #
-# **The JSON file.** Some keys must agree with the program. One of them is `"bf16": {"enabled": true}`, which keeps weights and gradients in 16 bits. The inputs must then have 16 bits, too: here, write `.bfloat16()` after
-# `/ 8 - 1`. Otherwise, PyTorch stops at the first layer and reports two different types. (`"torch_autocast": {"enabled": true, "dtype": "bfloat16"}` keeps the weights in 32 bits, and our program runs unchanged.)
+# **The JSON file.** Some keys must agree with the program. One of them is `"bf16": {"enabled": true}`, which keeps weights and gradients in 16 bits. The inputs must then have 16 bits, too: here,
+# `engine((x / 8 - 1).bfloat16())`. Otherwise, PyTorch stops at the first layer and reports two different types. (`"torch_autocast": {"enabled": true, "dtype": "bfloat16"}` keeps the weights in 32 bits, and our program runs unchanged.)
 #
-# Does `bf16` save memory? In stage 0, it does not: weight, gradient, copy and averages take 2 + 2 + 12 = 16 bytes per parameter, as in 32 bits. From stage 1 on, the ranks share the 12.
+# Does `bf16` save model states? In stage 0, it does not: weight, gradient, copy and averages take 2 + 2 + 12 = 16 bytes per parameter, as in 32 bits. From stage 1 on, the ranks share the 12.
 #
 # Other keys depend on the number of ranks, and these are easy to overlook:
 
