@@ -1,8 +1,11 @@
 """Files appear whole or not at all, and one process per machine makes them."""
 
+import hashlib
+import io
 import os
 import resource
 import tempfile
+import zipfile
 from contextlib import contextmanager
 
 import filelock
@@ -42,13 +45,17 @@ def full_disk(nbytes: int):
 ARRAYS = {"images": np.arange(9000, dtype=np.uint8), "labels": np.arange(5)}
 
 
-def test_arrays_are_read_back_by_their_recipe(cache):
+def test_arrays_are_read_back(cache):
     write_cache(cache, "recipe 1", ARRAYS)
     back = read_cache(cache, "recipe 1")
     assert back is not None and sorted(back) == ["images", "labels"]
     np.testing.assert_array_equal(back["images"], ARRAYS["images"])
-    assert read_cache(cache, "recipe 2") is None
     assert os.listdir(cache.parent) == ["digits.npz"]
+
+
+def test_a_cache_of_another_recipe_is_none(cache):
+    write_cache(cache, "recipe 1", ARRAYS)
+    assert read_cache(cache, "recipe 2") is None
 
 
 @pytest.mark.filterwarnings("ignore:.* is damaged .*, so its content is made anew")
@@ -71,14 +78,40 @@ def test_a_changed_byte_anywhere_in_a_cache_is_noticed_and_said(cache, at, chang
         assert read_cache(cache, "recipe 1") is None
 
 
-class Harm:
-    def __reduce__(self):
-        return os.mkdir, ("harm",)
+def archived(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
+    """A cache whose digest is right, and whose .npz has these members."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return file.getvalue() + hashlib.sha256(file.getvalue()).digest()
 
 
-def test_a_pickle_in_a_cache_is_not_opened(cache, tmp_path, monkeypatch):
+def npy(header: str, content: bytes = b"") -> bytes:
+    """An array as NumPy's format writes it."""
+    padded = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + content
+
+
+PICKLE = b"cos\nsystem\n(S'touch harm'\ntR."
+FORGED_CACHES = {
+    "no zip": hashlib.sha256(b"").digest() + b"x",
+    "not even a digest": b"x",
+    "packed arrays": archived(zipfile.ZIP_DEFLATED, a=npy("{}")),
+    "an array of pickles": archived(a=npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", PICKLE)),
+    "a claim of 2^60 bytes": archived(
+        a=npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**60},)}}")
+    ),
+    "a deep header": archived(a=npy("(" * 5000)),
+    "no header": archived(a=b"\x93NUMPY"),
+    "no array": archived(a=b"text"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED_CACHES)
+def test_a_forged_cache_is_made_anew(kind, cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_cache(cache, "recipe 1", {"images": np.array([Harm()])})
+    cache.write_bytes(FORGED_CACHES[kind])
     with pytest.warns(UserWarning, match=r"digits.npz is damaged"):
         assert read_cache(cache, "recipe 1") is None
     assert not (tmp_path / "harm").exists()
@@ -115,19 +148,14 @@ def test_a_home_that_cannot_be_made_is_passed_over(small_mnist, tmp_path, monkey
     monkeypatch.setattr(storage, "CHECKOUT_DATA", tmp_path / "file" / "data")
     assert writable_folder() == tmp_path / "user" / "course_lib"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
-    assert writable_folder() == temporary and temporary.stat().st_mode & 0o777 == 0o700
+    assert writable_folder() == tmp_path / "tmp" / f"course_lib-{os.getuid()}"
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     assert writable_folder() is None
 
 
-def test_a_folder_or_link_that_another_user_made_in_tmp_is_no_home(small_mnist, tmp_path, monkeypatch):
+def test_a_folder_that_another_user_made_in_tmp_is_no_home(small_mnist, tmp_path, monkeypatch):
     temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    temporary.symlink_to(tmp_path / "elsewhere")
-    assert temporary not in data_folders()
-    temporary.unlink()
-    temporary.mkdir(mode=0o700)
+    temporary.mkdir(parents=True, mode=0o700)
     assert temporary in data_folders()
     temporary.chmod(0o777)
     assert temporary not in data_folders(), "others may have put something there"
@@ -145,6 +173,18 @@ def test_a_path_is_shown_as_it_is_on_any_machine(small_mnist, tmp_path, monkeypa
     assert shown(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
 
 
+def test_a_link_in_tmp_is_not_followed_and_our_folder_there_is_ours_alone(small_mnist, tmp_path, monkeypatch):
+    temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
+    (tmp_path / "elsewhere").mkdir()
+    temporary.symlink_to(tmp_path / "elsewhere")
+    assert temporary not in data_folders()
+    temporary.unlink()
+    monkeypatch.setattr(storage, "CHECKOUT_DATA", None)
+    (tmp_path / "user").write_text("no folder")
+    assert writable_folder() == temporary
+    assert temporary.stat().st_mode & 0o777 == 0o700
+
+
 def test_outside_a_checkout_the_users_cache_is_used(small_mnist, tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "CHECKOUT_DATA", None)
     assert writable_folder() == tmp_path / "user" / "course_lib"
@@ -157,6 +197,7 @@ def test_outside_a_checkout_the_users_cache_is_used(small_mnist, tmp_path, monke
 
 
 def test_downloads_go_to_course_data_if_it_can_be_written_to(small_mnist, tmp_path, monkeypatch):
+    assert storage.download_folder() == small_mnist.data
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
     assert storage.download_folder() == tmp_path / "mine"
