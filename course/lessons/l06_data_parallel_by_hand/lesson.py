@@ -228,10 +228,10 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over n data-parallel ranks; our line 4 adds them. So call `(n * share).backward()`. With equal shards, n · share is the mean loss of the shard |
+# | line 3 | Both average gradients over n data-parallel ranks; our line 4 adds them. So call `(n * share).backward()` |
 # | line 4 | Both send gradients while backward goes on |
 # | line 5 | `.item()` waits for the GPU, so print every 100 steps |
-# | straggler | NCCL calls return at once, so time them with a profiler. Over many steps, the straggler usually spends the least time in its collectives |
+# | straggler | NCCL calls return at once, so use a profiler. Over many steps, the straggler usually spends the least time in its collectives |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -247,7 +247,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both, (c) a profile?
 #
 # <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight is a wrong division. A small gap is other images
-# or batch norm. If step 1 agrees, compare later steps, then try (a). (c) shows who is slow, not who is wrong.</details>
+# or batch norm. If both agree, try (a). (c) shows who is slow, not who is wrong.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -269,11 +269,10 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # %% [markdown]
 # ### Can messages travel while a rank computes?
 #
-# Backward computes the *last* layer's gradient first and the first layer's last. Our line 4 starts only when backward is over, although the last layer's
-# gradients were complete long before. Could we send them earlier?
+# Backward computes the *last* layer's gradient first, but our line 4 starts only when backward is over. Could we send that gradient earlier?
 #
-# We try it with a toy. Three layers sleep for 100 ms each, instead of computing. We delay messages *on purpose*: an all-reduce takes 100 ms, too, and only one
-# runs at a time. If all three all-reduces follow backward, a step takes 600 ms. How long is a step if each starts as soon as its gradient is complete? (`Iallreduce` starts
+# Here is a toy: three layers that sleep for 100 ms each, instead of computing. We delay messages *on purpose*: an all-reduce takes 100 ms, too, and only one
+# runs at a time. If all three follow backward, a step takes 600 ms. How long does it take if each starts as soon as its gradient is complete? (`Iallreduce` starts
 # an all-reduce and returns a request, as `Isend` does in lesson 01.)
 
 # %%
@@ -311,18 +310,18 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #
 # </details>
 #
-# In the toy we knew when a gradient was complete. In a real network, this happens somewhere inside `backward`. But PyTorch can call a function at that moment, a
-# **hook**. Our hook starts the all-reduce. `sum_when_ready` registers one for every parameter, and returns a function that waits for all sums.
+# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch can call a function of ours at that moment, a **hook**. Our hook starts the
+# all-reduce. `sum_when_ready` registers it for every parameter, and returns a function that waits for all sums.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# Does it help a real network? We take a deeper one and a slow link. Time 1 is one forward (about 1/3) plus backward (about 2/3). A step sends 12 gradients, a weight and a bias for each of 6
-# layers. All 12 messages take equally long, and together as long as backward: 2/3.
+# Does it help a real network? Ours has six layers, so a step sends 12 gradients: a weight and a bias per layer. We choose the delay so that all 12 messages
+# together take as long as backward, which is about 2/3 of computing.
 #
-# Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Since only time counts here,
-# both ranks use the same images.
+# Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Both
+# use the same images, because only time counts here.
 
 # %%
 # %%px --targets 0:2
@@ -348,7 +347,8 @@ link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute* only; *compute, then send*; and *overlap*. The second takes at least 1 + 2/3. **Predict:** what does the third take? (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
+# We time three kinds of steps: *compute*; *compute, then send*; and *overlap*. If the first takes 1, the second takes about 1.7. **Predict** the third. (A bar is the
+# median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
@@ -365,7 +365,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Overlap takes 1.1 to 1.4 times *compute*.
+# Overlap takes 1.1 to 1.4: most messages hide behind backward. Which do not?
 #
 # ```
 # backward   … 33333333 22222222 1               each digit is a layer
@@ -373,9 +373,11 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #                                  not hidden
 # ```
 #
-# Backward of layer 1 is short: it has few inputs, and needs no gradient for them. It ends while the gradients of layer 2 still travel. Three or four of the 12 messages are not hidden. Each takes 2/3 / 12 = 0.06, so they add about 0.2. On shared cores, the rest is what progress costs.
+# Backward of layer 1 is short, because images need no gradient. It ends while layer 2's gradients still travel. So three or four of the 12 messages are not
+# hidden, and add about 0.2.
 #
-# On a real link, many MPI libraries hide less. They make **progress** (move bytes) only while the program is inside an MPI call, and backward makes few MPI calls. NCCL needs none, but it occupies a part of the GPU.
+# Our delay is a sleep. On a real link, many MPI libraries hide less: they make **progress** (move bytes) only inside an MPI call, and backward makes few.
+# NCCL needs none, but it occupies a part of the GPU.
 #
 # </details>
 #
@@ -384,13 +386,11 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% tags=["exercise: 06.2"]
 
 # %% [markdown]
-# #### How many messages should a step send?
+# Overlap needs many messages, and each has a price of its own. Libraries collect gradients in **buckets** and send a bucket as one message. The **fusion threshold**
+# says how many bytes fit into one. `GradientBuckets` of `course_lib` does this, with overlap.
 #
-# Libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** says how many bytes fit into one (a larger
-# gradient gets a bucket of its own). The class `GradientBuckets` of `course_lib` does this. All ranks must start their all-reduces in the same order. So a full bucket waits until all earlier ones have started.
-#
-# Forward and backward together are still our unit. On this link, each message costs 0.1, and all bytes together cost 1. Again, messages travel one after the other.
-# **Predict** the slowest: 12, 4 or 1 messages per step?
+# On this link, each message costs 0.3 of computing, and all bytes together cost 0.5. **Predict** the fastest: 12, 4 or 1 messages per step? (One message starts
+# only when backward is over.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -398,7 +398,7 @@ from course_lib.parallel.gradient_buckets import GradientBuckets
 
 once = timed(pair, lambda: compute(plain))
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(pair, seconds=once / 10, gbit_per_s=8e-9 * nbytes / once)  # all bytes take `once`
+slow = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))
 
 
 def bucketed(threshold):
@@ -420,17 +420,17 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one message, nothing is hidden: it takes 1.1, and can start only when backward is over, so the step takes 1 + 1.1 = 2.1. Twelve messages are slower still. The first starts soon after forward, at 0.35, and the link is busy for 12/10 + 1 = 2.2: about 2.5. Four need only 1.4. But the first bucket also holds the bias of layer 4, so it starts at 0.65: about 2.
+# One, although nothing is hidden: 1 + 0.3 + 0.5 = 1.8. Twelve messages keep the link busy for 12 · 0.3 + 0.5 = 4.1, longer than backward can hide.
 #
-# So 4 and 1 are almost equal here. With more ranks, each message costs more, so the best number depends on the cluster. By default, PyTorch's DDP (lesson 07) closes its first bucket at 1 MiB and later ones at 25 MiB, from the second step on. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# Where a message costs less and its bytes cost more, a few large buckets win, because they overlap, too. By default, PyTorch's DDP (lesson 07) closes its first
+# bucket at 1 MiB and later ones at 25 MiB, from the second step on. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# All-reduce treats all ranks alike. Earlier, large networks were often trained with a **parameter server**: a process that keeps the weights. The other processes are its
-# **workers**:
+# Earlier, large networks were often trained with a **parameter server**: a process that keeps the weights. The other processes are its **workers**:
 #
 # ```
 #                 ┌───────────────────────────┐
@@ -441,15 +441,14 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, it trains as an all-reduce does, up to rounding. But all bytes pass through one place: with n workers, a single server
+# A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, it trains as an all-reduce does, up to rounding. But with n workers, a single server
 # receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) steps (lesson 04).
 #
-# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. The price is that gradients become **stale**: while one
-# worker computes, the others' gradients change the weights. A gradient's **staleness** is the number of updates since its worker fetched the weights.
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. Is that free? While one worker computes, the others' gradients
+# change the weights. Its own gradient becomes **stale**: its **staleness** is the number of updates since the worker fetched the weights.
 #
-# Three equal workers train, and each sleeps 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then?
-#
-# `train_asynchronously` runs the server on rank 0. `service.order` lists whose gradient came, and `service.staleness` how stale it was.
+# Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
+# server on rank 0. It returns whose gradients came, in `order`, and their `staleness`.)
 
 # %%
 predict("Median staleness of the slow worker's gradients?", None)
@@ -489,11 +488,42 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# While worker 3 works on one gradient, the server updates many times with the gradients of the other two. So its gradient belongs to old weights. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long
-# has about k · (n − 1), as long as the server keeps up. (Here k is below 10, because workers also compute and send.)
+# About 18. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1), as long as the server keeps up.
+# (Here k is below 10, because workers also compute and send.)
 #
-# Two runs need not give the same numbers, because the order of arrival decides. That is one reason why large networks are almost always trained synchronously today. Servers live on in some recommenders, whose tables of embeddings
-# are too large for one machine.
+# </details>
+#
+# Does it harm? By the same rule, 19 equal workers have a staleness of 18. One process can show what that does: it puts its gradients into a queue, and applies each
+# 2 or 18 updates late. It trains as in section 2, but for 240 updates. **Predict** how many per cent of the new images it gets right in each case; with fresh gradients, it is 91 %.
+
+# %%
+# %%px --targets 0
+def train_late(staleness, rate):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    queue = []
+    for batch in batches * 4:
+        loss = F.cross_entropy(model(images[batch]), labels[batch])
+        queue.append(torch.autograd.grad(loss, list(model.parameters())))
+        if len(queue) > staleness:
+            for parameter, gradient in zip(model.parameters(), queue.pop(0), strict=True):
+                parameter.data -= rate * gradient
+    right = (model(new_images).argmax(1) == new_labels).double().mean()
+    print(f"rate {rate:.2f}, {staleness:2} updates late: {right:.1%} right")
+
+
+for staleness in (0, 2, 18):
+    train_late(staleness, rate=0.4)
+train_late(18, rate=0.4 / 19)
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# Two updates late costs little. Eighteen late, the network guesses (one of ten): each correction comes after 18 others that corrected the same error, so the
+# weights overshoot. A rate 19 times smaller repairs it, but then 19 workers learn in 240 updates less than one does at 0.4.
+#
+# The order of arrival also differs from run to run, so a result cannot be repeated. So large networks are almost always trained synchronously today. Servers
+# live on in some recommenders, whose tables of embeddings are too large for one machine.
 #
 # </details>
 

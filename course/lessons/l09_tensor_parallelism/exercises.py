@@ -211,9 +211,9 @@ A_SENTENCE = Exercise(
 
 WHOSE_BYTES = Question(
     id="09.q4",
-    question="In a language model's pair, `x` and `y` have 4,096 numbers per token, and `hidden` has 12,288. "
+    question="In a language model's MLP, `x` and `y` have 4,096 numbers per token, and `hidden` has 12,288. "
     "Eight GPUs train on 16 texts of 2,048 tokens per step. Which parallelism all-reduces fewer bytes for "
-    "this pair, in equal precision?",
+    "this MLP, in equal precision?",
     options=(
         Option(
             "tensor parallelism, since 16 is far below 12,288",

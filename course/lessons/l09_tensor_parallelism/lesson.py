@@ -2,7 +2,7 @@
 # title: Tensor parallelism
 # goal: Cut a layer, and find out what it costs.
 # able:
-#   - cut a pair of layers
+#   - cut an MLP
 #   - find where ranks add up parts
 #   - calculate when tensor parallelism sends fewer bytes than data parallelism
 # more:
@@ -22,7 +22,7 @@
 # ---
 
 # %% [markdown] tags=["slide"]
-# ## 1 · Cut a pair of layers
+# ## 1 · Cut an MLP
 #
 # What if even one layer is too large for a GPU? **Tensor parallelism** cuts the layer's matrices, and each rank keeps a piece.
 
@@ -41,7 +41,7 @@ images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits
 new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %% [markdown] tags=["subslide"]
-# Our network has three matrices. We cut `up` and `down`, a pair that papers call an **MLP**:
+# Our network has three matrices. We cut `up` and `down`, which papers call an **MLP**:
 #
 # ```
 # x      = relu(image @ first)     first:  64 × 54
@@ -195,7 +195,7 @@ if __name__ == "__main__":
 #
 # Yes: this weight agrees to nine decimals (float64, no dropout).
 #
-# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete, because it has all images. So a pair needs *two all-reduces*: `y` forward, `d_x` backward.
+# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete, because it has all images. So an MLP needs *two all-reduces*: `y` forward, `d_x` backward.
 #
 # </details>
 
@@ -260,7 +260,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# In a language model, `x` has one row per *token*, and `y` is as wide as `x`. For each pair, a step all-reduces:
+# In a language model, `x` has one row per *token*, and `y` is as wide as `x`. For each MLP, a step all-reduces:
 #
 # ```
 # data parallelism       d_up and d_down     2 · width of x · numbers in hidden     while backward runs
@@ -276,7 +276,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With `up` cut by columns and `down` by rows, a pair needs one all-reduce forward and one backward.
+# - With `up` cut by columns and `down` by rows, an MLP needs one all-reduce forward and one backward.
 # - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights per rank.
 
 # %% [markdown] tags=["slide"]
@@ -285,7 +285,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # A model just fits on one machine, its layers cut among eight GPUs. You get a second machine, over a slower network. A step has more tokens than the
 # crossing. Which is faster: to cut layers (a) among sixteen GPUs, or (b) among eight, each machine with half the batch?
 #
-# <details><summary>What to listen for</summary>(b), if the batch can be halved. In (a), the sums of every pair cross the slow network while GPUs wait. In (b),
+# <details><summary>What to listen for</summary>(b), if the batch can be halved. In (a), the sums of every MLP cross the slow network while GPUs wait. In (b),
 # only each GPU's eighth of the gradients crosses it, once per step, during backward. So cut layers where links are fastest: usually inside a machine.</details>
 
 # %% [markdown]
@@ -296,7 +296,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 #
 # ### Which cuts work, and which pay?
 #
-# Our cut works. Does every cut? And when does a cut pay? First you decide three cases. Then we measure seconds.
+# Our cut works. Does every cut? And when does a cut pay? Decide three cases; then we measure seconds.
 
 # %% tags=["exercise: 09.q4"]
 
@@ -305,7 +305,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# Are two ranks faster than one? First one rank runs a pair, forward and backward, on 256 rows of `x`. Then two ranks run the same pair, each with half of the hidden numbers.
+# Are two ranks faster than one? First one rank runs an MLP, forward and backward, on 256 rows of `x`. Then two ranks run the same MLP, each with half of the hidden numbers.
 # We try two widths: a row of `x` has 8 numbers, or 512. `hidden` is always four times as wide.
 #
 # **Vote:** two ranks are at least 1.5 times as fast (a) at both widths, (b) only at 512, (c) at neither width.
@@ -335,34 +335,35 @@ for width in 8, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks probably share a core.
 #
-# At both widths, two ranks halve the work. Why is only one width faster? The work that the cut saves grows with the *square* of the width. What the cut costs, the two sums `y` and `d_x`, grows only with the width, plus a fixed time per sum.
-# At 8, the sums cost more than the cut saves. At 512, they are small beside it.
+# At both widths, two ranks halve the work. Why is only one width faster? The work that the cut saves grows with the *square* of the width. The two sums, `y` and
+# `d_x`, grow only with the width, plus a fixed time per sum.
 #
-# The same reasoning says why a pair is rarely cut 64 ways. With more ranks, each rank has less work, but `y` and `d_x` stay as large. (A second reason: 64 GPUs usually span slower links.)
+# This also tells why an MLP is rarely cut 64 ways: each rank has less work, but `y` and `d_x` stay as large. (And 64 GPUs usually span slower links.)
 #
-# Could the ranks work while a sum is on its way? In backward, they can. `d_up` does not need the sum of `d_x`, so Megatron-LM computes `d_up` meanwhile. In forward this is harder, because the next layer needs all of `y`. With sequence parallelism (below), Megatron-LM's `--tp-comm-overlap` cuts
-# matrix products into pieces: while one piece is being sent, the GPU computes the next.
+# Part of the sums can hide. While `d_x` is summed, Megatron-LM computes `d_up`. In forward this is harder, because the next layer needs all of `y`.
 #
 # </details>
 
 # %% [markdown]
 # ### Can we cut attention, too?
 #
-# Most language models are **Transformers**: stacks of blocks, each with two halves. One half is often a pair like ours, with **GeLU**, a smooth form of ReLU, in the middle. The other half is *attention*, which mixes the
-# positions of a text. Can we cut attention as well?
+# Most language models are **Transformers**: stacks of blocks, each with two halves. One half is often an MLP like ours, with **GeLU**, a smooth form of ReLU. The
+# other half is *attention*, which mixes the positions of a text. Can we cut it as well?
 #
-# From `x`, attention computes three matrices: queries, keys and values. Their columns form *heads*, and no head needs the numbers of another. So each rank gets complete heads, as it got complete hidden numbers in section 1. The matrix that leads
-# into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by rows: it is **row-parallel**. Both halves of a block then look alike:
+# From `x`, attention computes queries, keys and values. Their columns form *heads*, and no head needs the numbers of another. So each rank gets complete heads, as it
+# got complete hidden numbers in section 1. The matrix that leads into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by
+# rows: it is **row-parallel**. Both halves of a block then look alike:
 #
 # ```
 # attention   x → f → [columns of the matrix into the heads] → our heads → [rows of the matrix out of them] → g → y
-# pair        x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
+# MLP         x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
 # ```
 #
-# What are f and g? The Megatron-LM paper calls our two sums f and g. This time PyTorch's autograd runs the backward pass, and autograd knows nothing of MPI. So we give each sum its own forward and backward (`all_reduced` is `Allreduce` for a tensor):
+# **f** and **g** are our two sums; Megatron-LM's paper calls them so. Now autograd runs backward, and it knows nothing of MPI. So each sum gets its own forward and
+# backward (`all_reduced` is `Allreduce` for a tensor):
 #
-# - **f** (`_CopyTo`) is your line from exercise 09.4. In forward, it passes `x` on unchanged. In backward, it adds up the ranks' parts of the gradient of `x`.
-# - **g** (`_ReduceFrom`) is the sum in `mlp_forward`. In forward, it adds up the ranks' parts of `y`. In backward, it passes the gradient of `y` on unchanged, because every rank has all of it.
+# - f (`_CopyTo`) is your line from exercise 09.4: it passes `x` on in forward, and sums its gradient in backward.
+# - g (`_ReduceFrom`) is the sum in `mlp_forward`: it sums `y` in forward, and passes its gradient on in backward, because every rank has all of it.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -371,7 +372,7 @@ for width in 8, 512:
 # %%px
 
 # %% [markdown]
-# A column-parallel layer begins with f, and a row-parallel layer ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict:** one block contains attention and a pair. How often does it call all-reduce, forward and backward together?
+# A column-parallel layer begins with f, and a row-parallel layer ends with g (`course_lib/parallel/tensor_parallel.py`). **Predict:** one block contains attention and an MLP. How often does it call all-reduce, forward and backward together?
 
 # %%
 predict("All-reduces in one block, forward and backward together?", None)
@@ -398,16 +399,17 @@ outcome("All-reduces in one block, forward and backward together?", cluster["cal
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four: attention and the pair each have one all-reduce forward and one backward. (Our attention keeps queries, keys and values in one matrix.)
+# Four: attention and the MLP each have one all-reduce forward and one backward. (Our attention keeps queries, keys and values in one matrix.)
 #
-# Six heads cannot be divided equally among four ranks. Two ranks have two heads each, and the other two ranks wait for them. Megatron-LM refuses such a number of ranks.
+# Six heads do not divide by four: two ranks wait for the two that have two heads. Megatron-LM refuses such a number of ranks.
 #
-# Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`. Otherwise the ranks' copies of these numbers would differ from then on. For its own heads and hidden numbers, each rank draws a mask of its own. (With sequence parallelism, below, each rank draws masks for its own positions.)
+# Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`; for its own heads and hidden numbers, each
+# rank draws its own.
 #
 # </details>
 #
-# Each rank keeps about a quarter of a block's weights. But a GPU's memory also holds **activations**: the numbers between layers, which forward keeps because backward needs them. Does a rank keep only a quarter of those, too? Go through a block in your mind:
-# norm, attention, addition, norm, pair, addition. Which of these steps did we cut?
+# Each rank keeps about a quarter of a block's weights. Does it also keep only a quarter of the **activations**, the numbers that forward keeps for backward? Go through
+# a block in your mind: norm, attention, addition, norm, MLP, addition. Which of these did we cut?
 #
 # **Vote:** the rank that keeps most keeps (a) a quarter of the activations of one process, (b) about half, (c) all.
 
@@ -435,13 +437,16 @@ for way, nbytes in most.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), in this model. Inside attention and inside the pair, each rank keeps only its part of the activations. But every rank computes all norms and additions between them, and keeps all their numbers.
+# (b), in this model: every rank computes all norms and additions, and keeps all their numbers.
 #
-# Can we cut there as well? A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of the output: here the rank keeps 27 % instead of 49 %. (Not 25 %: this rank has two of six heads.)
+# A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of
+# the output: 27 % instead of 49 %. (Not 25 %: this rank has two of six heads.)
 #
-# What does it cost? An all-gather leads into attention and into the pair, and a reduce-scatter leads out of each. Together they make one all-reduce (lesson 04), so forward sends as many bytes as before. Backward sends more: to save memory, each rank kept only its positions of `x`, and backward gathers `x` once more (Megatron-LM computes the gradient of `x` meanwhile).
+# It puts an all-gather before attention and the MLP, and a reduce-scatter after. Together these send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
+# once more, because each rank kept only its positions.
 #
-# Sequence parallelism also needs one more sum. Every rank has a copy of a norm's weights, but now computes their gradient from its own positions only. These gradients have to be added up over the ranks, and so do those of a row-parallel layer's bias. Without the sums, copies drift apart again, without an error.
+# And it needs one more sum: each rank now computes the gradient of a norm's weights, and of a row-parallel layer's bias, from its own positions only. Forget it, and
+# copies drift apart again, without an error.
 #
 # </details>
 
@@ -462,9 +467,9 @@ for way, nbytes in most.items():
 # %%px
 
 # %% [markdown]
-# Follow the layouts through this pair. The input `x` is `Replicate()`. Which layout has the output of `up`, and which that of `down`? Where must DTensor send?
+# Follow the layouts through this MLP. The input `x` is `Replicate()`. Which layout has the output of `up`, and which that of `down`? Where must DTensor send?
 #
-# **Vote:** for a pair, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two. We count them, and compare DTensor's gradient of `x` with the gradient in one process.
+# **Vote:** for an MLP, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two. We count them, and compare DTensor's gradient of `x` with the gradient in one process.
 
 # %%
 # %%px --timeout 120
@@ -488,12 +493,12 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). The output of `up` is `Shard(-1)`, as `down` needs it, so nothing is sent between the two. The output of `down` is `Partial()`: this is our sum of `y`. In backward, the gradient of `x` is `Partial()`, too.
+# (a). The output of `up` is `Shard(-1)`, as `down` needs it, so nothing is sent between the two. The output of `down` is `Partial()`, and so is the gradient of `x` in
+# backward: these are our two sums. (`S(0)` for `up` is a cut by rows, although we asked for columns: `nn.Linear` stores its matrix transposed.)
 #
-# But look at the printed layouts. For `up`, `S(0)` means `Shard(0)`, a cut by rows, and we asked for columns. The reason is that `nn.Linear` stores its matrix transposed. So `S(0)` cuts the columns of our `up`, and `S(1)` cuts the rows of our `down`.
-#
-# DTensor knows nothing of heads. It cuts a matrix as `torch.chunk` does: six rows on four ranks become 2, 2, 2 and 0. GPT-2 keeps queries, keys and values side by side in one matrix. Cut in four, rank 0 gets only queries and rank 3 only values, but each head needs all three. So
-# plans for DTensor cut three matrices, one each for queries, keys and values. In a plain plan, each of the three then sums its own part of `d_x`: a block calls six collectives, not four. The number of ranks must also divide the number of heads, and of key and value heads if there are fewer: our six would need two, three or six ranks.
+# DTensor knows nothing of heads. GPT-2 keeps queries, keys and values side by side in one matrix. Cut in four, rank 0 would get only queries and rank 3 only values. So
+# plans for DTensor cut three matrices, and each then sums its own part of `d_x`: a block calls six collectives, not four. The number of ranks must divide the number of
+# heads, and of key and value heads if there are fewer.
 #
 # </details>
 

@@ -18,7 +18,7 @@
 #   - ask: A pipeline has 4 equal stages and 8 micro-batches. A stage computes for 8 seconds. How long is it idle?
 #     answer: 3 seconds, 8 · (4 − 1) / 8. The formula is computing · (p − 1) / m.
 #   - ask: >-
-#       A Transformer block has two halves, each cut like lesson 09's pair. How many all-reduces does it need per step?
+#       A Transformer block has two halves, each cut like lesson 09's MLP. How many all-reduces does it need per step?
 #     answer: >-
 #       Four: each half needs one forward and one backward. Each all-reduce sums one vector per token.
 # ---
