@@ -19,29 +19,28 @@ import numpy as np
 from mpi4py import MPI
 
 
-def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over `comm`, in place. Send and receive match by `tag`."""
+def ring(comm: MPI.Comm, array: np.ndarray) -> None:
+    """Sum `array` over `comm`, in place."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
-    incoming = np.empty_like(chunks[0])  # the first chunk is the longest
     for step in range(n - 1):  # reduce-scatter: `out` is the sum of step + 1 ranks
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        comm.Sendrecv(out, right, tag, incoming[: into.size], left, tag)
-        into += incoming[: into.size]
-    # Now chunk (rank + 1) % n is complete.
-    for step in range(n - 1):  # all-gather: pass the complete chunks on
+        incoming = np.empty_like(into)
+        comm.Sendrecv(out, right, recvbuf=incoming, source=left)
+        into += incoming
+    for step in range(n - 1):  # all-gather: chunk (rank + 1) % n is complete; pass it on
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
-        comm.Sendrecv(out, right, tag, into, left, tag)
+        comm.Sendrecv(out, right, recvbuf=into, source=left)
 
 
-def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over 1, 2, 4, 8 … ranks, in place. Send and receive match by `tag`."""
+def doubling(comm: MPI.Comm, array: np.ndarray) -> None:
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place."""
     incoming = np.empty_like(array)
     distance = 1
     while 2 * distance <= comm.size:  # array is the sum of a block of `distance` ranks by now
         partner = comm.rank ^ distance  # the two numbers differ in one bit
-        comm.Sendrecv(array, partner, tag, incoming, partner, tag)
+        comm.Sendrecv(array, partner, recvbuf=incoming, source=partner)
         array += incoming
         distance *= 2
 

@@ -35,6 +35,7 @@ systems" (1999).
 
 from functools import cache
 from itertools import accumulate
+from typing import cast
 
 import numpy as np
 from mpi4py import MPI
@@ -58,9 +59,23 @@ RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER = range(4308, 4313
 # ------------------------------------------------------------------------------------ all-reduce
 
 
+class _Tagged:
+    """A communicator whose Sendrecv has one tag, for the loops of `comm/allreduce.py`, which name none."""
+
+    def __init__(self, comm: MPI.Comm, tag: int) -> None:
+        self.comm, self.tag, self.rank, self.size = comm, tag, comm.rank, comm.size
+
+    def Sendrecv(self, sendbuf: Array, dest: int, recvbuf: Array, source: int) -> None:
+        self.comm.Sendrecv(sendbuf, dest, self.tag, recvbuf, source, self.tag)
+
+
+def _tagged(comm: MPI.Comm, tag: int) -> MPI.Comm:
+    return cast(MPI.Comm, _Tagged(comm, tag))
+
+
 def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place; each rank sends 2(n-1)/n of its bytes (Patarasuk & Yuan 2009)."""
-    allreduce.ring(comm, flat(buffer), RING_SUM)  # flat() returns a view, so the sum is left in buffer
+    allreduce.ring(_tagged(comm, RING_SUM), flat(buffer))  # flat() returns a view: the sum is left in buffer
 
 
 def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
@@ -79,7 +94,7 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
         incoming = np.empty_like(array)
         comm.Recv(incoming, rank + power, FOLD)
         array += incoming
-    allreduce.doubling(comm, array, DOUBLING)  # among the first `power` ranks
+    allreduce.doubling(_tagged(comm, DOUBLING), array)  # among the first `power` ranks
     if rank + power < n:
         comm.Send(array, rank + power, FOLD)
 

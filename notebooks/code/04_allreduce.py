@@ -18,30 +18,29 @@ comm = MPI.COMM_WORLD
 
 
 # %%
-def ring(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over `comm`, in place. Send and receive match by `tag`."""
+def ring(comm: MPI.Comm, array: np.ndarray) -> None:
+    """Sum `array` over `comm`, in place."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(array, n)  # views: writing to them writes to array
-    incoming = np.empty_like(chunks[0])  # the first chunk is the longest
     for step in range(n - 1):  # reduce-scatter: `out` is the sum of step + 1 ranks
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        comm.Sendrecv(out, right, tag, incoming[: into.size], left, tag)
-        into += incoming[: into.size]
-    # Now chunk (rank + 1) % n is complete.
-    for step in range(n - 1):  # all-gather: pass the complete chunks on
+        incoming = np.empty_like(into)
+        comm.Sendrecv(out, right, recvbuf=incoming, source=left)
+        into += incoming
+    for step in range(n - 1):  # all-gather: chunk (rank + 1) % n is complete; pass it on
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
-        comm.Sendrecv(out, right, tag, into, left, tag)
+        comm.Sendrecv(out, right, recvbuf=into, source=left)
 
 
 # %%
-def doubling(comm: MPI.Comm, array: np.ndarray, tag: int = 0) -> None:
-    """Sum `array` over 1, 2, 4, 8 … ranks, in place. Send and receive match by `tag`."""
+def doubling(comm: MPI.Comm, array: np.ndarray) -> None:
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place."""
     incoming = np.empty_like(array)
     distance = 1
     while 2 * distance <= comm.size:  # array is the sum of a block of `distance` ranks by now
         partner = comm.rank ^ distance  # the two numbers differ in one bit
-        comm.Sendrecv(array, partner, tag, incoming, partner, tag)
+        comm.Sendrecv(array, partner, recvbuf=incoming, source=partner)
         array += incoming
         distance *= 2
 
@@ -64,7 +63,7 @@ def seconds(comm, way, nbytes):
 # %%
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # those of the command, if any
+    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # of the command
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -73,7 +72,7 @@ if __name__ == "__main__":
 
 # %%
 if __name__ == "__main__" and comm.rank == 0:
-    for n in 4, 64, 2048:
+    for n in 2, 64, 2048:
         for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
-            one, hundred = (calls * messages * 0.01 + arrays * 100 / 5 for calls in (1, 100))
-            print(f"{n:4} ranks, {way:8}: one call {one:5.1f} s, a hundred calls {hundred:6.1f} s")
+            one, many = (calls * messages * 0.01 + arrays * 100 / 5 for calls in (1, 100))
+            print(f"{n:4} {way:8} {messages:4g} messages {arrays:4.1f} arrays {one:5.1f} or {many:6.1f} s")

@@ -208,7 +208,7 @@ def counts(n):
 
 COUNTS = Exercise(
     id="04.4",
-    title="What does each rank send?",
+    title="Count",
     task="How many messages does one rank send, and how many arrays is that in all? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
@@ -266,12 +266,11 @@ def counts(n):
 
 LOG_THE_LOSS = Question(
     id="04.q4",
-    question="Four ranks call `comm.Allreduce` on their gradients in every step. You want to log the loss on "
-    "rank 0, so you add an all-reduce of the losses under `if comm.rank == 0:`. What is this call likely to "
-    "do?",
+    question="Four ranks sum their gradients in every step. Rank 0 alone calls `Allreduce` once more, to log "
+    "the sum of the losses. What is this call likely to do?",
     options=(
         Option(
-            "It fetches the other ranks' losses and adds them",
+            "It fetches and adds the others' losses",
             reply="That would mean that MPI can read the losses of ranks 1 to 3 without their help. But a "
             "rank takes part in a collective only when it makes the call itself.",
             belief="only-root-calls",
@@ -284,7 +283,7 @@ LOG_THE_LOSS = Question(
             right=True,
         ),
         Option(
-            "It returns rank 0's loss, as if rank 0 were alone",
+            "It returns rank 0's loss",
             reply="That would mean that an all-reduce sums over the ranks that happen to call. But it sums "
             "over all ranks of the communicator, and waits for them.",
             belief="sum-of-those-who-call",
@@ -320,7 +319,7 @@ AFTER_REDUCE = Question(
     objectives=(5,),
 )
 
-EXERCISES = (COUNTS, LOG_THE_LOSS, TREE, AFTER_REDUCE, CENTRED)
+EXERCISES = (LOG_THE_LOSS, COUNTS, TREE, AFTER_REDUCE, CENTRED)
 
 PREDICTIONS = (
     Prediction(
