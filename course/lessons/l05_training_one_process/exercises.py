@@ -261,7 +261,7 @@ FALLING_LOSS = Question(
     objectives=(4,),
 )
 
-EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, NOT_A_NUMBER, FALLING_LOSS)
+EXERCISES = (ACCUMULATE, WHOLE_BATCH_ONLY, FALLING_LOSS, NOT_A_NUMBER)
 
 PREDICTIONS = (
     Prediction(
@@ -272,7 +272,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p4",
-        question="Speed-up of the CNN with one thread per core (at most 4)?",
+        question="Seconds per epoch with a thousand threads?",
         objectives=(5,),
         targets=("n-threads-n-times",),
     ),
