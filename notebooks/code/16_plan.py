@@ -13,7 +13,7 @@ from mpi4py import MPI
 rank = MPI.COMM_WORLD.rank
 job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
 # what we can use of an A100's 80 GB and 312 Tflop/s, and of NVLink's 300 GB/s
-node = {"gpus": 8, "room": 72e9, "rate": 218e12, "link": 235e9}
+node = {"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": 235e9}
 plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
 plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of the batch and of the model states
 plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
@@ -29,9 +29,10 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
     optimizer = 12 * mine / (data if zero else 1)
     tokens = seq * batch / data / microbatches
     held = min(pipeline, microbatches)  # micro-batches that a first stage keeps (1F1B)
-    # 16 vectors per token and block: MLP of 4 · width, FlashAttention, no dropout
+    # MLP of 4 · width, FlashAttention, no dropout
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
-    total = weights + gradients + optimizer + activations
+    states = weights + gradients + optimizer
+    total = states + activations
     return locals()
 
 
@@ -44,16 +45,14 @@ def step(
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
-    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of a vector per token
-    # none of it hides here: the next product needs the sum
+    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of a vector per token; none hides here
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; its small messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # ZeRO-3 sends during all computing; others only during the last micro-batch's backward, 2/3 of its
-    # computing
+    # ZeRO-3 sends during all computing; others during the last micro-batch's backward, 2/3 of its time
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

@@ -16,7 +16,7 @@ from mpi_classroom.exercises import (
 )
 
 JOB = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}
-NVLINK, SLOW = ({"gpus": 8, "room": 72e9, "rate": 218e12, "link": link} for link in (235e9, 10e9))
+NVLINK, SLOW = ({"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": link} for link in (235e9, 10e9))
 Case = tuple[str, dict[str, float], dict[str, int]]  # its name, the node, the plan
 CASES: tuple[Case, ...] = (
     ("ZeRO-3 on NVLink", NVLINK, {"data": 8, "zero": 3, "microbatches": 8}),
@@ -75,16 +75,14 @@ def step(
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
-    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of a vector per token
-    # none of it hides here: the next product needs the sum
+    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of a vector per token; none hides here
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; its small messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # ZeRO-3 sends during all computing; others only during the last micro-batch's backward, 2/3 of its
-    # computing
+    # ZeRO-3 sends during all computing; others during the last micro-batch's backward, 2/3 of its time
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -110,8 +108,8 @@ HIDE = Exercise(
     id="16.7",
     title="Spot the bug: a friend in a hurry",
     task="Data ranks' messages can hide behind `cover` seconds of computing. The rest is **exposed**: the "
-    "GPU waits for it. With eight micro-batches, ZeRO-3 computes for 3.4 s and sends for 1.2 s, so a step "
-    "takes at most 4.6 s. A friend's `step` returns 6.7 s. Correct one line.",
+    "GPU waits for it. ZeRO-3 computes for 3.4 s and sends for 1.2 s, so a step takes at most 4.6 s. A "
+    "friend's `step` returns 6.7 s. Correct one line.",
     objectives=(1, 2),
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
@@ -161,8 +159,8 @@ TWO_NODES = Question(
         Option(
             "tensor inside nodes, data between them",
             reply="This plan fits, and tensor groups stay on the fast link. But the GPUs wait 2 s for the "
-            "sums inside blocks, so a step takes 8.8 s; its computing is 6.7. Our page hides none of these "
-            "messages (Megatron-LM and TorchTitan can hide a part).",
+            "sums inside blocks, so a step takes 8.8 s; its computing is 6.7. Our program hides none of "
+            "these messages (Megatron-LM and TorchTitan can hide a part).",
             belief="messages-hide-or-not",
         ),
         Option(
@@ -177,35 +175,7 @@ TWO_NODES = Question(
     objectives=(2, 3),
 )
 
-INSIDE_A_NODE = Question(
-    id="16.q4",
-    question="A user of Megatron-LM trained inside one node, with many micro-batches. A pipeline of 8 was "
-    "faster than 8 tensor ranks. What does that say about section 3's rule?",
-    options=(
-        Option(
-            "it is wrong: pipelines are faster inside a node",
-            reply="Then a pipeline would also win with few micro-batches. But there it idles and loses: for "
-            "`genome`, a pipeline of 8 takes 6.9 s per step, and 8 tensor ranks 3.0 s. The user measured one "
-            "job.",
-            belief="one-plan-for-every-machine",
-        ),
-        Option(
-            "it holds: it says where tensor ranks may go, not that they win",
-            reply="Tensor groups wait for their messages, so they need the fast link most and get it first. "
-            "Memory and the batch decide whether you need tensor groups at all.",
-            right=True,
-        ),
-        Option(
-            "it holds, so their link must be slow: otherwise tensor ranks win",
-            reply="Tensor ranks can also lose on a fast link. For our Transformer at 235 GB/s, the sums take "
-            "about a quarter of the step, and our page hides none of them.",
-            belief="messages-hide-or-not",
-        ),
-    ),
-    objectives=(5,),
-)
-
-EXERCISES = (HIDE, TWO_NODES, INSIDE_A_NODE)
+EXERCISES = (HIDE, TWO_NODES)
 
 PREDICTIONS = (
     Prediction(
@@ -219,5 +189,11 @@ PREDICTIONS = (
         question="How many times as long as data parallelism does the pipeline take here?",
         objectives=(4,),
         targets=("ranks-are-devices",),
+    ),
+    Prediction(
+        id="16.p8",
+        question="How many % less did tensor 2 reach than pipeline 2?",
+        objectives=(5,),
+        targets=("right-order-right-size",),
     ),
 )

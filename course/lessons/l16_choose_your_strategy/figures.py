@@ -27,8 +27,8 @@ FIELDS: Mapping[str, Mapping[str, Numbers]] = {
     "batch": {f"{batch} sequence{'s' * (batch > 1)}": {"batch": batch} for batch in (64, 8, 1)},
     "link": {f"{link / 1e9:.0f} GB/s": {"link": link} for link in (235e9, 10e9)},
     "GPU": {
-        f"{room / 1e9:g} GB, {rate / 1e12:.0f} Tflop/s": {"room": room, "rate": rate}
-        for room, rate in ((72e9, 218e12), (28.8e9, 115e12))
+        f"{capacity / 1e9:g} GB, {rate / 1e12:.0f} Tflop/s": {"capacity": capacity, "rate": rate}
+        for capacity, rate in ((72e9, 218e12), (28.8e9, 115e12))
     },
 }
 
@@ -52,10 +52,10 @@ def explore(program: str, job: Numbers) -> Page:
     """
     names, lines = runpy.run_path(program), formulas(Path(program).read_text(encoding="utf-8"))
     panels = {
-        choice: (best(names["memory"], names["step"], asked), asked["room"])
+        choice: (best(names["memory"], names["step"], asked), asked["capacity"])
         for choice, asked in choices(job).items()
     }
-    tables = {choice: table(found, room, lines) for choice, (found, room) in panels.items()}
+    tables = {choice: table(found, capacity, lines) for choice, (found, capacity) in panels.items()}
     first = next(iter(panels))
     return Page(fields(tables), as_text(words_of(first), *panels[first]))
 
@@ -98,14 +98,14 @@ def best(memory: Callable[..., Numbers], step: Callable[..., Numbers], customer:
                 plan = {"data": data, "zero": zero, "pipeline": pipeline, "tensor": tensor}
                 plan["microbatches"] = microbatches
                 forms.append((name_of(plan), memory(**customer, **plan), step(**customer, **plan)))
-        found += sorted(forms, key=lambda form: rank_of(form, customer["room"]))[:1]
-    return sorted(found, key=lambda form: rank_of(form, customer["room"]))
+        found += sorted(forms, key=lambda form: rank_of(form, customer["capacity"]))[:1]
+    return sorted(found, key=lambda form: rank_of(form, customer["capacity"]))
 
 
-def rank_of(form: Form, room: float) -> tuple[bool, float, float]:
+def rank_of(form: Form, capacity: float) -> tuple[bool, float, float]:
     """The key to sort by: what fits, the fastest first, of equally fast ones the smallest; then the rest."""
     _, memory, step = form
-    fits = memory["total"] <= room
+    fits = memory["total"] <= capacity
     return not fits, round(step["total"], 6) if fits else 0.0, memory["total"]
 
 
@@ -159,13 +159,13 @@ def fields(tables: Mapping[Choice, str]) -> str:
     return f'<style>{CSS}{colours}{hidden}{shown}</style><div class="xp">{sets}<p>{READING}</p>{panels}</div>'
 
 
-def table(found: list[Form], room: float, lines: Mapping[str, str]) -> str:
+def table(found: list[Form], capacity: float, lines: Mapping[str, str]) -> str:
     """A row per plan: its memory and its step, as bars and as numbers that open."""
     most = (max(m["total"] for _, m, _ in found), max(s["total"] for _, _, s in found))
     head = "".join(f"<th>{words}</th>" for words in ("plan", legend(MEMORY), legend(STEP)))
     body = ""
     for name, memory, step in found:
-        fits = "" if memory["total"] <= room else " <b>does not fit</b>"
+        fits = "" if memory["total"] <= capacity else " <b>does not fit</b>"
         cells = (
             escape(name) + fits,
             bar(memory, MEMORY, most[0]) + opened(memory, MEMORY, lines, gigabytes),
@@ -212,10 +212,10 @@ def seconds(value: float) -> str:
 # ---------------------------------------------------------------- as text
 
 
-def as_text(words: str, found: list[Form], room: float) -> str:
+def as_text(words: str, found: list[Form], capacity: float) -> str:
     """A panel as lines."""
     lines = [words]
     for name, memory, step in found:
-        fits = "fits" if memory["total"] <= room else "does not fit"
+        fits = "fits" if memory["total"] <= capacity else "does not fit"
         lines.append(f"{name:54}{gigabytes(memory['total']):>10}{seconds(step['total']):>10}  {fits}")
     return "\n".join(lines)

@@ -107,8 +107,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "average-over-tiles": "gradients are averaged over tiles",
         "halo-is-the-kernel": "a tile needs as many rows of its neighbour as the kernel has",
         "padding-is-enough": "the padding of a convolution is enough at a cut, too",
-        "wrong-gradients-show": "wrong gradients show in the outputs",
-        "tiles-train-alone": "every tile trains weights of its own",
         "padding-stays-zero": "what is outside the image stays zero from layer to layer",
         "halo-is-symmetric": "a tile needs as many rows from below as from above",
         "fused-work-is-an-edge": "a wide halo adds hardly any work, however many layers it serves",
@@ -165,6 +163,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "messages-hide-or-not": "all messages hide behind computing, or none",
         "most-saving-is-best": "the plan that keeps least is the best",
         "ranks-are-devices": "ranks that share a core take the times of ranks on devices of their own",
+        "right-order-right-size": "a formula that orders plans rightly also gets their differences right",
     },
     "17": {
         "two-replicas-twice-the-activations": "two replicas on a rank hold twice the activations",

@@ -12,7 +12,7 @@ from course.lessons.l16_choose_your_strategy.figures import MEMORY, STEP, best, 
 from course.paths import NOTEBOOKS
 
 PROGRAM = NOTEBOOKS / "code" / "16_plan.py"
-CARDS = {"gpus": 8, "room": 28.8e9, "rate": 115e12, "link": 10e9}
+CARDS = {"gpus": 8, "capacity": 28.8e9, "rate": 115e12, "link": 10e9}
 GENOME = {"seq": 16384, "batch": 1}
 
 
@@ -34,7 +34,7 @@ def test_each_customer_has_a_different_winner(
 ) -> None:
     found = best(page["memory"], page["step"], customer)
     assert found[0][0] == first
-    assert found[0][1]["total"] <= customer["room"]
+    assert found[0][1]["total"] <= customer["capacity"]
 
 
 def test_a_number_opens_to_the_line_of_the_program(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def wrong_numbers(html: str, page: dict[str, Any]) -> list[str]:
             right = [f"<summary>{memory['total'] / 1e9:.1f} GB", f"<summary>{step['total']:.2f} s"]
             right += [f"<li>{part} = {memory[part] / 1e9:.1f} GB" for part in MEMORY]
             right += [f"<li>{part} = {step[part]:.2f} s" for part in STEP if step[part]]
-            fits = ("does not fit" in row[0]) == (memory["total"] > asked["room"])
+            fits = ("does not fit" in row[0]) == (memory["total"] > asked["capacity"])
             if not fits or any(one not in row[0] for one in right):
                 found.append(row["plan"])
     return found
