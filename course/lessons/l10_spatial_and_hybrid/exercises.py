@@ -70,15 +70,14 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
 _RETURN = '''\
 def return_ghost_rows(comm, gradient, width):
     """The gradients of this rank's own rows; those of its ghosts go to the owners."""
-    height = gradient.shape[2] - 2 * width
-    total = gradient[:, :, width : width + height].clone()
-    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, width + height :])
-    total[:, :, :width] += from_above
-    total[:, :, height - width :] += from_below
-    return total
+    own = gradient[:, :, width:-width].clone()
+    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])
+    own[:, :, :width] += from_above
+    own[:, :, -width:] += from_below
+    return own
 '''
-_SWAP = "    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, width + height :])\n"
-_FIRST, _LAST = "    total[:, :, :width] += from_above\n", "    total[:, :, height - width :] += from_below\n"
+_SWAP = "    from_above, from_below = swap(comm, gradient[:, :, :width], gradient[:, :, -width:])\n"
+_FIRST, _LAST = "    own[:, :, :width] += from_above\n", "    own[:, :, -width:] += from_below\n"
 
 RETURN_GHOSTS = Exercise(
     id="10.3",
@@ -86,13 +85,13 @@ RETURN_GHOSTS = Exercise(
     task="The first and last `width` rows of `gradient` belong to ghosts. Send them to the owners with "
     "`swap`, and add what arrives to this rank's own rows.",
     objectives=(2,),
-    targets=("halos-are-forward-only",),
+    targets=("halos-are-forward-only", "average-over-tiles"),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
     hints=(
         "In forward, my upper ghosts came from the rank above. So their gradients go back to that rank.",
         "forward    last rows of rank 0  ──→  upper ghosts of rank 1\n"
         "backward   last rows of rank 0  ←──  their gradients, and they are ADDED",
-        "from_above, from_below = swap(comm, …, …)   and   total[:, :, :width] += …",
+        "from_above, from_below = swap(comm, …, …)   and   own[:, :, :width] += …",
     ),
     solution=_RETURN,
     imports="from course_lib.comm.halo import swap",
@@ -103,11 +102,11 @@ RETURN_GHOSTS = Exercise(
     save="10_halo.py",
     wrong=(
         WrongAnswer(
-            changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "    total *= 1\n")),
+            changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "    own *= 1\n")),
             "returned its own rows only",
         ),
         WrongAnswer(
-            changed(_RETURN, ("width] += from", "width] = from"), ("- width :] += ", "- width :] = ")),
+            changed(_RETURN, (":width] += from", ":width] = from"), ("-width:] += ", "-width:] = ")),
             "wrote what it received over",
         ),
         WrongAnswer(
@@ -123,8 +122,8 @@ RETURN_GHOSTS = Exercise(
             changed(
                 _RETURN,
                 (
-                    "gradient[:, :, :width], gradient[:, :, width + height :]",
-                    "total[:, :, :width], total[:, :, -width:]",
+                    "gradient[:, :, :width], gradient[:, :, -width:]",
+                    "own[:, :, :width], own[:, :, -width:]",
                 ),
             ),
             "sent the gradients of its own",
@@ -133,14 +132,14 @@ RETURN_GHOSTS = Exercise(
             changed(
                 _RETURN,
                 (
-                    "gradient[:, :, :width], gradient[:, :, width + height :]",
-                    "gradient[:, :, width + height :], gradient[:, :, :width]",
+                    "gradient[:, :, :width], gradient[:, :, -width:]",
+                    "gradient[:, :, -width:], gradient[:, :, :width]",
                 ),
             ),
             "sent the first ghosts down",
         ),
-        WrongAnswer(changed(_RETURN, ("return total", "return gradient")), "returned the ghosts, too"),
-        WrongAnswer(changed(_RETURN, ("return total", "return total / 2")), "took the mean"),
+        WrongAnswer(changed(_RETURN, ("return own", "return gradient")), "returned the ghosts, too"),
+        WrongAnswer(changed(_RETURN, ("return own", "return own / 2")), "took the mean"),
     ),
     why="forward only copied rows. Where does the addition in backward come from?",
 )
@@ -205,7 +204,7 @@ SMOOTH_TWICE = Exercise(
     title="Spot the bug: two layers, one exchange",
     task="Each rank has a part of a signal. After a single exchange it computes two convolutions, but the "
     "result differs from that of one process. Find out where it differs, and repair the function.",
-    objectives=(4,),
+    objectives=(3,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),
     hints=(
@@ -261,69 +260,7 @@ STRIDE = Question(
     objectives=(1,),
 )
 
-WHICH_SUM = Question(
-    id="10.q3",
-    question="Eight ranks are 2 replicas of 4 tiles, and each replica has half of the batch. Each rank sums "
-    "the loss over its own pixels and divides it by the number of all pixels in its replica's half. After "
-    "backward, what is the gradient for the update?",
-    options=(
-        Option(
-            "the sum over the 4 tiles of one replica",
-            reply="Then the two replicas would update with the gradients of different images, and their "
-            "weights would drift apart.",
-            belief="tiles-train-alone",
-        ),
-        Option(
-            "half the sum over all 8 ranks",
-            reply="The sum over the 4 tiles gives the mean loss of one half of the batch, and the loss of "
-            "the whole batch is the mean of both halves. So add the gradients of all 8, then halve.",
-            right=True,
-        ),
-        Option(
-            "the mean over all 8 ranks",
-            reply="The mean is right for the 2 replicas. But the 4 tiles are parts of one sum, so the "
-            "mean over 8 ranks is a quarter of the gradient.",
-            belief="average-over-tiles",
-        ),
-        Option(
-            "half the sum over the 2 ranks of one tile",
-            reply="Then ranks with different tiles would update with different gradients, and their weights "
-            "would drift apart.",
-            belief="tiles-train-alone",
-        ),
-    ),
-    objectives=(3,),
-)
-
-LOST_GRADIENTS = Question(
-    id="10.q2",
-    question="A library exchanges halos in the forward pass, but in the backward pass it drops the gradients "
-    "of the ghosts. You train a network of five 3 × 3 convolutions with it. What is wrong?",
-    options=(
-        Option(
-            "the gradients of the weights of all layers",
-            reply="The last layer reads correct pixels, and the gradients of its outputs come from the "
-            "loss. Its weights need no ghost's gradient. Which gradients does this layer pass back?",
-            belief="tiles-train-alone",
-        ),
-        Option(
-            "the outputs near the cuts, in the forward pass",
-            reply="The forward pass receives every pixel that it reads, so for given weights the outputs are "
-            "right. The error is in the gradients.",
-            belief="wrong-gradients-show",
-        ),
-        Option(
-            "the gradients of the weights of all layers except the last",
-            reply="The last layer reads correct pixels and gets correct gradients from the loss, so the "
-            "gradients of its weights are right. But what it passes back lacks the ghosts' part, so every "
-            "layer before it gets incomplete gradients. No error is raised.",
-            right=True,
-        ),
-    ),
-    objectives=(2,),
-)
-
-EXERCISES = (RETURN_GHOSTS, STRIDE, WHICH_SUM, LOST_GRADIENTS, SMOOTH_TWICE)
+EXERCISES = (RETURN_GHOSTS, STRIDE, SMOOTH_TWICE)
 
 PREDICTIONS = (
     Prediction(
@@ -335,13 +272,13 @@ PREDICTIONS = (
     Prediction(
         id="10.p6",
         question="Twenty fused layers compute how many times as many pixels?",
-        objectives=(4,),
+        objectives=(3,),
         targets=("fused-work-is-an-edge",),
     ),
     Prediction(
         id="10.p7",
         question="Tiles of 16, no halos, one judgement: how many % are right?",
-        objectives=(5,),
+        objectives=(4,),
         targets=("halos-bring-accuracy",),
     ),
 )
