@@ -1,4 +1,4 @@
-"""The planner's validation: what was drawn, and what counts as a right choice."""
+"""The planner's validation: what was drawn, what counts as a right choice, and what is published."""
 
 import json
 from dataclasses import fields, replace
@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from benchmarks import planner_validation
+from benchmarks.planner_published import COMPARISONS, same_order
 from benchmarks.planner_validation import (
     Outcome,
     as_json,
@@ -58,6 +59,11 @@ def test_the_verdicts_count_what_missed() -> None:
     assert said["seconds_median_error"] == pytest.approx(0.2)
     assert (said["right_choices"], said["configurations"], said["took_longer"]) == (1, 1, 1)
     assert by_ranks([(one, found)]) == {"all": said, f"{one.ranks} ranks": said}
+
+
+def test_the_planner_beside_published_comparisons() -> None:
+    assert [same_order(one) for one in COMPARISONS] == [False, True, True]
+    assert [same_order(one, overlap=0.0) for one in COMPARISONS] == [False, False, True]
 
 
 def test_the_committed_claims_are_those_of_the_committed_plans() -> None:
