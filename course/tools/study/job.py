@@ -124,7 +124,7 @@ def how_it_ended(code: int, lines: Sequence[str]) -> str:
     text = "\n".join(lines)
     for death in read_deaths(text):
         if death.how == "signal":
-            return f"rank {death.rank} was ended by signal {death.signal_words}"
+            return f"rank {death.rank} {death.words}"
     if error := last_error(text):
         return f"a rank raised {error}"
     if code < 0:

@@ -21,7 +21,7 @@ from mpi_classroom.cause import report
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.folders import EXERCISE_PREFIX, make_folder, remove_job_folders, scratch_folder
 from mpi_classroom.host import LocalHost, some_child_runs
-from mpi_classroom.job_output import Death, Event, read_deaths
+from mpi_classroom.job_output import Event, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
 from mpi_classroom.mistake_words import Line, Words
@@ -302,18 +302,10 @@ class AnswerJob:
         if not self.log.everything:
             return self._describe(0, hung=False)
         deaths = read_deaths((self.folder / "output").read_text(errors="replace"))
-        how = _death(deaths[0]) if deaths else "a rank ended before it was done."
+        how = f"rank {deaths[0].rank} {deaths[0].words}" if deaths else "a rank ended before it was done"
         step = self.log.last_step
         where = f", {self._case(step)}" if step else ""
-        return f"✗ {self.exercise.id}{where}: {how}"
-
-
-def _death(death: Death) -> str:
-    if death.how == "abort":
-        return f"rank {death.rank} called Abort, which ends all ranks."
-    if death.how == "signal":
-        return f"rank {death.rank} was ended by signal {death.signal_words}."
-    return f"rank {death.rank} ended abruptly (os._exit)."
+        return f"✗ {self.exercise.id}{where}: {how}."
 
 
 def _plain(state: RankState) -> RankState:

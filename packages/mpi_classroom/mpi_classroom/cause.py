@@ -2,9 +2,9 @@
 
 The way to it: each rank notes the MPI call that it is in, in a small file (`recording/record.py`).
 `observer.py` reads these into `RankState`s, `watch.py` decides when to intervene, and `running_cell.py` shows
-this report and frees the ranks. Here is only reasoning. A rank that is dead, silent, stopped, has raised or
-computes explains why the others wait. Otherwise all wait, and messages come before collectives, because a
-circle of messages is certain.
+this report and frees the ranks. Here is only reasoning, about data that `snapshot.py` explains. A rank that
+is dead, silent, stopped, has raised or computes explains why the others wait. Otherwise all wait, and
+messages come before collectives, because a circle of messages is certain.
 
 Of a rank's `Call`, `on` is its communicator, `turn` counts the collectives that the rank made there before,
 `peer` is its partner or root (negative: any rank), `other` is the rank to which a Sendrecv sends, and `of` is
@@ -12,24 +12,21 @@ the non-blocking operation that a Wait completes. A rank's `done` is the last co
 began without blocking. Ranks are those of the world.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mpi_classroom.errors import meaning
+from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import (
-    ALIKE,
     MAKERS,
     OF_TORCH,
     OPENERS,
-    POINT_TO_POINT,
-    ROOTED,
     SAME_CALL,
     TORCH_MESSAGES,
     Call,
 )
 from mpi_classroom.sentences import listed, listed_ranks
-from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, LOST, PERHAPS, SILENT, RankState
+from mpi_classroom.snapshot import AWAITS, RankState
 
 _COLUMN_WIDTH = 120
 _CALL_IT_EVERYWHERE = (
@@ -38,7 +35,6 @@ _CALL_IT_EVERYWHERE = (
 )
 _ADD_TO_TARGETS = "Add it to --targets, or look at what it runs in the background."
 _CHECK_MESSAGES = "Check partners, tags and the number of messages."
-_CALL = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
 
 
 def report(states: Sequence[RankState], cause: str = "") -> str:
@@ -69,18 +65,19 @@ def likely_cause(states: Sequence[RankState]) -> str:
     for state in states:
         by_kind.setdefault(state.kind, []).append(state)
     waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
-    if died := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
-        if lost := [state for state in died if state.error.startswith(LOST)]:
-            names = list(dict.fromkeys(state.host for state in lost))
+    if deaths := [state.death for state in states if state.death is not None]:
+        if lost := [death for death in deaths if death.how == "host"]:
+            names = list(dict.fromkeys(death.host for death in lost))
             them = "it" if len(names) == 1 else "them"
             others = "; MPI then ends all the others" if len(lost) < len(states) else ""
-            return f"{listed(names)} died or cannot be reached, and {_ranks(lost)} with {them}{others}."
-        if any(state.error.startswith(PERHAPS) for state in died):
-            one_of_them = " or ".join(f"rank {state.rank}" for state in died)
+            lost_ranks = listed_ranks(death.rank for death in lost)
+            return f"{listed(names)} died or cannot be reached, and {lost_ranks} with {them}{others}."
+        if any(death.how == "perhaps" for death in deaths):
+            one_of_them = " or ".join(f"rank {death.rank}" for death in deaths)
             return f"{one_of_them} died first; MPI then ends all the others."
-        words = f"{_ranks(died)} died; MPI then ends all the others."
-        return " ".join((words, *_why_it_crashed(died, by_kind.get("raised", []))))
-    if silent := [state for state in by_kind.get("stopped", []) if SILENT in state.error]:
+        words = f"{listed_ranks(death.rank for death in deaths)} died; MPI then ends all the others."
+        return " ".join((words, *_why_it_died(deaths, by_kind.get("raised", []))))
+    if silent := [state for state in states if state.silent]:
         hosts = list(dict.fromkeys(state.host for state in silent))
         do = "does" if len(hosts) == 1 else "do"
         return f"{listed(hosts)} {do} not answer, so nothing is known of {_ranks(silent)}."
@@ -99,11 +96,11 @@ def likely_cause(states: Sequence[RankState]) -> str:
     return _all_wait(waiting, by_kind.get("finished", []))
 
 
-def _why_it_crashed(gone: Sequence[RankState], raised: Sequence[RankState]) -> list[str]:
+def _why_it_died(deaths: Sequence[Death], raised: Sequence[RankState]) -> list[str]:
     """What the errors of the others say of it, or else what a crash mostly is."""
     if meanings := _meanings(raised):
         return meanings
-    if any(state.error.startswith("crashed") for state in gone):
+    if any(death.crashed for death in deaths):
         return [
             "A crash often means that more data came than a buffer holds: the counts and types of an MPI "
             "call must agree on all ranks."
@@ -140,7 +137,7 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
         )
     else:
         work = f"{_ranks(computing, 'is', 'are')} in an await that has not ended."
-    if names := sorted({name for state in at_work for name in _CALL.findall(state.inside or state.code)}):
+    if names := sorted({name for state in at_work for name in state.unrecorded}):
         work += f" Or a wait that is not recorded: {' or '.join(names)} on an intercommunicator."
     if not waiting:
         return work

@@ -15,7 +15,6 @@ from mpi_classroom.cells import Cell, cell_numbers
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.internals import with_local
 from mpi_classroom.job_output import Death
-from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
 from mpi_classroom.said import CellChecks
 from mpi_classroom.take_home import SaveError, cell_id, path_of, save_part
@@ -240,7 +239,7 @@ class GuardedMagics(ParallelMagics):
 
 def _death(death: Death) -> str:
     on_host = f" on {death.host}" if death.host and death.how != "host" else ""
-    return f"rank {death.rank}{on_host} {death_words(death)}"
+    return f"rank {death.rank}{on_host} {death.words}"
 
 
 def _what_is_lost(cells: Sequence[Cell], setup: Sequence[Cell]) -> str:

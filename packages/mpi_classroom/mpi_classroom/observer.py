@@ -18,24 +18,26 @@ from typing import NamedTuple
 from mpi_classroom.awake import Awake
 from mpi_classroom.host import FRESH_SECONDS, Host, Look
 from mpi_classroom.job_output import Death
-from mpi_classroom.recording.calls import OF_TORCH, Call, Counts, decode
-from mpi_classroom.snapshot import (
-    AWAITS,
-    ENDED_WITH_OTHERS,
-    LOST,
-    PERHAPS,
-    SILENT,
-    THREAD_WAITS,
-    Kind,
-    RankState,
-    Snapshot,
-    all_waits_in,
+from mpi_classroom.recording.calls import (
+    ALIKE,
+    OF_TORCH,
+    POINT_TO_POINT,
+    ROOTED,
+    Call,
+    Counts,
+    decode,
 )
+from mpi_classroom.snapshot import AWAITS, THREAD_WAITS, Kind, RankState, Snapshot
 
 SILENT_SECONDS = 1.0  # what is known of a host is no longer true then
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
-HOW_IS_UNKNOWN = "(killed, crashed, or left Python: mpiexec does not say)"
-CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
+# Calls that may wait and that the recorder may not see: known only by their source line.
+_WAITS = re.compile(
+    r"\b((?:[Ww]ait(?:all|any|some)?|Spawn|Merge|Fence|Free|Disconnect|Create_intercomm)(?=\s*\()"
+    r"|(?:result|get|join)(?=\(\)))"
+)
+# Calls that are recorded, but not on an intercommunicator.
+_CALL = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
 
 _C10D = "torch/distributed/distributed_c10d.py"
 # What the methods are called by which torch enters torch_mpi4py without one of its public functions.
@@ -116,11 +118,12 @@ class Observer:
         line, code, inside = located(stack, self.source_of)
         silent = look.age > SILENT_SECONDS
         call = None if silent else named(record.call, torch_call(stack, asleep=not process.runnable))
-        kind, error = kind_of(call is not None, stack, inside or code), ""
+        kind, unrecorded = kind_of(call is not None, stack, inside or code)
+        error = ""
         if silent:
-            kind, error = "stopped", f"{host.name} {SILENT} {look.age:.0f} s"
+            kind, error = "stopped", f"{host.name} has not answered for {look.age:.0f} s"
         elif process.condition == "gone":
-            kind, error = "gone", ENDED_WITH_OTHERS
+            kind, error = "gone", "was ended with the others"
         elif process.condition == "stopped":
             kind, error = "stopped", f"is stopped (process {host.pids[rank]})"
         before = self._seen.get(rank)
@@ -133,11 +136,13 @@ class Observer:
             line,
             code,
             inside,
+            unrecorded,
             done=record.done,
             since=before.since if before is not None and same_call else seconds,
             counts=record.counts,
             cpu_seconds=process.cpu_seconds,
             runnable=process.runnable,
+            silent=silent,
             moved=process.moved,
             host=host.name,
         )
@@ -145,16 +150,14 @@ class Observer:
 
     def _dead(self, deaths: Mapping[int, Death]) -> dict[int, RankState]:
         """The ranks that died, and how; of a crash inside an MPI call, in which."""
-        crashed = [rank for rank, death in deaths.items() if death.signal in CRASHES]
+        crashed = [rank for rank, death in deaths.items() if death.crashed]
         crashed = [rank for rank in crashed if rank in self.hosts]  # spawned ranks are not
         looks = self._looks(crashed, fresh=False, processes=False)
         states = {}
         for rank, death in deaths.items():
             call = decode(looks[rank].record, looks[rank].now).call if rank in looks else None
-            error = f"{death_words(death)} in {call}" if call else death_words(death)
-            states[rank] = RankState(
-                rank, "gone", error=error, signal=death.signal, host=self._names.get(rank, "")
-            )
+            error = f"{death.words} in {call}" if call else death.words
+            states[rank] = RankState(rank, "gone", error=error, death=death, host=self._names.get(rank, ""))
         return states
 
     def _counted(self, state: RankState, look: Look) -> RankState:
@@ -204,27 +207,6 @@ class Observer:
         """The Python stacks of those of `ranks` that wrote one, innermost frame first."""
         asked = [host.ask_stacks(its_ranks) for host, its_ranks in self._by_host(ranks).items()]
         return {rank: frames(text) for collect in asked for rank, text in collect().items()}
-
-
-def death_words(death: Death) -> str:
-    """How a rank died, as its line of the report says it."""
-    if death.how == "abort":
-        return "called Abort"
-    if death.how == "host":
-        return f"{LOST} {death.host}"
-    if death.how == "first":
-        return f"died first {HOW_IS_UNKNOWN}"
-    if death.how == "perhaps":
-        return f"{PERHAPS} {HOW_IS_UNKNOWN}"
-    if death.how == "exit":
-        return f"ended itself with exit code {death.exit_code}"
-    if death.how == "left":
-        return "left Python without finishing MPI (os._exit)"
-    if death.signal == signal.SIGKILL:
-        return "was killed (signal 9: by hand, or because memory ran out)"
-    if death.signal in CRASHES:
-        return f"crashed (signal {death.signal})"
-    return f"was ended by signal {death.signal}"
 
 
 # -------------------------------------------------------------------- source lines
@@ -306,9 +288,11 @@ def _line(source: Source, number: int) -> str:
     return source.lines[number - 1].strip() if 0 < number <= len(source.lines) else ""
 
 
-def kind_of(in_a_call: bool, stack: Sequence[Frame], code: str) -> Kind:
-    """Whether a rank waits or computes, from its recorded call and the line `code` that it is in."""
-    names = set(all_waits_in(code))
+def kind_of(in_a_call: bool, stack: Sequence[Frame], code: str) -> tuple[Kind, tuple[str, ...]]:
+    """Whether a rank waits or computes, and `RankState.unrecorded`: from the line `code` that it is in."""
+    waits = [found[1] for found in _WAITS.finditer(code)]
     if stack and stack[0][2] not in IN_THREADING:
-        names -= THREAD_WAITS
-    return "waiting" if in_a_call or names else "computing"
+        waits = [name for name in waits if name not in THREAD_WAITS]
+    if in_a_call or waits:
+        return "waiting", tuple(waits)
+    return "computing", tuple(_CALL.findall(code))

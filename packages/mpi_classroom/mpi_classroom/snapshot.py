@@ -8,23 +8,14 @@
 `observer.py` makes snapshots, `watch.py` decides from them, `cause.py` explains them.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
+from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import Call, Counts, Done
 
-# Calls that may wait and that the recorder may not see: known only by their source line.
-_WAITS = re.compile(
-    r"\b((?:[Ww]ait(?:all|any|some)?|Spawn|Merge|Fence|Free|Disconnect|Create_intercomm)(?=\s*\()"
-    r"|(?:result|get|join)(?=\(\)))"
-)
 # Of a future or a thread; many other classes have methods of these names.
 THREAD_WAITS = frozenset(("result", "get", "join"))
-ENDED_WITH_OTHERS = "was ended with the others"  # as `error`; `cause.py` blames none of these
-PERHAPS = "perhaps died first"  # begins `error` of several ranks; `cause.py` says that one of them did
-LOST = "was lost with its host"  # begins `error`; `cause.py` blames the host
-SILENT = "has not answered for"  # in `error` of a rank on a host of which nothing is known now
 AWAITS = "in an await, or in nothing at all"  # as `inside`; `cause.py` tells it from a loop
 NOTHING_COUNTED = Counts()
 Kind = Literal["finished", "raised", "waiting", "computing", "stopped", "gone"]
@@ -38,9 +29,11 @@ class RankState:
     process any more. `call` is the MPI call that it waits in, and says which rank it waits for; a "waiting"
     rank has one, except in a close look, where its source line may be all that is known. `since` is the
     second of the snapshot's clock at which it was first seen there. `error` says what it raised, how it died
-    or that it is stopped; `signal` is what killed it, if one did. `line` and `code` are the cell's line that
-    it has reached. `inside`: the line where it is, in a function of a cell that this line called; without any
-    cell on the stack, the library's line. Both are known only from a close look. `done` is the last
+    or that it is stopped. `death`: how it died; None of a rank that is "gone" because others died. `silent`:
+    it counts as "stopped" because its host does not answer. `line` and `code` are the cell's line that it has
+    reached. `inside`: the line where it is, in a function of a cell that this line called; without any cell
+    on the stack, the library's line. `unrecorded`: the calls in the line where it is that may wait, unseen
+    by the recorder. These four are known only from a close look. `done` is the last
     collective that it completed, `counts` the collectives, messages and bytes so far, and the requests that
     are still posted. `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it
     wants a CPU now. `moved` has the bytes that it read and wrote so far, None where nobody asked. `host` is
@@ -54,10 +47,12 @@ class RankState:
     line: int | None = None
     code: str = ""
     inside: str = ""
+    unrecorded: tuple[str, ...] = ()
     done: Done | None = None
     since: float = 0.0
     counts: Counts = NOTHING_COUNTED
-    signal: int | None = None
+    death: Death | None = None
+    silent: bool = False
     cpu_seconds: float | None = None
     runnable: bool = False
     moved: int | None = None
@@ -76,13 +71,13 @@ class RankState:
     @property
     def waits_for_thread(self) -> bool:
         """Whether it waits for another thread of its process, whose MPI calls are not recorded."""
-        wait = first_wait_in(self.inside or self.code)
-        return self.kind == "waiting" and self.call is None and wait in THREAD_WAITS
+        for_thread = THREAD_WAITS.intersection(self.unrecorded)
+        return self.kind == "waiting" and self.call is None and bool(for_thread)
 
     def what(self) -> str:
         """The middle column: what this rank is doing."""
         if self.kind == "waiting":
-            return f"waiting in {self.call or first_wait_in(self.inside or self.code) or 'MPI'}"
+            return f"waiting in {self.call or self.unrecorded[0]}"
         if self.kind in ("raised", "stopped", "gone"):
             return self.error
         return self.kind
@@ -118,13 +113,3 @@ class Snapshot:
     def busy(self) -> tuple[RankState, ...]:
         """The ranks that have not ended the cell, then those that run one in the background."""
         return (*(state for state in self.ranks if not state.ended), *self.background)
-
-
-def all_waits_in(code: str) -> list[str]:
-    """The calls in a line of source that wait for other ranks or for a future."""
-    return [found[1] for found in _WAITS.finditer(code)]
-
-
-def first_wait_in(code: str) -> str:
-    """The first of them, or ""."""
-    return next(iter(all_waits_in(code)), "")

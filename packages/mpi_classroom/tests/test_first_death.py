@@ -3,7 +3,6 @@
 import pytest
 
 from mpi_classroom.first_death import UNKNOWN, ended_first, find_deaths
-from mpi_classroom.observer import death_words
 
 RANK_2_KILLED = "prterun noticed that process rank 2 with PID 47 on node n3 exited on\nsignal 9 (Killed)."
 RANK_0_LOST_ITS_CONNECTION = """[n1:00000] *** An error occurred in Socket closed
@@ -61,7 +60,7 @@ def test_the_rank_that_died_is_named_and_not_its_neighbour(case):
         assert ends is not ANY, "mpiexec says who died"
         return ends or None
 
-    assert [f"rank {death.rank} {death_words(death)}" for death in find_deaths(output, ask_ends)] == sentences
+    assert [f"rank {death.rank} {death.words}" for death in find_deaths(output, ask_ends)] == sentences
 
 
 def test_only_ends_that_are_clearly_apart_are_told_apart():

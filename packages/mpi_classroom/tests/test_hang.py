@@ -14,9 +14,10 @@ import pytest
 from mpi_classroom import host, observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
 from mpi_classroom.host import LocalHost
+from mpi_classroom.job_output import Death
 from mpi_classroom.observer import Observer, Source, frames
 from mpi_classroom.recording.calls import IN_LIBRARY, Call, Communicator, Done, stack_file
-from mpi_classroom.snapshot import ENDED_WITH_OTHERS, PERHAPS, RankState
+from mpi_classroom.snapshot import RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
 LEFT, RIGHT = Communicator(1, (0, 1), part=True), Communicator(1, (2, 3), part=True)
@@ -58,6 +59,11 @@ def raised(rank, error="raised ValueError: boom"):
     return RankState(rank, "raised", error=error, line=4, code="raise ValueError('boom')")
 
 
+def died(rank, how, signal=None, host=""):
+    death = Death(rank, how, signal, host=host)
+    return RankState(rank, "gone", error=death.words, death=death, host=host)
+
+
 def computing(rank):
     return RankState(rank, "computing", line=2, code="while True: pass")
 
@@ -68,16 +74,16 @@ def computing(rank):
 TORN = "message truncated"
 AGAIN = Communicator(7, RIGHT.members, part=True)
 ON_PART = Call("ssend", 3, None, 0, 1, 0, Communicator(7, (1, 3), part=True))
-ENDED = [RankState(rank, "gone", error=ENDED_WITH_OTHERS) for rank in (0, 1)]
+ENDED = [RankState(rank, "gone", error="was ended with the others") for rank in (0, 1)]
 
 # By name: the states and the cause, in which "…" stands for any words.
 CAUSES = {
     "a killed rank comes before everything else": (
-        [raised(0), RankState(1, "gone", error="was killed"), waiting(2, collective("Barrier"))],
+        [raised(0), died(1, "signal", 9), waiting(2, collective("Barrier"))],
         "rank 1 died; MPI then ends all the others.",
     ),
     "no rank is blamed alone when several died together": (
-        [waiting(0), *(RankState(rank, "gone", error=f"{PERHAPS} (killed)") for rank in (1, 2))],
+        [waiting(0), *(died(rank, "perhaps") for rank in (1, 2))],
         "rank 1 or rank 2 died first; MPI then ends all the others.",
     ),
     "ranks that were ended are not said to wait": (
@@ -85,11 +91,11 @@ CAUSES = {
         "ranks 0 and 1 were ended; which one died first is not known.",
     ),
     "a crash is explained": (
-        [RankState(1, "gone", error="crashed (signal 11) in Bcast"), finished(0)],
+        [died(1, "signal", 11), finished(0)],
         "rank 1 died; MPI then ends all the others. A crash often means that more data came than a buffer…",
     ),
     "a crash beside an error that says more": (
-        [RankState(1, "gone", error="crashed (signal 6)"), raised(2, f"raised MPI_ERR_TRUNCATE: {TORN}")],
+        [died(1, "signal", 6), raised(2, f"raised MPI_ERR_TRUNCATE: {TORN}")],
         "rank 1 died; MPI then ends all the others. More data came than…",
     ),
     "a truncated message beside the raise": (
@@ -259,7 +265,7 @@ CAUSES = {
         "and 3 have finished. Check partners, tags and the number of messages.",
     ),
     "a wait of which nothing is recorded": (
-        [waiting(rank, code="request.Wait()") for rank in range(2)],
+        [waiting(rank, unrecorded=("Wait",)) for rank in range(2)],
         "ranks 0 and 1 are in calls that are not recorded. If a call is a collective…",
     ),
     "a partner that does not run the cell": (
@@ -269,7 +275,7 @@ CAUSES = {
     "a call that is not recorded may be a wait": (
         [
             finished(0),
-            *(RankState(r, "computing", line=4, code="if rank: inter.Barrier()") for r in (1, 2)),
+            *(RankState(r, "computing", line=4, unrecorded=("Barrier",)) for r in (1, 2)),
         ],
         "ranks 1 and 2 still compute: an endless loop…Or a wait that is not recorded: Barrier on an inter…",
     ),
@@ -290,11 +296,11 @@ CAUSES = {
         "rank 0 is in a library that uses MPI, but rank 1 has finished.…",
     ),
     "a host that does not answer is no stop signal": (
-        [waiting(0, host="n1"), RankState(1, "stopped", error="n2 has not answered for 4 s", host="n2")],
+        [waiting(0, host="n1"), RankState(1, "stopped", silent=True, host="n2")],
         "n2 does not answer, so nothing is known of rank 1.",
     ),
     "two hosts that do not answer": (
-        [RankState(r, "stopped", error=f"n{r} has not answered for 4 s", host=f"n{r}") for r in (1, 2)],
+        [RankState(r, "stopped", silent=True, host=f"n{r}") for r in (1, 2)],
         "n1 and n2 do not answer, so nothing is known of ranks 1 and 2.",
     ),
     "three circles": (
@@ -313,8 +319,7 @@ def test_the_likely_cause(case):
 
 def test_what_is_not_so_is_not_said():
     assert "not recorded" not in likely_cause([computing(0)])
-    killed = RankState(1, "gone", error="was killed")
-    assert "crash" not in likely_cause([killed, finished(0)])
+    assert "crash" not in likely_cause([died(1, "signal", 9), finished(0)])
     swapped = [waiting(rank, sendrecv((rank + 1) % 2, (rank + 1) % 2, rank)) for rank in (0, 1)]
     assert "different tags (0, 1)" in likely_cause(swapped) and "use Sendrecv" not in likely_cause(swapped)
     alone = likely_cause([waiting(0, recv(2)), waiting(1, recv(1)), waiting(2, recv(0))])
@@ -447,10 +452,12 @@ def test_the_report_is_the_table_of_the_ranks_and_then_the_cause():
     assert lines[4:] == ["", f"Likely cause: {likely_cause(states)}"]
 
 
-def test_a_wait_without_a_record_takes_its_name_from_the_code():
-    assert waiting(0, code="MPI.Request.Waitall(requests)").what() == "waiting in Waitall"
-    assert waiting(0, code="f()", inside="request.wait() in f").what() == "waiting in wait"
-    assert waiting(0).what() == "waiting in MPI"
+def test_a_wait_without_a_record_takes_its_name_from_the_line_where_it_is(tmp_path):
+    cell = ["def f(request):", "    request.wait()", "f(MPI.COMM_WORLD.irecv())", "inter.Barrier()"]
+    stack = [("cell.py", 2, "f"), ("cell.py", 3, "<module>")]
+    assert seen(tmp_path, 0, stack, lambda file: Source(cell)).what() == "waiting in wait"
+    state = seen(tmp_path, 0, [("cell.py", 4, "<module>")], lambda file: Source(cell))
+    assert (state.kind, state.unrecorded) == ("computing", ("Barrier",))
 
 
 # -------------------------------------------------------------------- circles
@@ -629,8 +636,8 @@ def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_
 def test_each_rank_says_its_host_and_a_host_that_was_lost_is_the_cause():
     states = [
         waiting(0, collective("Barrier"), host="n1"),
-        RankState(1, "gone", error="was lost with its host n2", host="n2"),
-        RankState(2, "gone", error="was lost with its host n2", host="n2"),
+        died(1, "host", host="n2"),
+        died(2, "host", host="n2"),
     ]
     said = report(states)
     assert "rank 0 on n1  waiting in Barrier" in said and "rank 1 on n2  was lost with its host n2" in said

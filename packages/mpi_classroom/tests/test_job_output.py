@@ -41,7 +41,7 @@ def test_what_open_mpi_says_of_a_rank_that_died(output, deaths):
 @pytest.mark.parametrize(
     ("code", "death"),
     [
-        ("os.kill(os.getpid(), 9)", Death(1, "signal", 9, "Killed")),
+        ("os.kill(os.getpid(), 9)", Death(1, "signal", 9)),
         ("os._exit(7)", Death(1, "exit", exit_code=7)),
         ("os._exit(0)", Death(1, "left")),
         ("MPI.COMM_WORLD.Abort(3)", Death(1, "abort")),

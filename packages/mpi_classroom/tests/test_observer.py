@@ -16,7 +16,7 @@ from mpi_classroom.job_output import Death
 from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import CODES, EVERYONE, NOTHING, Collectives, call_file
-from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
+from mpi_classroom.snapshot import RankState
 from packages.mpi_classroom.tests.waiting import until
 
 
@@ -103,12 +103,12 @@ def test_a_snapshot_has_all_ranks_whatever_is_known_of_them(looks, tmp_path):
     in_call(tmp_path, 0, 3)
     ended = {2: RankState(2, "finished"), 3: RankState(3, "raised", error="raised ValueError")}
     in_call(tmp_path, 2, 9)
-    deaths = {4: Death(4, "signal", 9, "Killed")}
+    deaths = {4: Death(4, "signal", 9)}
     now = looking.snapshot([0, 2, 3, 4], ended=ended, background={1}, deaths=deaths)
     assert [state.kind for state in now.ranks] == ["waiting", "finished", "raised", "gone"]
     assert [state.kind for state in now.background] == ["computing"]
     assert (now.ranks[0].counts.sent, now.ranks[1].counts.collectives) == (7, {EVERYONE: Collectives(9)})
-    assert (now.ranks[3].signal, now.died, now.ended) == (9, True, False)
+    assert (now.ranks[3].death, now.died, now.ended) == (deaths[4], True, False)
     assert [state.rank for state in now.busy] == [0, 4, 1]
     assert looking.snapshot([2, 3], ended=ended).ended
 
@@ -125,7 +125,7 @@ def test_a_rank_that_crashed_inside_a_call_says_which(looks, tmp_path):
     in_call(tmp_path, 0, 3)
     call = looking.look([0])[0].call
     for how, words in ((11, f"crashed (signal 11) in {call}"), (15, "was ended by signal 15")):
-        now = looking.snapshot([0], ended={}, deaths={0: Death(0, "signal", how, "x")})
+        now = looking.snapshot([0], ended={}, deaths={0: Death(0, "signal", how)})
         assert now.ranks[0].what() == words
 
 
@@ -133,7 +133,7 @@ def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
     looking, _ = looks
     monkeypatch.setattr(host, "process_state", lambda pid, **_: ProcessState("gone"))
     state = looking.look([0], close=True)[0]
-    assert (state.kind, state.error) == ("gone", ENDED_WITH_OTHERS)
+    assert (state.kind, state.error) == ("gone", "was ended with the others") and state.death is None
 
 
 def test_processes_are_not_asked_about_at_every_look(looks, monkeypatch):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import EVERYONE, IN_LIBRARY, Call, Collectives, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 from mpi_classroom.watch import CpuShares, Decision, Watch, status_line
@@ -38,7 +39,7 @@ def raised(rank):
 
 
 def gone(rank):
-    return RankState(rank, "gone", error="was killed", signal=9)
+    return RankState(rank, "gone", error="was killed", death=Death(rank, "signal", 9))
 
 
 def at(seconds, *ranks, down="", background=()):
@@ -318,5 +319,5 @@ def test_from_three_seconds_on_it_shows_once_a_second_who_waits_for_what():
     ]
     assert status_line(at(1.0, gone(0), finished(1))) == "rank 0 gone"
     held = replace(waiting(0), kind="stopped", error="is stopped")
-    unseen = RankState(1, "waiting", code="future.result()")
+    unseen = RankState(1, "waiting", unrecorded=("result",))
     assert status_line(at(1.0, held, unseen)) == "rank 0 stopped · rank 1 waiting in result"

@@ -143,7 +143,7 @@ def test_a_stub_is_not_attempted_and_not_counted(
     [
         ("def right_neighbour(comm)\n", "is not Python yet: expected ':', line 2"),
         ("def neighbour(comm):\n    return 0\n", "does not define `right_neighbour`"),
-        (RIGHT + "import os\nos._exit(1)\n", "ended abruptly (os._exit)"),
+        (RIGHT + "import os\nos._exit(1)\n", "ended itself with exit code 1"),
         (RIGHT + "raise SystemExit\n", "the cell itself does not run"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_study_survives_a_killed_rank_and_an_interrupt_and_measures_nothing_tw
     assert killed.returncode == 1
     (sentence,) = [line for line in output.splitlines() if line.startswith("course: ")]
     assert re.fullmatch(
-        r"course: rank \d was ended by signal 9 \(Killed\), during .*; "
+        r"course: rank \d was killed \(signal 9: .*\), during .*; "
         r"the \d+ runs measured so far are kept, and the same command goes on from there",
         sentence,
     )

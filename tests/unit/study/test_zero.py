@@ -49,7 +49,7 @@ class Jobs:
         assert ranks == task["ranks"]
         self.cases.append(ZeroCase(**task))
         if len(self.cases) - 1 == self.broken:
-            raise StudyError("rank 1 was ended by signal 9 (Killed)")
+            raise StudyError("rank 1 was killed (signal 9: by hand, or because memory ran out)")
         yield {"ready": ranks}
         yield {"rows": rows_of(self.cases[-1])}
 
@@ -72,7 +72,7 @@ def test_what_stops_goes_on_and_measures_nothing_twice(
 ) -> None:
     cases = zero_cases(quick=True, cores=2)
     monkeypatch.setattr(zero, "listen", first := Jobs(broken=5))
-    with pytest.raises(StudyError, match=r"Killed\), during stage 1 on 2 ranks; the 5 runs measured so far"):
+    with pytest.raises(StudyError, match=r"ran out\), during stage 1 on 2 ranks; the 5 runs measured so far"):
         list(run_zero(cases, tmp_path, ABOUT))
     kept = (tmp_path / ZERO).read_text().splitlines()
     monkeypatch.setattr(zero, "listen", second := Jobs())
