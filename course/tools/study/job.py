@@ -20,17 +20,12 @@ from course.lessons.l07_ddp_on_mnist.study_results import Case
 from course.tools.study.plan import MARK, job_size
 from mpi_classroom.errors import CourseError
 from mpi_classroom.job_output import last_error, last_line, marked_lines, read_deaths
-from mpi_classroom.launch import (
-    MPIEXEC_SECONDS,
-    layout_arguments,
-    mpiexec_command,
-    rank_environment,
-    running_job,
-)
+from mpi_classroom.launch import layout_arguments, mpiexec_command, rank_environment, running_job
 from mpi_classroom.layout import Layout
 from mpi_classroom.leftovers import RUN, run_mark
 
 SILENCE_SECONDS = 300.0
+MPIEXEC_SECONDS = 5.0  # for mpiexec to end ranks on other hosts
 LINES = 60  # of what the ranks print besides: the last ones may say what went wrong
 Data = tuple[str, int, int]  # its name, images to train on, images to test with
 

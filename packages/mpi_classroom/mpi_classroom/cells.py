@@ -10,6 +10,7 @@ from ipykernel.compiler import get_tmp_hash_seed, murmur2_x86
 from IPython.core.inputtransformer2 import TransformerManager
 
 from mpi_classroom.errors import meaning
+from mpi_classroom.sentences import runs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,5 @@ def _last_assigned(cells: Sequence[Cell]) -> dict[str, Cell]:
 
 def cell_numbers(numbers: Sequence[int]) -> str:
     """The cells' numbers in words, as the page shows them: `cells [5]–[7], [9]`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    words = [f"[{run[0]}]" if len(run) == 1 else f"[{run[0]}]–[{run[-1]}]" for run in runs]
+    words = [f"[{run[0]}]" if len(run) == 1 else f"[{run[0]}]–[{run[-1]}]" for run in runs_of(numbers)]
     return f"cell{'s' * (len(numbers) > 1)} {', '.join(words)}"

@@ -21,6 +21,7 @@ from IPython.core.getipython import get_ipython
 
 from mpi_classroom import quick_imports
 from mpi_classroom.recording.calls import Message
+from mpi_classroom.sentences import runs_of
 from mpi_classroom.text_only import look_like_a_terminal
 
 _RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED", "PMI_", "MPI_LOCAL")
@@ -50,12 +51,7 @@ def prepare(folder: str) -> tuple[int, int, int, str, str, str]:
 
 def in_runs(numbers: Iterable[int]) -> str:
     """Numbers as people list them: 0–3, 8."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    runs = runs_of(sorted(numbers))
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 

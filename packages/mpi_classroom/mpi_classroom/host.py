@@ -103,12 +103,10 @@ class LocalHost:
     processes say how many bytes they moved.
     """
 
-    lost = ""
+    name = lost = ""
 
-    def __init__(
-        self, folder: Path, pids: Mapping[int, int], name: str = "", *, counts_bytes: bool = False
-    ) -> None:
-        self.folder, self.pids, self.name, self.counts_bytes = folder, pids, name, counts_bytes
+    def __init__(self, folder: Path, pids: Mapping[int, int], *, counts_bytes: bool = False) -> None:
+        self.folder, self.pids, self.counts_bytes = folder, pids, counts_bytes
         self._processes: dict[int, tuple[float, ProcessState]] = {}
 
     def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> dict[int, Look]:

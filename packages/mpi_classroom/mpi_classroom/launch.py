@@ -52,7 +52,6 @@ ALLOW_ROOT = {
 }
 COMMAND_MARK = "-m mpi_classroom.commands"  # in each script that `commands` writes
 KEPT_MPIEXEC = "mpiexec-of-openmpi"  # where `commands` has put its own in its place
-MPIEXEC_SECONDS = 5.0  # for mpiexec to end ranks on other hosts
 # A job started from inside a rank must not take itself for a part of that rank's job. Nor does a job use the
 # nodes that this process may have, in an allocation or by a hostfile, unless its layout names them.
 _SURROUNDING_JOB = (
@@ -214,33 +213,23 @@ def run_ranks(
     *,
     timeout: float,
     environment: Mapping[str, str] | None = None,
-    connects: bool = False,
-    layout: Layout | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python *arguments` on `size` ranks and return its exit code and output, within `timeout` seconds.
 
-    `environment`, `connects` and `layout` are those of `rank_environment`. All hosts of a layout need the
-    same Python at the same path.
+    `environment` is the `base` of `rank_environment`.
 
     Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone, and a note
-    on the error says where they stood (not for a job on several hosts).
+    on the error says where they stood.
     """
     pipe = subprocess.PIPE
     stacks = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
-    surroundings = rank_environment(size, environment, connects=connects, layout=layout) | stacks
-    with contextlib.ExitStack() as stack:
-        elsewhere = stack.enter_context(layout_arguments(size, layout, surroundings))
-        command = mpiexec_command(size, [sys.executable, *arguments], elsewhere)
-        job = stack.enter_context(running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True))
+    surroundings = rank_environment(size, environment) | stacks
+    command = mpiexec_command(size, [sys.executable, *arguments])
+    with running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True) as job:
         try:
             output, errors = job.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as late:
-            if layout is None:
-                late.add_note(where_they_stand(job))
-            else:  # it ends the ranks on other hosts, where nobody else can
-                job.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    job.communicate(timeout=MPIEXEC_SECONDS)
+            late.add_note(where_they_stand(job))
             raise
     return subprocess.CompletedProcess(command, job.returncode, output, errors)
 

@@ -70,34 +70,33 @@ def _note(entry: Any) -> Note:
     return Note(**{name: value for name, value in entry.items() if name in known})
 
 
-def note_try(id: str, passed: bool, path: Path | None = None) -> None:
+def note_try(id: str, passed: bool) -> None:
     """An exercise or question was tried; what was once passed stays passed."""
-    _change(id, path, lambda old: replace(old, tries=old.tries + 1, passed=old.passed or passed))
+    _change(id, lambda old: replace(old, tries=old.tries + 1, passed=old.passed or passed))
 
 
-def note_hint(id: str, level: int, path: Path | None = None) -> None:
+def note_hint(id: str, level: int) -> None:
     """So many hints of an exercise were seen."""
-    _change(id, path, lambda old: replace(old, hints=max(old.hints, level)))
+    _change(id, lambda old: replace(old, hints=max(old.hints, level)))
 
 
-def note_prediction(id: str, said: float, path: Path | None = None) -> None:
+def note_prediction(id: str, said: float) -> None:
     """A prediction was made; what came out for an earlier one does not count for it."""
-    _change(id, path, lambda old: replace(old, said=said, came_out=None))
+    _change(id, lambda old: replace(old, said=said, came_out=None))
 
 
-def note_outcome(id: str, value: float, path: Path | None = None) -> None:
+def note_outcome(id: str, value: float) -> None:
     """What was predicted has come out."""
-    _change(id, path, lambda old: replace(old, came_out=value))
+    _change(id, lambda old: replace(old, came_out=value))
 
 
-def _change(id: str, path: Path | None, change: Any) -> None:
+def _change(id: str, change: Any) -> None:
     """Write the file anew with one note changed; an unattended run is nobody's progress."""
     course = course_of(id.partition(".")[0])
-    path = path or (course.progress if course else None)
-    if path is None or "IPP_NONINTERACTIVE" in os.environ:
+    if course is None or course.progress is None or "IPP_NONINTERACTIVE" in os.environ:
         return
+    path, edition = course.progress, course.edition
     try:
-        edition = course.edition if course else 1
         notes = _read_or_put_aside(path, edition)
         notes[id] = change(notes.get(id, Note()))
         path.parent.mkdir(exist_ok=True)

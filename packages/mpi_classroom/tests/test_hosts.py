@@ -4,15 +4,11 @@ The kernel runs on the head of the lab, because a process outside has no address
 it is slow, and skipped with the reason where a lab is not possible (it needs namespaces and iproute2).
 """
 
-import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from mpi_classroom.network_commands import HEAD, HEAD_ADDRESS, SUBNET
+from mpi_classroom.network_commands import SUBNET
 from packages.mpi_classroom.tests.broken_cells import BROKEN_CELLS
 from packages.mpi_classroom.tests.kernel import Notebook, open_notebook
 from packages.mpi_classroom.tests.test_guard import SETUP
@@ -21,27 +17,6 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 NODES = ["n1", "n2", "n3", "n4"]
 WHERE = "%%px\nimport socket\nprint(rank, socket.gethostname(), comm.allreduce(rank))"
-# It starts a job on hosts that it reaches by a shell that, like ssh, passes nothing of the environment on.
-STARTER = f"""
-import json, sys
-from mpi_classroom.launch import run_ranks
-from mpi_classroom.layout import Layout
-hosts, counts, shell, code = json.loads(sys.argv[1])
-layout = Layout(tuple(hosts), tuple(counts), "{SUBNET}", "{HEAD_ADDRESS}", tuple(shell))
-done = run_ranks(layout.size, ["-c", code], timeout=60, layout=layout)
-print(done.stdout, done.stderr, sep="")
-sys.exit(done.returncode)
-"""
-JOB = """
-import os, socket
-import numpy as np
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-mine = np.full(2**19, comm.rank + 1.0)
-total = np.empty_like(mine)
-comm.Allreduce(mine, total)
-print(comm.rank, socket.gethostname(), os.environ["COURSE_VALUE"], *set(total), flush=True)
-"""
 # One of every way to break, and to be free again.
 BROKEN = {
     "rank 0 raises before a collective",
@@ -49,20 +24,6 @@ BROKEN = {
     "a Sendrecv that receives from the side to which it sends",
     "an endless loop",
 }
-
-
-def test_a_job_runs_where_its_layout_says(lab, tmp_path):
-    shell = tmp_path / "shell"
-    shell.write_text(f'host=$1; shift\nexec env -i HOME="$HOME" PATH="$PATH" {lab.agent} "$host" "$@"\n')
-    hosts, counts = NODES[:2], (1, 3)
-    asked = json.dumps([hosts, counts, ["/bin/sh", str(shell)], JOB])
-    command = lab.on(HEAD, [sys.executable, "-c", STARTER, asked])
-    environment = os.environ | {"COURSE_VALUE": "7"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 0, done.stdout + done.stderr
-    places = [host for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
-    words = [f"{rank} {host} 7 10.0" for rank, host in enumerate(places)]
-    assert [line for line in sorted(done.stdout.splitlines()) if line[:1].isdigit()] == words
 
 
 def start(lab, nodes=NODES, options=""):

@@ -169,13 +169,6 @@ def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are
     assert "PMIX_RANK" in base, "the caller's own mapping is left as it is"
 
 
-@pytest.mark.parametrize(("uid", "allowed"), [(0, True), (1000, False)])
-def test_only_root_is_told_that_it_may_run_as_root(monkeypatch, uid, allowed):
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
-    names = {name for name in rank_environment(2, {}) if "RUN_AS_ROOT" in name}
-    assert len(names) == (4 if allowed else 0)
-
-
 @pytest.mark.parametrize(("cores", "size", "threads"), [(8, 3, 2), (2, 4, 1), (4, 1, 4)])
 def test_threads_of_all_ranks_together_fit_the_cores(monkeypatch, cores, size, threads):
     monkeypatch.setattr(launch, "available_cores", lambda: cores)

@@ -24,6 +24,7 @@ from mpi_classroom.progress import (
 SPOILED = ["", "[1, 2]", '{"01.1": true', '{"01.1": 3}', "\x00\x01"]
 
 
+LESSONS = {"01": "one_lesson"}
 QUESTION = Question("01.q1", "Who waits?", (Option("all", "Yes.", right=True),))
 EXERCISE = Exercise("01.1", "Pass it on", "", ("", "", ""), "", lambda *_: None, (), "")
 
@@ -38,27 +39,29 @@ def course(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     vars(lesson)["PREDICTIONS"] = [Prediction("01.p1", "Seconds in Send, with 1 MB?", (1,))]
     monkeypatch.setitem(sys.modules, "one_lesson", lesson)
-    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course({"01": "one_lesson"})])
+    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course(LESSONS)])
 
 
 @pytest.fixture
 def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The progress file of a learner."""
+    """The progress file of a learner, to whom the course is known."""
     monkeypatch.delenv("IPP_NONINTERACTIVE", raising=False)
-    return tmp_path / "my_course" / "progress.json"
+    path = tmp_path / "my_course" / "progress.json"
+    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course(LESSONS, progress=path)])
+    return path
 
 
 def test_what_was_once_passed_stays_passed(progress: Path) -> None:
-    note_try("01.2", False, progress)
-    note_try("01.1", True, progress)
-    note_try("01.1", False, progress)
+    note_try("01.2", False)
+    note_try("01.1", True)
+    note_try("01.1", False)
     assert read_progress(progress) == {"01.1": Note(passed=True, tries=2), "01.2": Note(tries=1)}
     assert [path.name for path in progress.parent.iterdir()] == ["progress.json"]
 
 
 def test_an_unattended_run_leaves_no_progress(progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPP_NONINTERACTIVE", "1")
-    note_try("01.1", True, progress)
+    note_try("01.1", True)
     assert not progress.exists()
 
 
@@ -77,7 +80,7 @@ def test_a_spoiled_file_is_one_sentence_and_put_aside_before_a_new_one_begins(
     with pytest.raises(DamagedProgress, match=r"progress.json cannot be read"):
         read_progress(progress)
     progress.with_name("progress.damaged-1.json").write_text("an earlier one")
-    note_try("01.1", True, progress)
+    note_try("01.1", True)
     assert json.loads(progress.read_text()) == {"01.1": {"passed": True, "tries": 1}}
     assert progress.with_name("progress.damaged-2.json").read_text() == text
     assert "It is kept as progress.damaged-2.json, and a new one begins." in capsys.readouterr().out
@@ -85,7 +88,7 @@ def test_a_spoiled_file_is_one_sentence_and_put_aside_before_a_new_one_begins(
 
 def test_a_full_disk_is_one_sentence(progress: Path, capsys: pytest.CaptureFixture[str]) -> None:
     progress.parent.write_text("a file where the folder should be")
-    note_try("01.1", True, progress)
+    note_try("01.1", True)
     assert capsys.readouterr().out.startswith("(Your progress could not be saved in progress.json: ")
 
 
@@ -95,20 +98,17 @@ def test_passed_exercises_and_questions_are_counted() -> None:
     assert lines[-2:] == ["1 of 3 exercises passed", "1 of 3 questions passed"]
 
 
-THIRD = {"01": "one_lesson"}
-
-
 def test_what_an_earlier_edition_noted_is_kept_under_its_old_names_and_told(
     progress: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course(THIRD, edition=3)])
+    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course(LESSONS, progress=progress, edition=3)])
     progress.parent.mkdir()
     progress.write_text('{"01.1": {"tries": 2, "passed": true}, "01.9": true, "01.p1": {"said": 2}}')
     notes = read_progress(progress, 3)
     lines = report(notes, {"01": "MPI basics"})
     assert lines[-2] == "0 of 3 exercises passed", "01.1 was another exercise then"
     assert "passed before the lessons changed (edition 2): 01.1, 01.9" in lines
-    note_try("01.1", False, progress)
+    note_try("01.1", False)
     again = read_progress(progress, 3)
     assert again == {**notes, "01.1": Note(tries=1)}
     assert again["edition 2 · 01.1"] == Note(passed=True, tries=2)
