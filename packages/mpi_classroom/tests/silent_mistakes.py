@@ -113,21 +113,6 @@ data = np.arange(4) if rank == 0 else np.empty(4)
 comm.Bcast(data, root=0)
 """,
     ),
-    "Scatter into another type": (
-        ["in Scatter rank 0 sent 2 int64 (line 3:", "received into 2 float64 (line 3:"],
-        """
-everything = np.arange(2 * size) if rank == 0 else None
-mine = np.empty(2)
-comm.Scatter(everything, mine, root=0)
-""",
-    ),
-    "Allgather into another type": (
-        ["in Allgather rank 1 sent 1 float64", "into 1 int64 (line 2:"],
-        """
-table = np.empty(size, np.int64)
-comm.Allgather(np.ones(1), table)
-""",
-    ),
     "Gatherv with wrong counts": (
         ["in Gatherv rank 1 sent 2 float64 (line 4:", "received into 3 float64 (line 4:"],
         """
@@ -203,13 +188,6 @@ comm.Recv(x, (rank - 1) % size)
 request.Wait()
 """,
     ),
-    "a receive into a copy by a list": (
-        ["received into a temporary copy, so the data is gone (line 2:"],
-        """
-a = np.zeros((4, 2))
-comm.Sendrecv(np.ones(4), (rank + 1) % size, recvbuf=a[[0, 2]], source=(rank - 1) % size)
-""",
-    ),
     "a Bcast into a copy with its type": (
         ["received into a temporary copy, so the data is gone (line 2:"],
         """
@@ -274,16 +252,6 @@ request.Wait()
 if rank == 1: comm.Recv(b, 0)
 """,
     ),
-    "a message shorter than its buffer": (
-        ["Note: rank 1 received a message that fills 2 of the 5 elements of its buffer (line 5:"],
-        """
-if rank == 0:
-    comm.Send(np.ones(2), 1)
-elif rank == 1:
-    b = np.empty(5)
-    comm.Recv(b, 0)
-""",
-    ),
     "access outside an epoch": (
         ["called Put outside an epoch (line 3:"],
         """
@@ -312,13 +280,6 @@ for step in range(20):
     part.Barrier()
 """,
     ),
-    "windows that are not freed": (
-        ["windows with Win.Allocate (line 2:"],
-        """
-for step in range(8):
-    window = MPI.Win.Allocate(8, comm=comm)
-""",
-    ),
     "unsigned and signed": (
         ["Note: rank 0 sent 3 uint32 (line 2:", "into 3 int32 (line 5:"],
         """
@@ -327,24 +288,6 @@ if rank == 0:
 elif rank == 1:
     b = np.empty(3, np.int32)
     comm.Recv(b, 0)
-""",
-    ),
-    "a result that is read before its wait": (
-        ["read total in line 3: mean = total / size before the Wait of Iallreduce", "(line 2:"],
-        """
-mine, total = np.ones(2), np.zeros(2)
-request = comm.Iallreduce(mine, total)
-mean = total / size
-request.Wait()
-""",
-    ),
-    "a root that changes what it still sends": (
-        ["rank 0 changed the send buffer of Ibcast (line 2:", "(line 4:"],
-        """
-x = np.arange(4.0) if rank == 0 else np.zeros(4)
-request = comm.Ibcast(x)
-if rank == 0: x[:] = 7
-request.Wait()
 """,
     ),
     "Sendrecv_replace of two types": (

@@ -366,12 +366,6 @@ def test_a_rank_that_does_not_answer_is_told_with_a_remedy(running):
     busy.get()
 
 
-def test_a_with_leaves_a_cluster_that_was_running_before(running):
-    with start_cluster(n=2) as cluster:
-        assert cluster is running
-    assert running.alive
-
-
 @pytest.mark.parametrize("opened", [True, False])
 def test_of_two_withs_for_one_cluster_the_one_that_opened_it_stops_it(monkeypatch, opened):
     cluster, stopped = Cluster(2), []

@@ -84,8 +84,6 @@ SELDOM = {
     "a broadcast into larger buffers",
     "a circle of receives",
     "a large send without a receive",
-    "os._exit(0) on one rank",
-    "MPI_Abort",
     *(broken.name for broken in RARE),
 }
 
@@ -146,9 +144,8 @@ def test_ranks_in_torch_wait_for_a_late_rank_and_for_data_that_moves_slowly(note
 # -------------------------------------------------------------------- output
 
 
-@pytest.mark.parametrize("lines", [10_000, pytest.param(250_000, marks=pytest.mark.slow)])
-def test_megabytes_of_lines_end_with_the_middle_left_out(notebook, lines):
-    ran = notebook.run(f'%%px\nfor i in range({lines}): print("x" * 99)', within=60)
+def test_megabytes_of_lines_end_with_the_middle_left_out(notebook):
+    ran = notebook.run('%%px\nfor i in range(10_000): print("x" * 99)', within=60)
     assert ran.error == ""
     assert ran.output.count("characters not shown") == 4 and len(ran.output) < 10**6
     works(notebook)
@@ -289,30 +286,19 @@ def test_a_controller_killed_during_a_cell(notebook):
     works(notebook)
 
 
-def test_ranks_that_are_stopped_for_a_while_go_on(notebook):
+@pytest.mark.parametrize("seconds", [3, pytest.param(25, marks=pytest.mark.slow)])
+def test_ranks_that_are_stopped_for_longer_than_heartbeats_may_be_missed_go_on(notebook, seconds):
     pids, _, _ = ranks_of(notebook)
-    message = "%%px --timeout 20\ncomm.Barrier()\ntime.sleep(0.5)\nprint(comm.allreduce(rank))"
+    message = "%%px --timeout 50\ncomm.Barrier()\ntime.sleep(0.5)\nprint(comm.allreduce(rank))"
     for pid in pids.values():
         os.kill(pid, signal.SIGSTOP)
     try:
-        threading.Timer(3, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids.values()]).start()
+        threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids.values()]).start()
         ran = notebook.run(message, within=90)
     finally:
         for pid in pids.values():
             os.kill(pid, signal.SIGCONT)
     assert ran.error == "" and all(f"[stdout:{rank}] 6" in ran.output for rank in range(4))
-    works(notebook)
-
-
-@pytest.mark.slow
-def test_ranks_that_are_stopped_for_longer_than_heartbeats_may_be_missed_go_on(notebook):
-    pids, _, _ = ranks_of(notebook)
-    for pid in pids.values():
-        os.kill(pid, signal.SIGSTOP)
-    threading.Timer(25, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids.values()]).start()
-    ran = notebook.run("%%px --timeout 50\nprint(comm.allreduce(rank))", within=60)
-    assert ran.error == "" and all(f"[stdout:{rank}] 6" in ran.output for rank in range(4)), ran.text
-    assert "rank 0 stopped" in ran.output or "(2" in ran.output
     works(notebook)
 
 

@@ -59,21 +59,3 @@ def test_of_the_tests_of_mpi4py_none_is_a_mistake(suite, half, ranks, capsys):
     with capsys.disabled():
         print(f"\n{half}, {ranks} ranks: {ran[1]} tests, {said[0].strip()}")
     assert not [line for line in said if line.startswith("Mistake")]
-
-
-# Not those that read numbers from a terminal, start jobs, or set mpi4py.rc before MPI is imported;
-# `nxtval-mpi3.py` fails by itself with three ranks.
-DEMOS = (
-    *("helloworld.py", "mpi-ref-v1/ex-*.py", "nxtval/nxtval-[ost]*.py"),
-    *("threads/sendrecv.py", "profiling/[rc]*.py"),
-)
-
-
-@slow
-def test_of_the_demos_of_mpi4py_none_is_a_mistake(suite):
-    demos = [path for pattern in DEMOS for path in sorted((suite.parent / "demo").glob(pattern))]
-    assert len(demos) > 20
-    command = [sys.executable, "-m", "mpi_classroom.launch", "--check", "3"]
-    for demo in demos:
-        done = subprocess.run([*command, demo.name], cwd=demo.parent, timeout=60, **TEXT)
-        assert done.returncode == 0 and "checked: 0 mistakes" in done.stderr, f"{demo}: {done.stderr}"

@@ -185,12 +185,6 @@ def test_counts_of_a_host_that_does_not_answer_in_time_are_not_known():
         assert looking.snapshot([0, 1], ended=ended).counted is known
 
 
-def test_a_rank_that_was_lost_with_its_host_says_so():
-    looking = Observer(dict.fromkeys([0, 1], Far(bytes(calls.SIZE), 0.0)), lambda file: None)
-    now = looking.snapshot([0], ended={}, deaths={0: Death(0, "host", host="n3")})
-    assert now.ranks[0].what() == "was lost with its host n3" and now.ranks[0].host == "n3"
-
-
 @pytest.mark.parametrize("status", [psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP])
 def test_a_rank_that_is_stopped_says_its_process(looks, monkeypatch, status):
     looking, _ = looks
