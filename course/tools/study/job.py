@@ -118,7 +118,7 @@ def how_it_ended(code: int, lines: Sequence[str]) -> str:
     """In a few words, from what mpiexec and the ranks printed last."""
     text = "\n".join(lines)
     for death in read_deaths(text):
-        if death.how == "signal":
+        if death.signal is not None:
             return f"rank {death.rank} {death.words}"
     if error := last_error(text):
         return f"a rank raised {error}"

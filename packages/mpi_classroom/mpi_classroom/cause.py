@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mpi_classroom.errors import meaning
-from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import (
     MAKERS,
     OF_TORCH,
@@ -26,7 +25,7 @@ from mpi_classroom.recording.calls import (
     Call,
 )
 from mpi_classroom.sentences import listed, listed_ranks
-from mpi_classroom.snapshot import AWAITS, RankState
+from mpi_classroom.snapshot import AWAITS, Death, RankState
 
 _COLUMN_WIDTH = 120
 _CALL_IT_EVERYWHERE = (
@@ -100,7 +99,7 @@ def _why_it_died(deaths: Sequence[Death], raised: Sequence[RankState]) -> list[s
     """What the errors of the others say of it, or else what a crash mostly is."""
     if meanings := _meanings(raised):
         return meanings
-    if any(death.crashed for death in deaths):
+    if any(death.how == "crash" for death in deaths):
         return [
             "A crash often means that more data came than a buffer holds: the counts and types of an MPI "
             "call must agree on all ranks."

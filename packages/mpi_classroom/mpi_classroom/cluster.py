@@ -27,7 +27,6 @@ from mpi_classroom.commands import offer_commands
 from mpi_classroom.engine import kind_of, prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
-from mpi_classroom.job_output import Death
 from mpi_classroom.launch import available_cores, keep_mpi_private, threads_per_rank
 from mpi_classroom.launcher import Launcher
 from mpi_classroom.layout import SSH
@@ -36,6 +35,7 @@ from mpi_classroom.practice import Practice
 from mpi_classroom.ranks import Rank, RankFacts, as_table, rank_index
 from mpi_classroom.several_hosts import Hosts, SeveralHosts
 from mpi_classroom.slurm import Slurm, surrounding_job
+from mpi_classroom.snapshot import Death
 from mpi_classroom.welcome import StatusLine, other_clusters
 
 if TYPE_CHECKING:

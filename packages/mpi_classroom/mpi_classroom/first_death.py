@@ -16,7 +16,8 @@ The hosts know when their ranks ended. If the first two ended too close to each 
 import math
 from collections.abc import Callable, Collection, Mapping
 
-from mpi_classroom.job_output import Death, read_deaths, unexplained_abort
+from mpi_classroom.job_output import read_deaths, unexplained_abort
+from mpi_classroom.snapshot import Death
 
 APART_SECONDS = 0.1  # a busy host may notice so late that a process has ended
 

@@ -14,9 +14,9 @@ from mpi_classroom.awake import Deadline
 from mpi_classroom.cells import Cell, cell_numbers
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.internals import with_local
-from mpi_classroom.job_output import Death
 from mpi_classroom.running_cell import RunningCell
 from mpi_classroom.said import CellChecks
+from mpi_classroom.snapshot import Death
 from mpi_classroom.take_home import SaveError, cell_id, path_of, save_part
 
 

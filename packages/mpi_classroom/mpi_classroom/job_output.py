@@ -9,9 +9,10 @@ import json
 import re
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from mpi_classroom.snapshot import Death
 
 Event = dict[str, Any]
 
@@ -33,52 +34,7 @@ _LOST_DAEMON = re.compile(r"Remote daemon: \[\S+\] on node (\S+)")
 _ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 
 
-HOW_IS_UNKNOWN = "(killed, crashed, or left Python: mpiexec does not say)"
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """How one rank ended before its time, as mpiexec says.
-
-    It called Abort, was ended by `signal`, left Python with `exit_code`, or left Python without finishing
-    MPI. On several hosts it may also be known from others than mpiexec that it was lost with its `host`, or
-    that it ended first; "perhaps" means that it or another rank with "perhaps" ended first. `job` is 1, or 2
-    and more for ranks that were spawned; `host` is where it ran, if there are several.
-    """
-
-    rank: int
-    how: Literal["abort", "signal", "exit", "left", "host", "first", "perhaps"]
-    signal: int | None = None
-    exit_code: int | None = None
-    job: int = 1
-    host: str = ""
-
-    @property
-    def crashed(self) -> bool:
-        """Whether an error of its own code or of MPI's ended it, rather than somebody."""
-        return self.signal in CRASHES
-
-    @property
-    def words(self) -> str:
-        """How it died, as a sentence that begins with the rank says it."""
-        if self.how == "abort":
-            return "called Abort"
-        if self.how == "host":
-            return f"was lost with its host {self.host}"
-        if self.how == "first":
-            return f"died first {HOW_IS_UNKNOWN}"
-        if self.how == "perhaps":
-            return f"perhaps died first {HOW_IS_UNKNOWN}"
-        if self.how == "exit":
-            return f"ended itself with exit code {self.exit_code}"
-        if self.how == "left":
-            return "left Python without finishing MPI (os._exit)"
-        if self.signal == signal.SIGKILL:
-            return "was killed (signal 9: by hand, or because memory ran out)"
-        if self.crashed:
-            return f"crashed (signal {self.signal})"
-        return f"was ended by signal {self.signal}"
 
 
 def read_deaths(output: str) -> list[Death]:
@@ -90,7 +46,8 @@ def read_deaths(output: str) -> list[Death]:
         if int(match["rank"]) not in followed:
             _add(found, Death(int(match["rank"]), "abort"))
     for match in _all(_SIGNALLED, text):
-        _add(found, Death(int(match["rank"]), "signal", int(match["signal"])))
+        number = int(match["signal"])
+        _add(found, Death(int(match["rank"]), "crash" if number in CRASHES else "signal", number))
     for match in _all(_EXITED, text):
         job = int(match["job"] or 1)
         _add(found, Death(int(match["rank"]), "exit", exit_code=int(match["code"]), job=job))

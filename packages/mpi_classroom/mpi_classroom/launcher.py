@@ -44,10 +44,11 @@ from mpi_classroom.folders import (
 )
 from mpi_classroom.host import Host, LocalHost
 from mpi_classroom.host_checks import MEMORY_PER_RANK
-from mpi_classroom.job_output import Death, node_without_daemon, read_deaths
+from mpi_classroom.job_output import node_without_daemon, read_deaths
 from mpi_classroom.launch import ALLOW_ROOT, end_job, mpiexec_command, rank_environment, write_wrapper
 from mpi_classroom.remote import HostGroup
 from mpi_classroom.several_hosts import SeveralHosts
+from mpi_classroom.snapshot import Death
 
 MIB = 2**20
 ROOM = MIB  # bytes on the disk for a cluster's files

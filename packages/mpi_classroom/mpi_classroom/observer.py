@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from mpi_classroom.awake import Awake
 from mpi_classroom.host import FRESH_SECONDS, Host, Look
-from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import (
     ALIKE,
     OF_TORCH,
@@ -27,7 +26,7 @@ from mpi_classroom.recording.calls import (
     Counts,
     decode,
 )
-from mpi_classroom.snapshot import AWAITS, THREAD_WAITS, Kind, RankState, Snapshot
+from mpi_classroom.snapshot import AWAITS, THREAD_WAITS, Death, Kind, RankState, Snapshot
 
 SILENT_SECONDS = 1.0  # what is known of a host is no longer true then
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
@@ -150,7 +149,7 @@ class Observer:
 
     def _dead(self, deaths: Mapping[int, Death]) -> dict[int, RankState]:
         """The ranks that died, and how; of a crash inside an MPI call, in which."""
-        crashed = [rank for rank, death in deaths.items() if death.crashed]
+        crashed = [rank for rank, death in deaths.items() if death.how == "crash"]
         crashed = [rank for rank in crashed if rank in self.hosts]  # spawned ranks are not
         looks = self._looks(crashed, fresh=False, processes=False)
         states = {}

@@ -11,14 +11,55 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import Call, Counts, Done
 
 # Of a future or a thread; many other classes have methods of these names.
 THREAD_WAITS = frozenset(("result", "get", "join"))
 AWAITS = "in an await, or in nothing at all"  # as `inside`; `cause.py` tells it from a loop
 NOTHING_COUNTED = Counts()
+SIGKILL = 9  # on every system
+HOW_IS_UNKNOWN = "(killed, crashed, or left Python: mpiexec does not say)"
 Kind = Literal["finished", "raised", "waiting", "computing", "stopped", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How one rank ended before its time, as mpiexec says.
+
+    It called Abort, was ended by `signal`, from outside or in a crash, left Python with `exit_code`, or left
+    Python without finishing MPI. On several hosts it may also be known from others than mpiexec that it was
+    lost with its `host`, or that it ended first; "perhaps" means that it or another rank with "perhaps" ended
+    first. `job` is 1, or 2 and more for ranks that were spawned; `host` is where it ran, if there are
+    several.
+    """
+
+    rank: int
+    how: Literal["abort", "signal", "crash", "exit", "left", "host", "first", "perhaps"]
+    signal: int | None = None
+    exit_code: int | None = None
+    job: int = 1
+    host: str = ""
+
+    @property
+    def words(self) -> str:
+        """How it died, as a sentence that begins with the rank says it."""
+        if self.how == "abort":
+            return "called Abort"
+        if self.how == "host":
+            return f"was lost with its host {self.host}"
+        if self.how == "first":
+            return f"died first {HOW_IS_UNKNOWN}"
+        if self.how == "perhaps":
+            return f"perhaps died first {HOW_IS_UNKNOWN}"
+        if self.how == "exit":
+            return f"ended itself with exit code {self.exit_code}"
+        if self.how == "left":
+            return "left Python without finishing MPI (os._exit)"
+        if self.signal == SIGKILL:
+            return "was killed (signal 9: by hand, or because memory ran out)"
+        if self.how == "crash":
+            return f"crashed (signal {self.signal})"
+        return f"was ended by signal {self.signal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +73,12 @@ class RankState:
     or that it is stopped. `death`: how it died; None of a rank that is "gone" because others died. `silent`:
     it counts as "stopped" because its host does not answer. `line` and `code` are the cell's line that it has
     reached. `inside`: the line where it is, in a function of a cell that this line called; without any cell
-    on the stack, the library's line. `unrecorded`: the calls in the line where it is that may wait, unseen
-    by the recorder. These four are known only from a close look. `done` is the last
-    collective that it completed, `counts` the collectives, messages and bytes so far, and the requests that
-    are still posted. `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it
-    wants a CPU now. `moved` has the bytes that it read and wrote so far, None where nobody asked. `host` is
-    where it runs, "" if all ranks are on this machine.
+    on the stack, the library's line. `unrecorded`: the calls in the line where it is that may wait, unseen by
+    the recorder. These four are known only from a close look. `done` is the last collective that it
+    completed, `counts` the collectives, messages and bytes so far, and the requests that are still posted.
+    `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it wants a CPU now.
+    `moved` has the bytes that it read and wrote so far, None where nobody asked. `host` is where it runs, ""
+    if all ranks are on this machine.
     """
 
     rank: int

@@ -14,10 +14,9 @@ import pytest
 from mpi_classroom import host, observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
 from mpi_classroom.host import LocalHost
-from mpi_classroom.job_output import Death
 from mpi_classroom.observer import Observer, Source, frames
 from mpi_classroom.recording.calls import IN_LIBRARY, Call, Communicator, Done, stack_file
-from mpi_classroom.snapshot import RankState
+from mpi_classroom.snapshot import Death, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
 LEFT, RIGHT = Communicator(1, (0, 1), part=True), Communicator(1, (2, 3), part=True)
@@ -91,11 +90,11 @@ CAUSES = {
         "ranks 0 and 1 were ended; which one died first is not known.",
     ),
     "a crash is explained": (
-        [died(1, "signal", 11), finished(0)],
+        [died(1, "crash", 11), finished(0)],
         "rank 1 died; MPI then ends all the others. A crash often means that more data came than a buffer…",
     ),
     "a crash beside an error that says more": (
-        [died(1, "signal", 6), raised(2, f"raised MPI_ERR_TRUNCATE: {TORN}")],
+        [died(1, "crash", 6), raised(2, f"raised MPI_ERR_TRUNCATE: {TORN}")],
         "rank 1 died; MPI then ends all the others. More data came than…",
     ),
     "a raise while the others wait": (

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from mpi_classroom.job_output import (
-    Death,
     event_file,
     last_error,
     last_line,
@@ -14,6 +13,7 @@ from mpi_classroom.job_output import (
     read_events,
 )
 from mpi_classroom.launch import run_ranks
+from mpi_classroom.snapshot import Death
 
 EXITED = """\
 prterun detected that one or more processes exited with non-zero status,
@@ -27,7 +27,7 @@ thus causing the job to be terminated. The first process to do so was:
 @pytest.mark.parametrize(
     ("output", "deaths"),
     [
-        ("rank 0 on node here exited on signal 11", [Death(0, "signal", 11)]),
+        ("rank 0 on node here exited on signal 11", [Death(0, "crash", 11)]),
         (EXITED, [Death(3, "exit", exit_code=7, job=2)]),
         ("", []),
         ("all is well on rank 3", []),

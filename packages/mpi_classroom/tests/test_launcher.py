@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpi_classroom.job_output import Death
 from mpi_classroom.launcher import Launcher
 from mpi_classroom.layout import Layout
+from mpi_classroom.snapshot import Death
 
 LAYOUT = Layout(("n1", "n2"), (2, 1), "10.77.0.0/24", "10.77.0.254")
 FOLLOWED = """[n1:00000] *** An error occurred in Socket closed

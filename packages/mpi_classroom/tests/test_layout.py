@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mpi_classroom import launch
-from mpi_classroom.job_output import Death, read_deaths
+from mpi_classroom.job_output import read_deaths
 from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks, write_wrapper
 from mpi_classroom.layout import ABORT_SECONDS, SSH, Layout, common_network, place, read_hosts, wrapper_text
+from mpi_classroom.snapshot import Death
 
 TWO = Layout(("n1", "n2"), (2, 3), "10.77.0.0/24", "10.77.0.254", ("ssh",), threads=4)
 

@@ -12,11 +12,10 @@ import pytest
 
 from mpi_classroom import host
 from mpi_classroom.host import LocalHost, ProcessState, process_state, some_child_runs
-from mpi_classroom.job_output import Death
 from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import CODES, EVERYONE, NOTHING, Collectives, call_file
-from mpi_classroom.snapshot import RankState
+from mpi_classroom.snapshot import Death, RankState
 from packages.mpi_classroom.tests.waiting import until
 
 
@@ -124,8 +123,11 @@ def test_a_rank_that_crashed_inside_a_call_says_which(looks, tmp_path):
     looking, _ = looks
     in_call(tmp_path, 0, 3)
     call = looking.look([0])[0].call
-    for how, words in ((11, f"crashed (signal 11) in {call}"), (15, "was ended by signal 15")):
-        now = looking.snapshot([0], ended={}, deaths={0: Death(0, "signal", how)})
+    for how, number, words in (
+        ("crash", 11, f"crashed (signal 11) in {call}"),
+        ("signal", 15, "was ended by signal 15"),
+    ):
+        now = looking.snapshot([0], ended={}, deaths={0: Death(0, how, number)})
         assert now.ranks[0].what() == words
 
 

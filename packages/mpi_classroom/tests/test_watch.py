@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import EVERYONE, IN_LIBRARY, Call, Collectives, Counts
-from mpi_classroom.snapshot import RankState, Snapshot
+from mpi_classroom.snapshot import Death, RankState, Snapshot
 from mpi_classroom.watch import CpuShares, Decision, Watch, status_line
 
 BARRIER = Call("Barrier", None, None, None, 1)
