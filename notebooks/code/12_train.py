@@ -1,4 +1,4 @@
-"""Train as ds_config.json says, on 48 images. The number of ranks must divide 48.
+"""Train as ds_config.json says, 48 images per update. The number of ranks must divide 48.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -32,19 +32,18 @@ if not torch.cuda.is_available():  # only CPUs need this block
         import torch_mpi4py
 
         torch_mpi4py.init_process_group()  # messages go through MPI
-
-
-# %%
 import deepspeed
 
 deepspeed.init_distributed(verbose=False)  # from here on, all is the same on GPUs
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
-images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())  # drawn shapes
-config = json.loads((here / "ds_config.json").read_text())
 
 
 # %%
+config = json.loads((here / "ds_config.json").read_text())
+images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
+
+
 class Block(nn.Linear):
     def forward(self, x):
         return x + super().forward(x).relu()
@@ -62,7 +61,6 @@ def batch_keys(global_batch, ranks, room):
     share = global_batch // ranks  # images of one rank
     assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
-    # in DeepSpeed's keys, "gpu" means rank
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 
 

@@ -41,7 +41,6 @@ def batch_keys(global_batch, ranks, room):
     share = global_batch // ranks  # images of one rank
     assert global_batch % ranks == 0, "no equal shares"
     micro = max(size for size in range(1, room + 1) if share % size == 0)
-    # in DeepSpeed's keys, "gpu" means rank
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": share // micro}
 '''
 
@@ -58,7 +57,6 @@ def batch_keys(global_batch, ranks, room):
     assert global_batch % ranks == 0, "no equal shares"
     micro = min(room, global_batch)
     steps = global_batch // micro
-    # in DeepSpeed's keys, "gpu" means rank
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": steps}
 ''',
     hints=(

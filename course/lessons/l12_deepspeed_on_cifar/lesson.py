@@ -39,19 +39,16 @@ _ = Path("code/ds_config.json").write_text("""\
 # ```
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers (8 MB, to
-#                       save memory); a larger matrix is sent alone
+# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers, to save
+#                       memory (on GPUs, delete this key: the default is 500 million)
 # torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
-#
-# On GPUs, delete reduce_bucket_size (default: 500 million). If you have the CUDA compiler, nvcc,
-# delete torch_adam, too.
 # ```
 #
-# Three cells start DeepSpeed. Skim them:
+# The next two cells only start DeepSpeed. Skim them:
 
 # %%
 # %%px --save 12_train.py
-"""Train as ds_config.json says, on 48 images. The number of ranks must divide 48.
+"""Train as ds_config.json says, 48 images per update. The number of ranks must divide 48.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -84,23 +81,21 @@ if not torch.cuda.is_available():  # only CPUs need this block
         import torch_mpi4py
 
         torch_mpi4py.init_process_group()  # messages go through MPI
-
-# %%
-# %%px --save 12_train.py
 import deepspeed
 
 deepspeed.init_distributed(verbose=False)  # from here on, all is the same on GPUs
 rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)  # one thread per rank
-images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())  # drawn shapes
-config = json.loads((here / "ds_config.json").read_text())
 
 # %% [markdown] tags=["subslide"]
 # Our images are drawn shapes of CIFAR-10's size. The network has 33 million parameters:
 
-
 # %%
 # %%px --save 12_train.py
+config = json.loads((here / "ds_config.json").read_text())
+images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
+
+
 class Block(nn.Linear):
     def forward(self, x):
         return x + super().forward(x).relu()
@@ -113,6 +108,7 @@ def network(width):
 
 # %% [markdown]
 # Each update uses 48 images, the **global batch**. Every rank computes an equal share in **micro-batches**: one if memory allows, otherwise several.
+# (In DeepSpeed's keys, `gpu` means rank.)
 
 # %% tags=["exercise: 12.1"]
 
@@ -185,18 +181,13 @@ def trains(mib, ranks=2, **zero):  # with `mib` MiB per rank; `zero` replaces ke
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
 
-print("2 ranks, stage 0 trains:", trains(600))
+print("2 ranks, stage 0 trains:", trains(600, stage=0))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer, so all our 33 million at once:
-#
-# ```
-# 16  +  copies of all gradients 4  =  20 bytes per parameter
-#
-# The error, which `trains` hides: you tried to allocate 132261928 bytes      (33 million times 4)
-# ```
+# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer, so all ours: 16 + 4 = 20 bytes per parameter.
+# (The hidden error: "you tried to allocate 132261928 bytes".)
 #
 # </details>
 #
@@ -207,36 +198,28 @@ print("2 ranks, stage 0 trains:", trains(600))
 print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
-# Could you have known? On N ranks:
+# Could you have known? On N ranks, each rank keeps:
 #
 # ```
-#            bytes per parameter
-#           weights   gradients   averages and copy   buffers
+#            bytes per parameter                              on 2 ranks    on 4 ranks
+#           weights   gradients   averages and copy
 #
-# stage 0     4     +    4      +        8          +    4
-# stage 1     4     +    4      +       12/N        +    4
-# stage 2     4     +    4/N    +       12/N        +    4
-# stage 3     4/N   +    4/N    +       12/N        +    4
+# stage 0     4     +    4      +        8           =            16            16
+# stage 1     4     +    4      +       12/N         =            14            11
+# stage 2     4     +    4/N    +       12/N         =            12             8
+# stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy       from stage 1 on, each rank keeps a second 32-bit copy of its slice of the weights
-# buffers    exist only during a step: in stage 0, copied gradients (at most 2 GB); for stages 1 to 3,
-#            we assume 4 bytes
+# copy      from stage 1 on, each rank keeps a second 32-bit copy of its slice of the weights
 # ```
-
-# %%
-from course.lessons.l12_deepspeed_on_cifar.figures import draw_needs
-
-draw_needs(ranks=2, room=19)
-
-# %% [markdown]
-# **Vote:** which of these three jobs train? By the sum, all do.
+#
+# Buffers come on top. **Vote:** which of these three jobs train?
 #
 # ```
 #        ranks    stage     MiB        bytes per parameter
-#                         per rank      needs      room
-# (a)      2        2       600           16        19
-# (b)      2        3       600           14        19
-# (c)      4        2       420           12        13
+#                         per rank      keeps      room
+# (a)      2        2       600           12        19
+# (b)      2        3       600           10        19
+# (c)      4        2       420            8        13
 # ```
 
 # %%
@@ -244,14 +227,24 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
     print(f"{n} ranks, stage {stage}, {mib} MiB:", trains(mib, n, stage=stage))
 
 # %% [markdown]
+# Lower limits show what each stage needs at its peak:
+
+# %%
+from course.lessons.l12_deepspeed_on_cifar.figures import draw_peaks
+
+draw_peaks(keeps=[16, 14, 12, 10], peaks=[20, 18.0, 17.5, 20.1], room=19)
+
+# %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Job (b) fails. In stage 3, DeepSpeed gathers full weights ahead, up to 50 million numbers. So nearly all of ours arrive in one buffer.
-# DeepSpeed copies them out before it frees the buffer. For a moment, they exist twice:
+# Job (b) fails. In stage 3, DeepSpeed gathers up to 50 million weights ahead, so nearly all of ours arrive in one buffer.
+# It copies them out before it frees the buffer. For a moment, they exist twice:
 #
 # ```
-# shards 2 + 2 + 6  +  full weights 4  +  their buffer 3.4  +  other buffers  =  20, measured
+# kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1, measured
 # ```
+#
+# With `"stage3_prefetch_bucket_size": 0`, nothing is gathered ahead, and (b) trains. But each layer then waits for its weights.
 #
 # </details>
 
@@ -297,8 +290,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up gradients over its micro-batches, and sends once. In stages 2 and 3, it keeps only its shard of the gradients, so it must send in
-# each micro-batch:
+# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard, so it must send in each micro-batch:
 #
 # ```
 #            gradients   weights
@@ -313,6 +305,19 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if fewer than a billion are used in between.
 #
 # </details>
+#
+# **Contest:** change one number so that stage 2 sends only 3.
+
+# %%
+# %%px --timeout 200
+fewer = third_step(2, room=6)
+
+# %% [markdown]
+# <details><summary>Open after your runs</summary>
+#
+# `room=12`. Then one micro-batch holds all 12 images, and gradients are sent once: 2 + 1.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -321,7 +326,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. For most weights, the next use is now too far away. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
+# No. Here, most weights are used again only after more than a billion others. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -361,44 +366,17 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown] tags=["more"]
 # ## More
 #
-# In the core, stage 3 did not train on two ranks with 600 MiB. **Vote:** which of these keys makes it train?
+# ### Why did stage 1 lose?
+#
+# In the core, stage 1 sent 3 numbers per parameter, and our own stage 1 (lesson 11, More) sent 2. A rank owns a quarter of the optimizer state, and needs the sum of this quarter's gradients only. But an all-reduce
+# sends it the full sum. Two keys decide how gradients travel:
 #
 # ```
-# (a)  reduce_bucket_size            1 million instead of 2: smaller buckets of gradients
-# (b)  stage3_max_reuse_distance     0 instead of a billion: keep no full weights for their next use
-# (c)  stage3_prefetch_bucket_size   0 instead of 50 million: gather no weights before their layer needs them
+# (a)  reduce_bucket_size                  2 million instead of 500 million: a bucket mixes fewer owners' gradients
+# (b)  use_multi_rank_bucket_allreduce     false instead of true: no bucket mixes owners
 # ```
-
-# %%
-keys = {"reduce_bucket_size": 10**6, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}
-for key, value in keys.items():
-    print(f"{key} {value}:", trains(600, stage=3, **{key: value}))
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
 #
-# (c). Gathering ahead is called **prefetch**. From the second micro-batch on (here, step 2), DeepSpeed knows the order of the layers. While layer 1 computes, it gathers the weights of all later layers into one buffer, 28 million,
-# because up to 50 million are allowed. It copies each weight out of the buffer, and until it has freed the buffer, these weights exist twice.
-#
-# (b) comes too late: DeepSpeed makes the buffer before layer 1 is done. (a) saves memory, too, but only a few MiB.
-#
-# Why does DeepSpeed prefetch at all? Without it, each layer waits for its weights.
-#
-# </details>
-#
-# Now to the messages of section 3.
-#
-# ### Must stage 1 send 3?
-#
-# In stage 1, DeepSpeed sent 3 numbers per parameter, and our own code (lesson 11, More) sent 2. The difference is in the gradients. A rank needs only its quarter of their sum, but the all-reduce sent it the full sum.
-# Can a key of the JSON file change that?
-#
-# Two keys decide how gradients travel:
-#
-# - `reduce_bucket_size` you know. `third_step` used its default, 500 million, so all gradients of that network fitted into one bucket.
-# - `use_multi_rank_bucket_allreduce` lets a bucket mix gradients that belong to different owners. It is on by default.
-#
-# **Vote:** which change makes stage 1 send less, (a) smaller buckets, which mix fewer owners, (b) buckets that are not mixed, (c) either?
+# **Vote:** which key makes stage 1 send 2?
 
 # %%
 # %%px --timeout 200
@@ -408,59 +386,26 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces every bucket, even one with a single owner, so stage 1 still sends 3.
+# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each of them, even a bucket with a single owner.
 #
-# Without mixed buckets, DeepSpeed sums the gradients of each owner separately. Only the owner needs this sum, so a `reduce` is enough, and a `reduce` sends 1. With the gathered weights, that makes 2, as in lesson 11.
-#
-# What does it cost? DeepSpeed then needs a `reduce` for every owner. With many ranks, these are many small messages, and they can take longer than the all-reduce.
-#
-# You will also meet files that say `"reduce_scatter": true`. This line changes nothing. It is the default, and stages 1 and 2 still all-reduce mixed buckets.
+# Without mixed buckets, DeepSpeed sends each owner its sum with a `reduce`, which sends 1. It is not the default, because many ranks mean many small messages, which can take longer than one all-reduce.
 #
 # </details>
 #
-# In the core, stage 3 sent far more than stage 1, because each update had four micro-batches. But stage 3 also frees memory, so an update may need fewer micro-batches. Is stage 1 still
-# the right choice?
+# So stage 1 need not lose. But stage 3 frees memory for larger micro-batches. Does stage 1 always win, then?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# We have no 7 billion parameters to try it with. But two keys make DeepSpeed free the weights of our small network after each use, as it frees most weights of a large model. Each update now has one
-# micro-batch, first with the default keys, then with these two:
-
-# %%
-# %%px --timeout 200
-for keys in {}, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}:
-    third_step(3, room=12, **keys)
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
+# Numbers are not seconds. Our benchmark timed DeepSpeed on two ranks with a small Transformer, at one micro-batch per step: 0.61 s in stage 1, 0.66 s in stage 2, and 1.04 s in stage 3, where layers wait for weights.
 #
-# With the default keys, our small network sends 2. With the two keys, weights are gathered for forward and again for backward, and stage 3 sends 3, as stage 1 does. So count the micro-batches
-# that each stage needs before you choose.
+# **Remember:** the stage says what a rank keeps. Other keys say what it sends.
 #
-# Equal numbers are not yet equal seconds. Stage 3 waits for weights before each layer, unless they arrive while the layer before computes.
+# ### Can you resume from this folder?
 #
-# </details>
-
-# %% [markdown]
-# ### Whose files are these?
+# A colleague leaves you a training: a checkpoint, a JSON file and a script.
 #
-# A project rarely begins with an empty folder. You inherit a JSON file, a checkpoint and a script. What can go wrong with each?
-#
-# **The JSON file.** Some keys must agree with the program. One of them is `"bf16": {"enabled": true}`, which keeps weights and gradients in 16 bits. The inputs must then have 16 bits, too: here,
-# `engine((x / 8 - 1).bfloat16())`. Otherwise, PyTorch stops at the first layer and reports two different types. (`"torch_autocast": {"enabled": true, "dtype": "bfloat16"}` keeps the weights in 32 bits, and our program runs unchanged.)
-#
-# Does `bf16` save model states? In stage 0, it does not: weight, gradient, copy and averages take 2 + 2 + 12 = 16 bytes per parameter, as in 32 bits. From stage 1 on, the ranks share the 12.
-#
-# Other keys depend on the number of ranks, and these are easy to overlook:
-
-# %% tags=["exercise: 12.q5"]
-
-# %% [markdown]
-# **The checkpoint.** In lesson 07, rank 0 saved for everybody, since all ranks had the same weights. In DeepSpeed, *all* ranks must call `save_checkpoint`, whatever the stage.
-# If rank 0 calls it alone, it waits for the others at a barrier, and the job hangs.
-#
-# From stage 1 on, no rank has the full optimizer state. Which files do the ranks write?
+# **The checkpoint.** In lesson 07, rank 0 saved for everybody. **Vote:** in stage 2, who must call `save_checkpoint`: (a) rank 0, (b) all ranks?
 
 # %%
 # %%px --timeout 200
@@ -468,47 +413,44 @@ import tempfile
 
 from mpi_classroom.launch import job_folder
 
-torch.manual_seed(0)
 more = batch_keys(48, size, room=24) | {"zero_optimization": {"stage": 2}}
 engine, *_ = deepspeed.initialize(model=network(256), config=config | more)
-group = [tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None]
-dist.broadcast_object_list(group)
-engine.save_checkpoint(group[0], tag="first")
+folder = [tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None]
+dist.broadcast_object_list(folder)
+engine.save_checkpoint(folder[0], tag="first")
 dist.barrier()
 if rank == 0:
-    print(*sorted(each.name for each in Path(group[0], "first").iterdir()), sep="\n")
+    print(*sorted(each.name for each in Path(folder[0], "first").iterdir()), sep="\n")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (b). Each rank writes its shard of the optimizer state. If rank 0 calls it alone, it waits for the others at a barrier, and the job hangs.
+#
+# </details>
 
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# Do you only want the weights, for example to give the model to somebody who has no DeepSpeed? Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`. It joins the shards of all ranks
-# into the full weights, in 32 bits.
+# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume on a different number of ranks, rewrite them as a **universal checkpoint**, with
+# one folder per parameter: `python -m deepspeed.checkpoint.ds_to_universal`. (Load no stranger's checkpoint: a pickle can run any code.)
 #
-# Do you resume on a different number of ranks? Then there are too many shards, or too few. `python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state` (stage 3 needs no flag) rewrites them as a **universal checkpoint**, with one folder per parameter.
-# A config with `"checkpoint": {"load_universal": true}` loads it on any number of ranks.
-#
-# Did a stranger send you the checkpoint? Do not load it: its files are pickles, and a pickle can run any code.
-#
-# **The script.** A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. It freezes the network with `net.requires_grad_(False)`, so nothing trains.
-#
-# The next training loop has three bugs, and two of them are in that script, too. Find them before they cost you a night of computing:
+# **The JSON file** depends on the number of ranks, too:
+
+# %% tags=["exercise: 12.q5"]
+
+# %% [markdown]
+# **The script.** A published script for CIFAR-10 (Kolly, see References) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are in that script, too:
 
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# A complete script is in `code/train_cifar_deepspeed.py`. It trains on CIFAR-10 itself, with a sampler, a scheduler and checkpoints, and `code/run_ds.sh` starts it with
-# DeepSpeed's launcher. For several machines, the launcher reads a **hostfile**, a list of the machines and of the ranks that each may run: `deepspeed --hostfile hosts code/12_train.py`.
-# [On a GPU machine](../docs/on_a_gpu_machine.md) says what we ran where, and what we could not run.
+# **Remember:** a run is resumed by all ranks, from all shards, with the same images per update.
 #
-# What if a model is still too large? Even in stage 3, every rank first builds the full model, in the CPU's memory. If that is too much, let each rank build only its part:
+# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. On several machines, `deepspeed --hostfile hosts code/12_train.py` reads a **hostfile**, which lists them.
 #
-# ```
-# with deepspeed.zero.Init(config_dict_or_path=config | batch_keys(48, size, room=24)):
-#     model = network(width)
-# ```
-#
-# And if the shards do not fit? **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates the weights there (`"offload_optimizer": {"device": "cpu"}` in `zero_optimization`).
-# **ZeRO-Infinity** moves the weights as well, and can use disks.
+# If shards do not fit, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and **ZeRO-Infinity** also moves weights, and uses disks.
+# [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, and those for 16-bit weights.
 
 # %% [markdown]
 # ## References
