@@ -190,7 +190,7 @@ TRAIN = Exercise(
     title="A loop for all ranks",
     task="Change the four numbered places so that this loop trains one network on all ranks.",
     objectives=(1, 2),
-    targets=("loader-knows-its-rank",),
+    targets=("loader-knows-its-rank", "ddp-splits-the-batch"),
     stub='''\
 def train(model, dataset, batch_size, epochs, lr=0.05):
     """Train `model` on all ranks, on `batch_size` images per step together."""
@@ -320,34 +320,6 @@ def epochs_of(comm, samples, epochs):
 
 # -------------------------------------------------------------------- questions
 
-NO_SAMPLER = Question(
-    id="07.q1",
-    question="Four ranks wrap their model in DDP. Each has a DataLoader with batch_size=128, without a "
-    "sampler and without shuffling. What does one step train on?",
-    options=(
-        Option(
-            "128 images, because DDP gives 32 of them to each rank",
-            reply="That would mean DDP touches the inputs. It doesn't: the model gets whatever its rank "
-            "passes to it, here 128 images. In section 3, the sampler gave each rank its shard.",
-            belief="ddp-splits-the-batch",
-        ),
-        Option(
-            "128 images, because all ranks read the same ones",
-            reply="Every loader begins with image 0, so four ranks do the same work and average four equal "
-            "gradients. You pay for four and learn as much as from one, and nothing reports it. A "
-            "DistributedSampler would give each rank its own images.",
-            right=True,
-        ),
-        Option(
-            "512 images, because a loader takes its rank's shard",
-            reply="That would mean a DataLoader knows about ranks. It doesn't: without a sampler and "
-            "without shuffling, every rank's loader begins with image 0.",
-            belief="loader-knows-its-rank",
-        ),
-    ),
-    objectives=(2,),
-)
-
 FASTER_NETWORK = Question(
     id="07.q2",
     question="On two ranks, a step takes 30 ms, and computing and communication do not overlap. Rank 0 "
@@ -407,37 +379,6 @@ WHICH_CONTROL = Question(
     objectives=(3,),
 )
 
-TEST_SHARDS = Question(
-    id="07.q4",
-    question="Eight GPUs test a network on 1,003 images. Each GPU takes its shard from a "
-    "DistributedSampler and counts the images that it gets right. The counts are added and divided "
-    "by 1,003. What is the score?",
-    options=(
-        Option(
-            "right, as each image is tested by one GPU",
-            reply="Eight doesn't divide 1,003, so by default the sampler gives each rank 126 images, 1,008 "
-            "in all. Five images are tested twice.",
-            belief="samplers-cut-exactly",
-        ),
-        Option(
-            "one GPU's, since only rank 0 prints it",
-            reply="The counts of all GPUs are added before rank 0 prints. Who prints does not change a sum.",
-            belief="rank-0-prints-its-own",
-        ),
-        Option(
-            "up to five images too high",
-            reply="By default, the sampler repeats five images so that all ranks have equally many. Those "
-            "that the network gets right count twice, but the divisor 1,003 counts each image once. To test "
-            "each image once, broadcast rank 0's buffers (batch norm), give each rank `images[rank::size]`, "
-            "and call `model`, not the replica. (These shards differ in length, and a replica's forward may "
-            "wait for the other ranks.) You could also let rank 0 test alone, but then seven GPUs wait, and "
-            "the next all-reduce fails if they wait longer than its timeout (NCCL: ten minutes).",
-            right=True,
-        ),
-    ),
-    objectives=(2,),
-)
-
 OTHER_MACHINE = Question(
     id="07.q5",
     question="One process trains the CNN for one epoch in 22 s on our machine, and took 65 s in the study. "
@@ -468,7 +409,7 @@ OTHER_MACHINE = Question(
     objectives=(4,),
 )
 
-EXERCISES = (TRAIN, WHICH_CONTROL, NO_SAMPLER, TEST_SHARDS, OTHER_MACHINE, EPOCHS_OF, FASTER_NETWORK)
+EXERCISES = (TRAIN, WHICH_CONTROL, EPOCHS_OF, OTHER_MACHINE, FASTER_NETWORK)
 
 PREDICTIONS = (
     Prediction(

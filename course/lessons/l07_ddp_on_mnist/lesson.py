@@ -10,7 +10,7 @@
 #   - find what a step waits for
 # before: >-
 #   {06}
-# minutes: {core: 20, more: 26}
+# minutes: {core: 20, more: 17}
 # ranks: 4
 # warm-up:
 #   - ask: In data parallelism, what do the ranks send in every step?
@@ -37,10 +37,9 @@
 # 5  team.allreduce(loss.item())                    so are their losses
 # ```
 #
-# PyTorch's **DistributedDataParallel** (**DDP**) does some of them. Which are still yours?
+# PyTorch's **DistributedDataParallel** (**DDP**) does some of these. Which are still yours?
 #
-# DDP needs a **process group**, PyTorch's communicator. The second cell below makes one, under `mpiexec` or PyTorch's launcher, `torchrun`.
-# (You need not read it.)
+# DDP needs a **process group**, PyTorch's communicator. Skim the second cell: it makes one, under `mpiexec` or PyTorch's launcher, `torchrun`.
 
 # %%
 # %%px --save 07_ddp.py
@@ -126,13 +125,12 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 #
 # </details>
 #
-# Lesson 06 *added* them, so line 3 divided by the size of the whole batch. With DDP, each rank takes the mean loss over its shard. If shards are equally large, the average is the
-# gradient of the whole batch.
+# Lesson 06 *added* them. With DDP, line 3 becomes the mean over a rank's shard. If shards are equally large, the average is the whole batch's gradient.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP leaves line 2 to you. A **DistributedSampler** lists the indices of a rank's images.
+# DDP leaves line 2 to you: without a sampler, each rank reads all images. A **DistributedSampler** lists the indices of a rank's own.
 #
 # **Vote:** of ten images, do four ranks get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out? (Remember: every step all-reduces.)
 
@@ -146,7 +144,7 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take one more step. Its all-reduce would wait for ranks 2 and 3, which are done.
+# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take one more step, and its all-reduce would wait for the others, which are done. (In tests, count no image twice.)
 #
 # All ranks shuffle with one seed. Each takes every fourth image:
 #
@@ -163,15 +161,7 @@ for epoch in (0, 1):
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# Now we know who does what:
-#
-# ```
-# 1  broadcast the weights     DDP, when it wraps the model
-# 2  shard the batch           you, with a DistributedSampler
-# 3  compute the loss          you: the mean over this rank's shard
-# 4  sum the gradients         DDP, inside backward (it averages)
-# 5  sum the losses            you, if you print them (our loop doesn't)
-# ```
+# DDP does lines 1 and 4. Lines 2 and 3 are yours (and 5, if you print losses).
 #
 # We train lesson 06's network on its 1,500 digits.
 
@@ -193,7 +183,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with equal weights (batch norm's buffers differ: see More). So rank 0 alone saves, and runs our short test.
+# All ranks end with equal weights (for batch norm, see More). So rank 0 alone saves and tests.
 
 
 # %%
@@ -218,7 +208,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 5 · Do ranks cost accuracy?
 #
-# Four ranks reached a loss of 0.467652. **Predict:** of runs on one, three and eight ranks, which repeat all six decimals?
+# Four ranks reached a loss of 0.467652. **Predict:** which of one, three and eight ranks repeat all six decimals?
 
 # %%
 # !mpiexec -n 1 python code/07_ddp.py
@@ -228,16 +218,17 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One and three: in every step, all ranks together average over the same images. Eight do not, because 8 does not divide 1,500: the sampler repeats four images. (With batch norm or dropout, runs on different numbers of ranks differ. In float32, so do the last decimals.)
+# One and three: in every step, all ranks together average over the same images. Eight do not divide 1,500, so the sampler repeats four images. (With batch norm or dropout, runs differ. In float32, their last decimals do.)
 #
 # </details>
 #
-# In many programs, each rank takes 120 images. On four ranks, the *global* batch is then 480. We train for five epochs again.
+# In many programs, each rank takes 120 images. Then four ranks have a *global* batch of 480.
 #
-# **Vote:** is the loss (a) still about 0.47, (b) up to twice that, (c) more?
+# **Vote:** after five epochs, is the loss (a) still about 0.47, (b) up to twice that, (c) more?
 
 # %%
-# !IMAGES=480 mpiexec -n 4 python code/07_ddp.py
+# %%px
+main(480, lr=0.05, epochs=5)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -252,11 +243,12 @@ if __name__ == "__main__":
 # </details>
 #
 # For SGD and moderate batches, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. **Contest:** find the rate
-# with the lowest loss, first for batches of 480, then for 120.
+# with the lowest loss for each batch.
 
 # %%
-# !IMAGES=480 LR=0.2 mpiexec -n 4 python code/07_ddp.py
-# !IMAGES=120 LR=0.2 mpiexec -n 4 python code/07_ddp.py
+# %%px
+main(480, lr=0.2, epochs=5)
+main(120, lr=0.2, epochs=5)
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
@@ -267,7 +259,7 @@ if __name__ == "__main__":
 # 120 images      0.468   0.376   0.385   0.480   0.575
 # ```
 #
-# A larger batch wants a larger rate, which closes most of the gap, but not all. (With a rate of 0.05 and 16 epochs, that is 64 steps, 480 images reach 0.467.) A comparison is fair only if *both* sides are tuned.
+# A larger batch wants a larger rate, which closes most of the gap. (64 steps at the old rate, 16 epochs, close all of it: 0.467.) A comparison is fair only if *both* sides are tuned.
 #
 # </details>
 
@@ -275,19 +267,17 @@ if __name__ == "__main__":
 # ## On a cluster
 #
 # ```
-# # on each of 8 machines with 8 GPUs; HOST is one of them. IMAGES is a multiple of 64: with 2 images
-# # per GPU, this shows that it runs, not that it pays
+# # on each of 8 machines with 8 GPUs; HOST is one of them; IMAGES is a multiple of 64
 # IMAGES=128 torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
 #
-# # in FILE
+# # in FILE; delete the line with float64
 # torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # this process's GPU, before the next line
 # dist.init_process_group("nccl")                       # in place of "gloo"
 # model = network().cuda()                              # before it is wrapped
 # images, labels = images.float().cuda(), labels.cuda() # likewise the new ones; large data: each batch
-#
-# # Delete the line with float64. Then expect a nearby loss, not the same one: batches of 128 make fewer
-# # steps, float32 draws other first weights, sums round differently, and the sampler repeats 36 images.
 # ```
+#
+# The loss will be nearby, not the same: fewer steps, other weights in float32, and 36 images repeated. (Two images per GPU only show that it runs.)
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 #
@@ -303,10 +293,10 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You have eight GPUs for one night. (a) They split one GPU's batch: an epoch is twice as fast as on one GPU. (b) Each takes a full batch: seven times as fast. Which do you choose?
+# You have eight GPUs for one night. (a) They split one GPU's batch: an epoch is twice as fast as on one. (b) Each takes a full batch: seven times as fast. Which do you choose?
 #
-# <details><summary>What to listen for</summary>The time to equal accuracy counts, with the rate tuned for *each* batch. (b) loses if it needs more than 7 / 2 = 3.5 times as
-# many epochs. At one rate, *four* times the batch needed 3.2 times as many in section 5. So tune both for an hour, then choose.</details>
+# <details><summary>What to listen for</summary>The time to equal accuracy counts, with *each* rate tuned. (b) loses if it needs more than 7 / 2 = 3.5 times as
+# many epochs. Untuned, *four* times the batch needed 16 / 5 = 3.2 in section 5. Tune both for an hour, then choose.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -314,45 +304,11 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Is the result right?
+# ### Does accuracy fall with the ranks?
 #
-# Nothing in this part raises an error. Only you can tell whether a result is right.
+# Jakovac and Pichler (2025) trained a CNN on MNIST. On eight ranks, its test error was 1.3 % instead of 0.9 %, with their own MPI loop and with DDP. Do ranks cost accuracy after all?
 #
-# **Do all ranks hold the same network?** DDP keeps their weights equal. But a network with **batch norm** has more than weights. In training, this layer subtracts each pixel's mean over the batch, and divides
-# by the standard deviation. Each rank uses only its own images, here 30 of 120.
-#
-# For tests, the layer keeps a running mean of these means. The running mean is a **buffer**: a tensor that belongs to the model, but gets no gradient.
-#
-# **Vote:** after an epoch, a pixel's running mean is (a) the same on all ranks, their average, (b) the same on all ranks, that of rank 0, (c) different on each rank.
-
-# %%
-# %%px
-model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
-train(model, TensorDataset(images, labels), 120, epochs=1)
-print(f"pixel 20: running mean {model[1].running_mean[20]:.6f}, weight {model[2].weight[0, 20]:.6f}")
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# (c), although DDP does copy buffers. When a forward pass begins, DDP sends rank 0's to all. Then each rank updates its copy from its own 30 images. After the last step, nothing
-# copies the buffers again. (This is a collective, so rank 0 must not call the replica alone.)
-#
-# What does rank 0 save, then? Its weights learned from all images. But its running mean saw only its own shards, because each forward pass overwrites what the other ranks had added.
-#
-# Here a shard has 30 images. What if it has only four?
-#
-# </details>
-
-# %% tags=["exercise: 07.q6"]
-
-# %% [markdown]
-# **Does accuracy fall with the ranks?** Jakovac and Pichler (2025) trained a CNN on MNIST, on eight cores. With their own MPI loop and with DDP over Gloo, the test
-# error rose from 0.9 % on one rank to 1.3 % on eight.
-#
-# Section 5 raises a suspicion: did their global batch grow with the ranks? We repeated their study with models as large as theirs, five epochs and three seeds.
-#
-# Their batch is 128 images. They do not say whether this is per rank or in total. So we trained the CNN in both ways, at the same learning rate. With a global batch of 128, we have no run on eight ranks. The figure shows the test *errors*: the
-# mean of three seeds, with the best and the worst.
+# Their batch is 128 images, but per rank or in total? They do not say. We repeated the study both ways: five epochs, three seeds, the same rate. (With 128 in total, we have no run on eight ranks.)
 #
 # **Predict:** with 128 images per rank, by what factor do our errors grow from one rank to eight?
 
@@ -372,34 +328,37 @@ draw_errors(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 2.2 times: 1.84 % instead of 0.85 %. As in section 5, five epochs have fewer steps when each rank takes 128 images. With a global batch of 128, four ranks make as many errors as one.
+# 2.2 times: 1.84 % instead of 0.85 %. Five epochs have fewer steps when each rank takes 128 images. With 128 in total, four ranks make as many errors as one.
 #
-# So a growing batch could explain the published rise. This proves nothing: their batch is unknown, and our eight ranks make more errors than theirs. But it
-# is a good reason to write down the global batch beside every accuracy that you report.
+# So a growing batch could explain the published rise. It proves nothing, because their batch is unknown, and our eight ranks make more errors than theirs.
 #
 # </details>
 #
-# The study also compared times. (All of ours are on the page *The study* of the course's site. `.venv/bin/course study --quick` repeats it on your machine.)
+# Can equal global batches differ, too? **Batch norm** subtracts the mean of a rank's own images. For tests, it keeps a running mean, a **buffer**: a tensor of the model without a gradient.
+# Before each forward, DDP sends rank 0's buffers to all, so what rank 0 saves saw only its own shards.
 
-# %% tags=["exercise: 07.q5"]
+# %% tags=["exercise: 07.q6"]
 
 # %% [markdown]
-# **Who gets which images?** Three programs follow, and none raises an error. Which images does each really train or test on?
-
-# %% tags=["exercise: 07.q1"]
-
-# %% tags=["exercise: 07.q4"]
+# Or does a rank see other images than you think?
 
 # %% tags=["exercise: 07.2"]
 
 # %% [markdown]
-# ### What does a step send?
+# The study also compares times:
+
+# %% tags=["exercise: 07.q5"]
+
+# %% [markdown]
+# **Remember:** report the global batch beside each accuracy. (The page *The study* of the course's site has all models, times and curves; `.venv/bin/course study --quick` repeats them.)
 #
-# If a batch is too large for memory, each rank cuts its shard into micro-batches, adds up their gradients, and then takes one step (lesson 05). But DDP all-reduces in *every* `backward`: with four
-# micro-batches, four times per step.
+# ### What does a step send, and wait for?
 #
-# How many bytes is that? DDP collects gradients in **buckets**, and each all-reduce takes one bucket. A **communication hook** is a function that DDP calls with each bucket, in place of its own
-# all-reduce. Ours notes how many bytes the bucket has, and then does what DDP would have done.
+# A step adds up the gradients of four micro-batches (lesson 05), but DDP all-reduces in *every* `backward`. Inside `with replica.no_sync():`, it sends nothing: gradients add up on the rank.
+#
+# **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
+#
+# We count bytes with a **communication hook**: a function that DDP calls with each **bucket** of gradients, in place of its own all-reduce:
 
 # %%
 # %%px
@@ -413,132 +372,59 @@ def count(sizes, bucket):
     return allreduce_hook(None, bucket)  # what DDP does by itself
 
 
-# %%
-# %%px
-BATCH = np.arange(480).reshape(4, size, -1)  # four micro-batches, each with a shard per rank
-
-
-def accumulate(silent=()):
-    """Add up the gradients of four micro-batches; for those in `silent`, DDP sends no gradients.
-
-    Returns the bytes that this rank handed to all-reduces, and the norm of the last layer's gradient.
-    """
+for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (1, 2, 3)}.items():
     torch.manual_seed(0)
     replica, sizes = DistributedDataParallel(network()), []
     replica.register_comm_hook(sizes, count)
-    for part, shards in enumerate(BATCH):
-        mine = shards[rank]
+    for part, mine in enumerate(np.arange(480).reshape(size, 4, -1)[rank]):
         with replica.no_sync() if part in silent else nullcontext():
-            loss = F.cross_entropy(replica(images[mine]), labels[mine])
-            (loss / len(BATCH)).backward()
-    return sum(sizes), replica.module[-1].weight.grad.norm()
-
-
-# %%
-# %%px
-nbytes, norm = accumulate()
-if rank < 2:
-    print(f"{nbytes:6} bytes, norm in the last layer {norm:.6f}")
-
-# %% [markdown]
-# Our network has 9,610 parameters of 8 bytes, which fit into one bucket of 76,880 bytes. Each `backward` hands this bucket to an all-reduce: 4 × 76,880 = 307,520 bytes. (How many bytes
-# travel depends on the algorithm. In a ring of n ranks, each rank sends 2 (n − 1) / n bytes for every byte that it hands over, as lesson 04 showed.)
-#
-# The optimizer needs only one average per step. Can we save three of the four all-reduces? DDP has a switch: `with replica.no_sync():`. Run a micro-batch's forward and backward inside: its gradients
-# add up on the rank, and DDP sends none.
-#
-# **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
-#
-# A good choice sends less, and still leaves every rank with the gradient from above. We compare its norm: if two norms differ, the gradients differ.
-
-# %%
-# %%px
-for name, silent in {"(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (1, 2, 3)}.items():
-    nbytes, norm = accumulate(silent)
+            (F.cross_entropy(replica(images[mine]), labels[mine]) / 4).backward()
     if rank < 2:
-        print(f"{name} {nbytes:6} bytes, norm in the last layer {norm:.6f}")
+        print(f"{name:4} {sum(sizes):6} bytes, norm {replica.module[-1].weight.grad.norm():.6f}")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). It hands over a quarter of the bytes, and the norm agrees in all six decimals. (Time falls less where backward already hid the all-reduce.) The first three micro-batches add up on each rank, and the last `backward` all-reduces the whole sum.
-#
-# (a) sends least, but it averages nothing. (c) averages only the first micro-batch. In both, the norms differ between ranks 0 and 1. Their optimizers would take different steps, and the replicas would
-# drift apart without an error.
-#
-# PyTorch's FSDP2 (lesson 11) has a similar switch, `set_requires_gradient_sync(False)`. There it costs memory: until the ranks reduce their gradients again, each keeps full gradients in place of a shard.
+# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the gradient's norm in the last layer is that of "none". In (a) and (c), the norms differ between ranks: the replicas would drift apart without an error.
 #
 # </details>
 #
-# #### And what does a step wait for?
+# And what does a step wait for? Rank 1 now sleeps for 200 ms before its step. A deeper network has three buckets, and a **profiler** records how long each all-reduce takes.
 #
-# A step computes and sends. It also contains **waiting**: the time in a collective before the last rank arrives. In lesson 06, a late rank made the others wait in their all-reduce. But DDP has several
-# all-reduces, one per bucket. Which of them waits?
-#
-# We take a deeper network, so that there are three buckets, and let rank 1 sleep for 200 ms before its step. A **profiler** records when forward, backward and each all-reduce begin and end.
-
-# %%
-# %%px
-import time
-
-from torch.profiler import ProfilerActivity, profile
-
-middle = [layer for _ in range(2) for layer in (nn.Linear(256, 256), nn.ReLU())]
-layers = nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), *middle, nn.Linear(256, 10)
-replica = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.25)  # several buckets
-
-
-def step():
-    F.cross_entropy(replica(images[:100]), labels[:100]).backward()
-
-
-for _ in range(2):
-    step()  # the first rearranges DDP's buckets
-with profile(activities=[ProfilerActivity.CPU]) as profiler:
-    time.sleep(0.2 * (rank == 1))
-    step()
-
-# %% [markdown]
-# **Vote:** rank 1 is late once. In how many of rank 0's three all-reduces do you see the 200 ms: (a) only in the first, because then all ranks are level again, or (b) in more than one?
-
+# **Vote:** in how many of rank 0's three all-reduces do you see the 200 ms: (a) one, (b) more?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
-def spans(name):
-    """When each event of this name began and ended, in milliseconds."""
-    found = [event.time_range for event in profiler.events() if event.name.startswith(name)]
-    return sorted((one.start / 1000, one.end / 1000) for one in found)
+import time
 
+from torch.profiler import profile
 
-zero = spans("DistributedDataParallel.forward")[0][0]  # where this rank's own clock begins
-if rank < 2:
-    ready = max(end for _, end in spans("autograd::")) - zero
-    print(f"rank {rank}: last gradient computed at {ready:.0f} ms")
-    for began, ended in spans("gloo:all_reduce"):
-        print(f"  all-reduce at {began - zero:5.1f} ms, takes {ended - began:5.1f} ms")
+middle = [layer for _ in range(2) for layer in (nn.Linear(256, 256), nn.ReLU())]
+layers = nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), *middle, nn.Linear(256, 10)
+replica = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.25)
+for late in (0, 0, 0.2):  # the first step rearranges DDP's buckets
+    with profile() as profiler:
+        time.sleep(late * (rank == 1))
+        F.cross_entropy(replica(images[:100]), labels[:100]).backward()
+for event in profiler.events():
+    if rank < 2 and event.name.startswith("gloo:all_reduce"):
+        print(f"rank {rank}: an all-reduce takes {event.time_range.elapsed_us() / 1000:.1f} ms")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Look at when rank 0's all-reduces *begin*. DDP starts the first while backward still computes the next gradients: this is the overlap of lesson 06's More. Gloo works on two at a time here, so the third starts when the first ends. The first two both wait for rank 1, during the *same* 200 ms. If you added up their durations, you would count one delay twice.
+# (b), two. DDP starts the first all-reduce while backward still computes, and Gloo works on two at a time here. Both wait during the *same* 200 ms. (NCCL runs a process group's all-reduces one after another: there, only the first waits.)
 #
-# (NCCL runs the all-reduces of one process group one after another. There a delay before backward lengthens only the first.)
-#
-# **Would faster links help?** Rank 0's lines alone cannot answer this, because waiting and sending look alike. So compare ranks. Rank 1 arrived last and waited for nobody, and its first two all-reduces
-# took far less time. Faster links could shorten only its milliseconds. A punctual rank 1 would save the 200.
-#
-# This is how you find a straggler: within one process group, compare the same all-reduce on all ranks. Ranks where it is much shorter, in most steps, make the others wait. (A slow link makes it long on all.) Compare durations, not moments, because
-# each rank's clock starts at its own forward pass. (On GPUs, add `ProfilerActivity.CUDA`, and compare NCCL's kernels.)
-#
-# To see a step drawn, save it with `profiler.export_chrome_trace("trace.json")`, and open the file in [Perfetto](https://ui.perfetto.dev).
+# This is **waiting**: no byte moves before rank 1 arrives. On rank 1, the same all-reduces are much shorter. That is how you find a late rank.
 #
 # </details>
 
 # %% tags=["exercise: 07.q2"]
 
 # %% [markdown]
-# Your program has a long form, `code/train_mnist_ddp.py`, which adds real MNIST, checkpoints that survive a failure, and GPUs. Lesson 14 starts it on several machines. For messages, groups and other
-# backends, see [PyTorch's distributed package on one page](../docs/torch-distributed.md).
+# **Remember:** all-reduce once per step, and look for the late rank before you buy faster links.
+#
+# `code/train_mnist_ddp.py` is the long form of your program: real MNIST, checkpoints, GPUs. [PyTorch's distributed package on one page](../docs/torch-distributed.md) has messages, groups and other backends.
 #
 # ## References
 #

@@ -81,8 +81,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "own-seed-own-share": "another seed on every rank gives each its own shard of the images",
         "ddp-sums": "DDP adds up the gradients of the ranks",
         "ranks-want-a-larger-rate": "more ranks want a larger rate, even if the global batch stays",
-        "samplers-cut-exactly": "a sampler gives every image to exactly one rank",
-        "rank-0-prints-its-own": "what rank 0 prints is true of rank 0 only",
         "seconds-travel": "seconds on two machines can be compared",
         "replays-are-measured": "a replayed time is as good as a measured one",
         "step-is-communication": "a faster network shortens the whole step",
