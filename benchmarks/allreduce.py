@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.comm.collectives import ring_allgather, scatter_allgather_broadcast, tree_broadcast
+from course_lib.comm.collectives import ring_allgather, tree_broadcast
 from course_lib.comm.ping_pong import SIZES as FITTED
 from course_lib.comm.ping_pong import measure_ping_pong
 from course_lib.comm.timing import seconds_of_each
@@ -40,7 +40,6 @@ from course_lib.theory.cost_model import (
     ring_allgather_cost,
     ring_allreduce_cost,
     ring_reduce_scatter_cost,
-    scatter_allgather_broadcast_cost,
     tree_broadcast_cost,
 )
 from mpi_classroom.launch import available_cores
@@ -68,7 +67,6 @@ PAIRS = (
     ("ring", "Gloo", "all-reduce, ring", "Gloo's all_reduce"),
     ("ring", "memcpy", "all-reduce, ring", "memcpy of as many bytes (the limit)"),
     ("tree", "MPI_Bcast", "broadcast, tree", "MPI_Bcast"),
-    ("scatter", "MPI_Bcast", "broadcast, scatter + all-gather", "MPI_Bcast"),
     ("gather", "MPI_Allgather", "all-gather, ring", "MPI_Allgather"),
     ("reduce", "MPI_Reduce_scatter_block", "reduce-scatter, ring", "MPI_Reduce_scatter_block"),
 )
@@ -79,7 +77,6 @@ COSTS: Mapping[str, tuple[str, Callable[[int, float], Cost]]] = {
         partial(recursive_doubling_allreduce_cost, piece_nbytes=PIECE_BYTES),
     ),
     "tree": ("broadcast, tree", tree_broadcast_cost),
-    "scatter": ("broadcast, scatter + all-gather", scatter_allgather_broadcast_cost),
     "gather": ("all-gather, ring", ring_allgather_cost),
     "reduce": ("reduce-scatter, ring", partial(ring_reduce_scatter_cost, piece_nbytes=PIECE_BYTES)),
 }
@@ -97,7 +94,6 @@ def ours(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
         "tree": lambda: tree_broadcast(comm, buffer),
     }
     if buffer.nbytes >= SHARED_FROM:
-        works["scatter"] = lambda: scatter_allgather_broadcast(comm, buffer)
         works["gather"] = lambda: ring_allgather(comm, shard, buffer)
         works["reduce"] = lambda: ring_reduce_scatter(comm, buffer, out)
     return works

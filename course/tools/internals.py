@@ -1,14 +1,18 @@
-"""What of nbval's insides the plug-in stands on, by name, and what has moved.
+"""What of the insides of nbval and DeepSpeed the course stands on, by name, and what has moved.
 
-nbval guarantees none of these. When its pin is raised, `moved()` says which of these names are gone or look
-different, and `tests/notebooks/test_nbval_is_red.py` says whether the rest still means the same.
+Neither guarantees any of these. When a pin is raised, `moved()` says which of these names are gone or look
+different, and `tests/notebooks/test_nbval_is_red.py` and `tests/ranks/test_deepspeed_engine.py` say whether
+the rest still means the same.
 """
 
 import importlib
 import inspect
+from typing import Any
 
-from mpi_classroom.internals import found, takes
+from mpi_classroom.internals import found, looked_up, takes
 
+# It counts modules in its one default, a list.
+COUNTER = "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload._register_deepspeed_module"
 NAMES = [
     "nbval.plugin:IPyNbCell.compare_outputs",
     "nbval.plugin:IPyNbCell.raise_cell_error",
@@ -19,21 +23,44 @@ NAMES = [
     "nbval.plugin:IPyNbFile.setup_sanitize_files",
     "nbval.plugin:IPyNbFile.teardown",
     "nbval.plugin:coalesce_streams",
+    "deepspeed:ops.__compatible_ops__",
+    "deepspeed:utils.logger",
+    "deepspeed:utils.groups._WORLD_GROUP",
+    "deepspeed:comm.comm.cdb",
+    "deepspeed:zero.GatheredParameters",
+    "deepspeed.comm.comm:comms_logger.comms_dict",
+    "deepspeed.comm.comm:comms_logger.prof_all",
+    "deepspeed.comm.comm:comms_logger.reset_data",
+    "deepspeed.runtime.zero.parameter_offload:FWD_MODULE_STACK",
+    "deepspeed.runtime.zero.partition_parameters:Init.param_id",
+    "deepspeed.runtime.zero.partition_parameters:InsertPostInitMethodToModuleSubClasses",
 ]
 ARGUMENTS = {
     "nbval.plugin:IPyNbCell.__init__": ["cell_num", "cell", "options"],
     "nbval.plugin:IPyNbCell.compare_outputs": ["test", "ref"],
+    "deepspeed:init_distributed": ["dist_backend", "auto_mpi_discovery", "verbose"],
 }
-USED_IN_PLUGIN = [
-    *("skip_compare", "comparison_traceback", "test_outputs", "check_exception"),
-    *("nbval_cell_timeout", "nbval-kernel-startup-timeout"),
-]
+# Words of options, and attributes of instances: the file that sets or reads them.
+SET_IN = {
+    **dict.fromkeys(("skip_compare", "comparison_traceback", "test_outputs"), "nbval.plugin"),
+    **dict.fromkeys(
+        ("check_exception", "nbval_cell_timeout", "nbval-kernel-startup-timeout"), "nbval.plugin"
+    ),
+    **dict.fromkeys(("ds_tensor", "linear_bk"), "deepspeed.runtime.zero.partition_parameters"),
+    **dict.fromkeys(("averaged_gradients", "all_grad_tensors"), "deepspeed.runtime.zero.stage_1_and_2"),
+    "grad_partitions_flat_buffer": "deepspeed.runtime.zero.stage3",
+    "fp32_partitioned_groups_flat": "deepspeed.runtime.zero.stage3",
+}
 
 
 def moved() -> list[str]:
-    """One line for each name that is not where the plug-in expects it; empty when all are."""
+    """One line for each name that is not where the course expects it; empty when all are."""
     gone = [name for name in NAMES if not found(name)]
-    source = inspect.getsource(importlib.import_module("nbval.plugin"))
-    gone += [f"{name} in nbval/plugin.py" for name in USED_IN_PLUGIN if name not in source]
+    defaults: tuple[Any, ...] = getattr(looked_up(COUNTER), "__defaults__", None) or ()
+    if len(defaults) != 1 or not isinstance(defaults[0], list):
+        gone.append(f"{COUNTER} counts modules in its one default, a list")
+    for name, module in SET_IN.items():
+        if name not in inspect.getsource(importlib.import_module(module)):
+            gone.append(f"{name} in {module}")
     changed = [(name, wanted) for name, wanted in ARGUMENTS.items() if not takes(name, wanted)]
     return gone + [f"{name}({', '.join(wanted)})" for name, wanted in changed]

@@ -11,7 +11,6 @@ from importlib import import_module
 
 INVENTORIES = (
     "course.tools.internals",
-    "course_lib.parallel.deepspeed_internals",
     "mpi_classroom.internals",
     "torch_mpi4py.internals",
 )

@@ -3,7 +3,7 @@
     all-reduce       ring, doubling, hierarchical     before  0│a0 a1   1│b0 b1     after  both│a0+b0 a1+b1
     reduce-scatter   ring                                     0│a0 a1   1│b0 b1            0│a0+b0  1│a1+b1
     all-gather       ring                                     0│a       1│b                both│a b
-    broadcast        tree, scatter + all-gather               0│a b     1│- -              both│a b
+    broadcast        tree                                     0│a b     1│- -              both│a b
     reduce           tree                                     0│a       1│b                0│a+b    1│b
     scatter, gather  root sends, root receives                0│a b     1│-                0│a      1│b
 
@@ -34,7 +34,6 @@ systems" (1999).
 """
 
 from functools import cache
-from itertools import accumulate
 from typing import cast
 
 import numpy as np
@@ -53,8 +52,8 @@ from course_lib.comm.buffers import (
 from course_lib.theory.partition import even_ranges
 
 # No two collectives share a tag: none can receive another's data. Only the fast ring uses RING_COPY.
-RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM, TREE_CHUNKS = range(4301, 4308)
-RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER = range(4308, 4313)
+RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM = range(4301, 4307)
+RING_PARTIAL_SUM, RING_SHARD, SCATTER, GATHER = range(4307, 4311)
 
 # ------------------------------------------------------------------------------------ all-reduce
 
@@ -184,34 +183,6 @@ def tree_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
         if distance <= relative < 2 * distance:
             comm.Recv(data, (comm.rank - distance) % n, TREE_COPY, received := MPI.Status())
             must_be_filled(data, "buffer", received)
-
-
-def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
-    """Copy root's `buffer` to all ranks: scatter its chunks down a tree, then all-gather them round the ring.
-
-    For large buffers: the root sends less than two times its bytes; in `tree_broadcast` the root sends all
-    its bytes log2(n) times, rounded up. Nobody sends to the root, which has all chunks already. Other ranks
-    may receive a chunk twice: that keeps the ring simple.
-    """
-    must_be_rank(comm, root)
-    n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size  # counted from the root
-    data = flat(buffer, written=relative > 0)
-    chunks = chunks_of(data, n)
-    starts = [0, *accumulate(len(chunk) for chunk in chunks)]  # starts[n] is the end of data
-    # At the start of a round, each rank i from the root that is a multiple of 2*distance has the chunks i to
-    # i+2*distance-1, or to the last chunk. It sends those from i+distance on to rank i+distance.
-    for distance in reversed(distances(n)):
-        if relative % (2 * distance) == 0 and relative + distance < n:
-            upper = data[starts[relative + distance] : starts[min(relative + 2 * distance, n)]]
-            comm.Send(upper, (rank + distance) % n, TREE_CHUNKS)
-        if relative % (2 * distance) == distance:
-            mine = data[starts[relative] : starts[min(relative + distance, n)]]
-            comm.Recv(mine, (rank - distance) % n, TREE_CHUNKS)
-    right = (rank + 1) % n if (rank + 1) % n != root else MPI.PROC_NULL
-    left = (rank - 1) % n if rank != root else MPI.PROC_NULL
-    for step in range(n - 1):
-        outgoing, into = chunks[(relative - step) % n], chunks[(relative - step - 1) % n]
-        comm.Sendrecv(outgoing, right, RING_BROADCAST, into, left, RING_BROADCAST)
 
 
 def tree_reduce(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:

@@ -60,8 +60,7 @@ def save_training(
     one that is plainly damaged does not count.
 
     Saved are weights, buffers, the optimizer's state and settings, and the state of the global generators of
-    Python, NumPy and torch. A `LossScaler`, a scheduler or a generator of your own is not: put its numbers
-    into `progress`.
+    Python, NumPy and torch. A scheduler or a generator of your own is not: put its numbers into `progress`.
 
     Raises CheckpointError on all ranks, with the checkpoints that were there untouched, when the disk is
     full, a rank fails, another training saves into `folder`, or the optimizer's settings are other than

@@ -34,7 +34,6 @@ from torch.utils._pytree import tree_leaves
 
 from course_lib.parallel.zero_shards import (
     Bucket,
-    LossScaler,
     MakeOptimizer,
     ShardedOptimizer,
     alike,
@@ -151,7 +150,6 @@ class Zero3(ShardedOptimizer):
         *,
         layers: Iterable[nn.Module] = (),
         max_norm: float | None = None,
-        scaler: LossScaler | None = None,
     ) -> None:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("there is nothing to train: no parameter requires a gradient")
@@ -164,7 +162,7 @@ class Zero3(ShardedOptimizer):
         ]
         buckets = [bucket for _, in_layer in self.layers for bucket in in_layer]
         broadcast(comm, model.buffers())
-        super().__init__(comm, model, buckets, make_optimizer, max_norm, scaler)
+        super().__init__(comm, model, buckets, make_optimizer, max_norm)
         for index, (module, in_layer) in enumerate(self.layers):
             LayerHooks(module, in_layer, partial(self.gather, index))
 

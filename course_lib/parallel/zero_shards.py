@@ -4,7 +4,7 @@ Parameters lie in flat buffers, and every flat buffer is cut into shards, one pe
 shard's owner. `zero.py` makes stages 0, 1 and 2 of these parts, and `zero3.py` stage 3.
 
 The file goes from shards and the two collectives through a bucket of parameters to the optimizer of what a
-rank owns, and what is used with any stage: clipping and loss scaling.
+rank owns, and clipping, which works with any stage.
 """
 
 from __future__ import annotations
@@ -183,9 +183,8 @@ class ShardedOptimizer:
         buckets: Sequence[Bucket],
         make_optimizer: MakeOptimizer,
         max_norm: float | None,
-        scaler: LossScaler | None,
     ) -> None:
-        self.comm, self.buckets, self.max_norm, self.scaler = comm, buckets, max_norm, scaler
+        self.comm, self.buckets, self.max_norm = comm, buckets, max_norm
         self.model, self.stepped = model, False  # stepped since zero_grad; only stages 2 and 3 read it
         self.masters = [bucket.master for bucket in self.trained]
         self.optimizer = make_optimizer(list(self.masters))
@@ -196,21 +195,18 @@ class ShardedOptimizer:
         return self.buckets
 
     def update(self, owners: MPI.Intracomm) -> float | None:
-        """Update what this rank owns, unless the `scaler` finds an overflow.
+        """Update what this rank owns; returns the gradients' norm if `max_norm` is set, else None.
 
-        Returns the gradients' norm if `max_norm` is set, else None; None, too, when the update is skipped.
         `owners`: the ranks whose `gradient_shard`s together are every gradient once.
         """
         self.check_parameters()
         norm, self.stepped = None, True
-        # In float32 `to` makes no copy: what is scaled or clipped then is gradient_shard itself.
-        gradients = [bucket.gradient_shard.to(bucket.master.dtype) for bucket in self.trained]
-        for master, gradient in zip(self.masters, gradients, strict=True):
-            master.grad = gradient
-        if self.scaler is None or self.scaler.unscale(owners, gradients):
-            if self.max_norm is not None:
-                norm = clip_gradients(owners, self.masters, self.max_norm)
-            self.optimizer.step()
+        for bucket in self.trained:
+            # In float32 `to` makes no copy: what is clipped then is gradient_shard itself.
+            bucket.master.grad = bucket.gradient_shard.to(bucket.master.dtype)
+        if self.max_norm is not None:
+            norm = clip_gradients(owners, self.masters, self.max_norm)
+        self.optimizer.step()
         for bucket in self.trained:
             bucket.master.grad = None
             bucket.round_master()
@@ -246,8 +242,7 @@ class ShardedOptimizer:
 class BucketedOptimizer(ShardedOptimizer, ABC):
     """What stages 0 to 2 share: buckets of neighbouring parameters, of up to `bucket_bytes`.
 
-    All ranks of `comm` construct it and step together. `max_norm` clips by the norm of all gradients;
-    `scaler` is for float16, see `LossScaler`.
+    All ranks of `comm` construct it and step together. `max_norm` clips by the norm of all gradients.
     """
 
     bucket_type = Bucket
@@ -259,13 +254,12 @@ class BucketedOptimizer(ShardedOptimizer, ABC):
         make_optimizer: MakeOptimizer = AdamW,
         *,
         max_norm: float | None = None,
-        scaler: LossScaler | None = None,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         groups = buckets_of(model.parameters(), bucket_bytes)
         broadcast(comm, [*(p for p in model.parameters() if not p.requires_grad), *model.buffers()])
         buckets = [self.bucket_type(comm, each) for each in groups]
-        super().__init__(comm, model, buckets, make_optimizer, max_norm, scaler)
+        super().__init__(comm, model, buckets, make_optimizer, max_norm)
         self.prepare_gradients()
 
     def check_parameters(self) -> None:
@@ -323,43 +317,3 @@ def clip_gradients(comm: MPI.Intracomm, shards: Sequence[torch.Tensor], max_norm
         for gradient in gradients:
             gradient *= factor
     return norm
-
-
-# ------------------------------------------------------------------ with any stage: loss scaling
-
-
-class LossScaler:
-    """The factor of a float16 loss; the same on all ranks.
-
-        scaler = LossScaler()
-        zero = Zero2(comm, model, make_optimizer, scaler=scaler)
-        scaler.scale(loss).backward(); zero.step(); zero.zero_grad()
-
-    float16 loses gradients below 6e-8, so the loss is multiplied, and they with it. In every stage `step`
-    sums them, converts the sums to the masters' float32, and calls `unscale` there. When a sum overflows on
-    any rank, all ranks skip the update, `step` returns None, and the factor halves; after `steps_to_double`
-    updates without overflow it doubles. bfloat16 has the range of float32 and needs none of this.
-
-    Source: Micikevicius and others, Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
-    """
-
-    def __init__(self, factor: float = 2.0**16, steps_to_double: int = 2000) -> None:
-        self.factor, self.steps_to_double, self.good = factor, steps_to_double, 0
-
-    def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss to call backward on."""
-        return loss * self.factor
-
-    @torch.no_grad()
-    def unscale(self, comm: MPI.Intracomm, gradients: Sequence[torch.Tensor]) -> bool:
-        """Divide the summed `gradients` (float32) by the factor; False if any rank's overflowed."""
-        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
-        if not comm.allreduce(finite, MPI.LAND):
-            self.factor, self.good = self.factor / 2, 0
-            return False
-        for gradient in gradients:
-            gradient /= self.factor
-        self.good += 1
-        if self.good == self.steps_to_double:
-            self.factor, self.good = self.factor * 2, 0
-        return True

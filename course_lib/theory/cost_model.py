@@ -9,7 +9,6 @@ an array of m bytes, the textbooks' forms are
     reduce-scatter, ring              (n-1)α + (n-1)/n (β+γ)m
     all-gather, ring                  (n-1)α + (n-1)/n βm
     broadcast, tree                   ⌈log2 n⌉ (α + βm)
-    broadcast, scatter + all-gather   (⌈log2 n⌉ + n-1)α + 2(n-1)/n βm
 
 Here each is a `Cost`: the steps that follow one another, and what is sent, which can be counted. How long
 it takes, a machine says: one line (`Hockney`) or a measured one (`MeasuredMachine`), see `hockney.py`.
@@ -148,17 +147,6 @@ def tree_broadcast_cost(ranks: int, nbytes: float) -> Cost:
     others, rounds = _others(ranks, nbytes), _doublings(ranks)
     step = Step(rounds, nbytes, both_ways=False)
     return Cost((step,), Traffic(rounds, rounds * nbytes), Traffic(others, others * nbytes))
-
-
-def scatter_allgather_broadcast_cost(ranks: int, nbytes: float) -> Cost:
-    """The root sends each part twice: down a tree, then into the ring. For large messages (Thakur 2005)."""
-    others, part = _others(ranks, nbytes), nbytes / ranks
-    jumps = [2**k for k in reversed(range(_doublings(ranks)))]
-    down = tuple(Step(1, min(jump, ranks - jump) * part, both_ways=False) for jump in jumps)
-    handed_on = sum(min(place & -place, ranks - place) for place in range(1, ranks))
-    total = Traffic(others * ranks, (handed_on + others * others) * part)
-    steps = (*down, Step(others, part, both_ways=ranks > 2))
-    return Cost(steps, Traffic(len(jumps) + others, 2 * others * part), total)
 
 
 def _others(ranks: int, nbytes: float) -> int:

@@ -24,7 +24,6 @@ from course_lib.comm.collectives import (
     ring_allreduce,
     ring_reduce_scatter,
     scatter,
-    scatter_allgather_broadcast,
     tree_broadcast,
     tree_reduce,
 )
@@ -142,7 +141,6 @@ CHECKS: list[tuple[Callable[..., None], Callable[..., bool]]] = [
     (ring_allreduce, allreduce_is_mpis),
     (recursive_doubling_allreduce, allreduce_is_mpis),
     (tree_broadcast, broadcast_is_mpis),
-    (scatter_allgather_broadcast, broadcast_is_mpis),
     (tree_reduce, reduce_is_mpis),
     (ring_reduce_scatter, reduce_scatter_is_mpis),
     (ring_allgather, allgather_is_mpis),
@@ -318,7 +316,7 @@ def test_sums_and_broadcasts_take_any_shape(comm: MPI.Comm) -> None:
             mine = np.full(shape, comm.rank + 1.0)
             ours(comm, mine)
             assert (mine == sum(range(comm.size + 1))).all()
-        for rooted in (tree_broadcast, scatter_allgather_broadcast, tree_reduce):
+        for rooted in (tree_broadcast, tree_reduce):
             mine = np.full(shape, comm.rank + 1.0)
             rooted(comm, mine, 0)
             assert mine.shape == shape
@@ -354,11 +352,10 @@ def frozen(array: Array) -> Array:
     return array
 
 
-@pytest.mark.parametrize("ours", [tree_broadcast, scatter_allgather_broadcast])
-def test_the_root_of_a_broadcast_may_pass_a_read_only_array(comm: MPI.Comm, ours: Rooted) -> None:
+def test_the_root_of_a_broadcast_may_pass_a_read_only_array(comm: MPI.Comm) -> None:
     for root in range(comm.size):
         mine = np.full(7, float(comm.rank))
-        ours(comm, frozen(mine) if comm.rank == root else mine, root)
+        tree_broadcast(comm, frozen(mine) if comm.rank == root else mine, root)
         assert (mine == root).all()
 
 
@@ -366,7 +363,7 @@ TEN = np.zeros(10)
 REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("not contiguous", lambda comm: ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
     ("not contiguous", lambda comm: recursive_doubling_allreduce(comm, np.zeros((4, 6)).T)),
-    ("not contiguous", lambda comm: scatter_allgather_broadcast(comm, np.zeros(9)[::-1])),
+    ("not contiguous", lambda comm: tree_broadcast(comm, np.zeros(9)[::-1])),
     ("not contiguous", lambda comm: tree_reduce(comm, np.zeros(9)[::2])),
     ("not contiguous", lambda comm: ring_allgather(comm, np.zeros(2), np.zeros(4 * comm.size)[::2])),
     ("not contiguous", lambda comm: scatter(comm, np.zeros(comm.size), np.zeros((2, 2))[:, 0])),
@@ -377,7 +374,6 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     (r"shard is \(3, 3\) float64 and must be", lambda comm: ring_allgather(comm, np.zeros((3, 3)), TEN)),
     (r"int32 and must be", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), np.zeros(1, "i"))),
     ("root -1 is not one of", lambda comm: tree_broadcast(comm, TEN, -1)),
-    ("root 99 is not one of", lambda comm: scatter_allgather_broadcast(comm, TEN, 99)),
     ("root 99 is not one of", lambda comm: scatter(comm, TEN, TEN, 99)),
     ("root 99 is not one of", lambda comm: gather(comm, TEN, TEN, 99)),
     ("share memory", lambda comm: ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
@@ -450,7 +446,6 @@ def test_no_two_collectives_share_a_tag(comm: MPI.Comm) -> None:
         (ring_reduce_scatter, (a, part)),
         (ring_allgather, (part, a)),
         (tree_broadcast, (a,)),
-        (scatter_allgather_broadcast, (a,)),
         (tree_reduce, (a,)),
         (scatter, (a, part)),
         (gather, (part, a)),

@@ -40,10 +40,6 @@ def tree_broadcast(comm: MPI.Comm, buffer: Array) -> None:
     collectives.tree_broadcast(comm, buffer, last(comm))
 
 
-def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array) -> None:
-    collectives.scatter_allgather_broadcast(comm, buffer, last(comm))
-
-
 def tree_reduce(comm: MPI.Comm, buffer: Array) -> None:
     collectives.tree_reduce(comm, buffer, last(comm))
 
@@ -91,7 +87,6 @@ FORMULAS: list[tuple[Work, Callable[[int, float], Cost]]] = [
     (reduce_scatter, cost_model.ring_reduce_scatter_cost),
     (allgather, cost_model.ring_allgather_cost),
     (tree_broadcast, cost_model.tree_broadcast_cost),
-    (scatter_allgather_broadcast, cost_model.scatter_allgather_broadcast_cost),
     (tree_reduce, whole),
     (scatter, scattered),
     (gather, gathered),

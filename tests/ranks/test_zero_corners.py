@@ -1,4 +1,4 @@
-"""ZeRO with models that are partly frozen, of several dtypes, or not reached by backward; loss scaling."""
+"""ZeRO with models that are partly frozen, of several dtypes, or not reached by backward."""
 
 import copy
 from collections.abc import Callable
@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 from course_lib.fast import zero as fast
 from course_lib.parallel.zero import Zero0, Zero1, Zero2, offload_state
 from course_lib.parallel.zero3 import TiledLinear, Zero3
-from course_lib.parallel.zero_shards import LossScaler
 from tests.ranks.test_zero import full_weights as weights_of
 
 STAGES: list[Any] = [Zero0, Zero1, Zero2, Zero3]
@@ -497,7 +496,7 @@ def test_a_weight_that_is_replaced_inside_full_weights_is_noticed(comm: MPI.Intr
     assert not weights_of(zero, model)["0.weight"].any()
 
 
-# ------------------------------------------------------------------ clipping, scaling, files
+# ------------------------------------------------------------------ clipping, files
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -509,45 +508,6 @@ def test_a_largest_norm_of_zero_is_one(comm: MPI.Intracomm, stage: Any) -> None:
     assert zero.step() > 0
     after = weights_of(zero, model)
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_scaled_losses_find_what_float16_loses(comm: MPI.Intracomm, stage: Any) -> None:
-    model = nn.Linear(1, 1, bias=False).half()
-    zero = stage(comm, model, sgd, scaler=(scaler := LossScaler(factor=2.0**14)))
-    with zero.full_weights() if stage is Zero3 else torch.no_grad():
-        model.weight.data.fill_(0.0)
-    for master in zero.masters:
-        master.data.zero_()
-    gradient = 2.0**-26  # float16 rounds it to zero
-    scaler.scale(model(torch.ones(1, 1).half()).float().sum() * gradient / comm.size).backward()
-    zero.step()
-    masters = [value for master in zero.masters for value in master.tolist()]
-    assert sum(comm.allgather(sum(masters))) / (comm.size if stage is Zero0 else 1) == pytest.approx(
-        -0.1 * gradient
-    )
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_sum_that_overflows_is_skipped_by_all(comm: MPI.Intracomm, stage: Any) -> None:
-    """Each rank's gradient is finite in float16, their sum is not (on one rank: neither)."""
-    model = Unreached().half()
-    scaler = LossScaler(factor=2.0, steps_to_double=1)
-    zero = stage(comm, model, sgd, scaler=scaler)
-    before = weights_of(zero, model)
-    part = 40_000.0 if comm.size > 1 else 80_000.0
-    scaler.scale(model(torch.ones(1, WIDTH).half()).float()[0, 0] * part / 2).backward()
-    zero.step()
-    zero.zero_grad()
-    assert scaler.factor == 1.0
-    after = weights_of(zero, model)
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    scaler.scale(model(torch.ones(1, WIDTH).half()).float().sum()).backward()
-    zero.step()
-    assert scaler.factor == 2.0
-    after = weights_of(zero, model)
-    assert all(bool(torch.isfinite(value).all()) for value in after.values())
-    assert not torch.equal(after["last.bias"], before["last.bias"])
 
 
 def test_amsgrad_is_refused_and_an_empty_shard_is_not(comm: MPI.Intracomm, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The names of nbval that the plug-in stands on are there."""
+"""The names of nbval and DeepSpeed that the course stands on are there."""
 
 from course.tools import internals
 

@@ -15,7 +15,6 @@ from course_lib.theory.cost_model import (
     ring_allgather_cost,
     ring_allreduce_cost,
     ring_reduce_scatter_cost,
-    scatter_allgather_broadcast_cost,
     tree_broadcast_cost,
 )
 
@@ -27,7 +26,6 @@ COSTS = {
     "reduce-scatter": ring_reduce_scatter_cost,
     "all-gather": ring_allgather_cost,
     "tree broadcast": tree_broadcast_cost,
-    "scatter + all-gather": scatter_allgather_broadcast_cost,
 }
 few_ranks = st.integers(1, 70)
 sizes = st.integers(0, 2**30)
@@ -44,7 +42,6 @@ def textbook(name: str, n: int, m: float, machine: Hockney) -> float:
         "reduce-scatter": (n - 1) * a + share * (b + c) * m,
         "all-gather": (n - 1) * a + share * b * m,
         "tree broadcast": log * (a + b * m),
-        "scatter + all-gather": (log + n - 1) * a + 2 * share * b * m,
     }[name]
 
 
