@@ -14,11 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.parallel.deepspeed_config import MOMENTS, Config, stage_of
+from course_lib.parallel.deepspeed_config import Config, stage_of
 from course_lib.parallel.deepspeed_engine import kept, tensors_in
 from course_lib.theory.memory import StateBytes
 
 COPY = 4  # bytes of a parameter in the copy that the optimizer works on
+MOMENTS = {"AdamW": 2, "SGD": 0}  # numbers that the optimizer keeps for each parameter; SGD: without momentum
 
 # ---------------------------------------------------------------- by formula
 

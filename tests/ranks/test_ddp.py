@@ -14,14 +14,9 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course_lib.parallel.data_parallel import replicas_agree, shard_batches, weight_hash
 from course_lib.parallel.ddp import process_group, start_group, summing_ddp
-from course_lib.training.loop import make_step, summed_cross_entropy
-from course_lib.training.models import MNIST_MODELS, build
+from course_lib.training.models import MNIST_MODELS
 from tests.ranks.test_data_parallel import (
-    IMAGES,
-    LABELS,
-    STEPS,
     Optimizers,
     Trace,
     adam,
@@ -62,17 +57,6 @@ def test_ddp_trains_as_one_process_does(
 ) -> None:
     ours = through_ddp(comm, backend, name=name, make=make)
     assert worst(comm, ours, one_process(name, torch.float64, make)) < 1e-10
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_replicas_agree_to_the_last_bit(comm: MPI.Intracomm, backend: str) -> None:
-    model = build("cnn", seed=comm.rank)
-    with process_group(comm, backend):
-        step = make_step(summing_ddp(model), summed_cross_entropy, sgd(model))
-        assert weight_hash(model) == weight_hash(build("cnn", seed=0))  # those of rank 0, at once
-        for batch in shard_batches(comm, IMAGES, LABELS, STEPS):
-            step(batch)
-    assert replicas_agree(comm, model)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -26,8 +26,8 @@ from course.lessons.l12_deepspeed_on_cifar.runs import (
 )
 from course_lib.data.dataset import Dataset
 from course_lib.parallel import deepspeed_engine as ds
-from course_lib.parallel.deepspeed_config import STAGES, Config, stage_config
-from course_lib.theory.memory import StateBytes
+from course_lib.parallel.deepspeed_config import Config, stage_config
+from course_lib.theory.memory import STAGES, StateBytes
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import build
@@ -35,6 +35,7 @@ from tests.deepspeed_counts import counted_messages, held_bytes, state_bytes, st
 from tests.formulas import touched
 
 BATCH, STEPS = 24, 4  # divisible by 1 to 4 ranks, twice
+BF16 = {"bf16": {"enabled": True}}
 pytestmark = pytest.mark.deadline(120)
 plain_linear = torch.nn.functional.linear
 
@@ -120,7 +121,7 @@ def test_the_learning_rate_follows_the_config(world: MPI.Intracomm) -> None:
 
 @pytest.mark.parametrize("stage", (0, 2, 3))
 def test_bf16_trains_and_differs_by_its_rounding(world: MPI.Intracomm, stage: int) -> None:
-    losses, weights = trained(world, settings(stage, world.size, bf16=True))
+    losses, weights = trained(world, settings(stage, world.size) | BF16)
     expected_losses, expected = alone()
     assert losses == pytest.approx(expected_losses, rel=2e-2)
     assert weights.dtype == torch.bfloat16 and 1e-5 < differ(weights.float(), expected) < 2e-2
@@ -138,7 +139,7 @@ def test_a_loss_that_is_not_times_ranks_and_micro_batches_fails(world: MPI.Intra
 @pytest.mark.parametrize("bf16", (False, True))
 @pytest.mark.parametrize("stage", STAGES)
 def test_counted_bytes_are_those_of_the_formulas(world: MPI.Intracomm, stage: int, bf16: bool) -> None:
-    config = stage_config(stage, world.size, micro_batch=2, accumulation=2, bf16=bf16)
+    config = stage_config(stage, world.size, micro_batch=2, accumulation=2) | (BF16 if bf16 else {})
     sizes = [weight.numel() for weight in build("cifar", seed=0).parameters()]
     expected = state_bytes(config, sum(sizes), world.size)
     if stage == 2:

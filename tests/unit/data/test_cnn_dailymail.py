@@ -150,17 +150,6 @@ def test_a_forged_line_is_refused_with_its_number(kind, mine):
     assert str(caught.value).endswith(REMEDY) and len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("packed", [".gz", ".xz"])
-def test_a_truncated_file_is_refused(packed, mine):
-    put(mine, packed)
-    path = mine / f"test.jsonl{packed}"
-    whole = path.read_bytes()
-    for length in (7, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with pytest.raises(DataError, match=rf"{path} is (truncated|damaged)"):
-            load_news()
-
-
 def test_a_file_of_too_many_lines_is_refused(mine, monkeypatch):
     put(mine)
     monkeypatch.setattr(cnn_dailymail, "ROWS", 4)

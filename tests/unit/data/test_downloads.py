@@ -190,13 +190,6 @@ def test_four_processes_download_each_file_once(small_mnist, mirrors):
     assert mirrors.asked == once | {("slow", LABELS): 2}  # and once to choose the mirror
 
 
-def test_four_processes_ask_a_dead_network_once(small_mnist, mirrors):
-    small_mnist.register(mirrors("missing"))
-    sources = load_in_processes(small_mnist.data, 4)
-    assert len(set(sources)) == 1 and "no mirror of MNIST could be reached" in sources[0]
-    assert mirrors.asked == {("missing", LABELS): 1}
-
-
 @pytest.mark.parametrize(
     ("seconds", "received", "hopeless"),
     [

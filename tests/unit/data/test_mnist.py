@@ -243,22 +243,6 @@ def test_digits_are_drawn_once_and_then_read(offline, monkeypatch):
     assert first.source == second.source
 
 
-def test_a_truncated_or_outdated_cache_is_made_anew(offline, monkeypatch):
-    first = load_mnist()
-    made, cache = drawings(monkeypatch), offline.data / "cache" / "digits.npz"
-    cache.write_bytes(cache.read_bytes()[:-1000])
-    sentence = (
-        r"^data/cache/digits.npz is damaged \(its digest is another one\), so its content is made anew\.$"
-    )
-    with pytest.warns(UserWarning, match=sentence):
-        again = load_mnist()
-    np.testing.assert_array_equal(again.train_images, first.train_images)
-    monkeypatch.setattr(mnist, "RECIPE", 999)
-    load_mnist()
-    load_mnist()
-    assert made == [60, 40] * 2
-
-
 def test_a_full_disk_does_not_stop_a_lesson(offline, monkeypatch):
     def refuse(path, *_):
         raise DataError(

@@ -58,15 +58,6 @@ def test_a_cache_of_another_recipe_is_none(cache):
     assert read_cache(cache, "recipe 2") is None
 
 
-@pytest.mark.filterwarnings("ignore:.* is damaged .*, so its content is made anew")
-def test_no_truncation_of_a_cache_goes_unnoticed(cache):
-    write_cache(cache, "recipe 1", ARRAYS)
-    whole = cache.read_bytes()
-    for kept in range(0, len(whole), 97):
-        cache.write_bytes(whole[:kept])
-        assert read_cache(cache, "recipe 1") is None
-
-
 @given(st.integers(0, 20_000), st.integers(1, 255))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_changed_byte_anywhere_in_a_cache_is_noticed_and_said(cache, at, change):

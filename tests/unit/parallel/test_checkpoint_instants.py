@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from mpi4py import MPI
 
 from course_lib.parallel import checkpoint_folder
@@ -317,18 +316,3 @@ def test_a_disk_that_breaks_for_good_leaves_a_whole_checkpoint(tmp_path: Path) -
         assert step_read(into) in ((1, 2) if said else (2,)), INJECTOR.log[-1]
         right(into, 3)
         assert step_read(into) == 3
-
-
-def test_a_disk_that_fills_up_is_an_error_of_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After the first write, torch raises a RuntimeError that does not name the disk's."""
-
-    def write(file: io.FileIO, data: memoryview) -> int:
-        if file.tell():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return io.FileIO.write(file, data)
-
-    monkeypatch.setattr(checkpoint_folder, "open", opening(write), raising=False)
-    with pytest.raises(OSError, match="No space left on device"):
-        write_tensors(tmp_path / "rank0.pt", {"numbers": torch.arange(100_000)})
