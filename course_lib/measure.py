@@ -35,14 +35,13 @@ def measure(
     functions: Mapping[str, Function] | Function,
     *,
     repeat: int = 10,
-    warm: int = 1,
     by: str = "way",
     **labels: Label,
 ) -> list[Row]:
     """A row per function: seconds of the slowest rank, the median, least and greatest of `repeat` runs.
 
-    Each function runs `warm` times untimed. Then they take turns: all of them once, all of them again. Every
-    row has `labels`, the label `ranks`, and the function's name as the label that `by` names; a single
+    Each function runs once untimed. Then they take turns: all of them once, all of them again. Every row
+    has `labels`, the label `ranks`, and the function's name as the label that `by` names; a single
     function without a name has no such label. All ranks pass the same functions in the same order, and get
     the same rows. Raises ValueError if there is nothing to measure.
     """
@@ -50,8 +49,7 @@ def measure(
     if not named or repeat < 1:
         raise ValueError(f"{len(named)} functions, {repeat} runs: pass at least one function and repeat=1")
     for function in named.values():
-        for _ in range(warm):
-            function()
+        function()
     seconds: dict[str, list[float]] = {name: [] for name in named}
     for _ in range(repeat):
         for name, function in named.items():

@@ -31,9 +31,9 @@ def add_block(
 
 
 def ring_attention(
-    comm: Intracomm, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool = True
+    comm: Intracomm, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Attention of this rank's queries to all ranks' keys and values: (B, heads, T / size, width) each.
+    """Causal attention of this rank's queries to all ranks' keys, values: (B, heads, T / size, width) each.
 
     Shards follow each other in rank order and may differ in length. Future blocks are computed and masked.
     """
@@ -44,7 +44,7 @@ def ring_attention(
     for step in range(comm.size):
         owner = (comm.rank - step) % comm.size  # whose block it is
         scores = query @ block[0].mT / query.shape[-1] ** 0.5  # (B, heads, T of ours, T of the block)
-        future = causal & (positions[owner] > positions[comm.rank].unsqueeze(1))
+        future = positions[owner] > positions[comm.rank].unsqueeze(1)
         so_far = add_block(so_far, scores.masked_fill(future, -torch.inf), block[1])
         if step < comm.size - 1:  # lengths[owner - 1] is that of our left neighbour's block
             block = ring_shift(comm, block, (*block.shape[:-2], lengths[owner - 1], block.shape[-1]))

@@ -17,9 +17,7 @@ def stage_config(
     *,
     micro_batch: int = 8,
     accumulation: int = 1,
-    optimizer: str = "AdamW",
     learning_rate: float = 1e-3,
-    momentum: float = 0.0,
     warmup_steps: int = 0,
     total_steps: int = 0,
     clip: float = 0.0,
@@ -28,13 +26,14 @@ def stage_config(
     """The contents of a DeepSpeed file that trains on `ranks` CPUs in the ZeRO `stage`, compiling nothing.
 
     The learning rate climbs for `warmup_steps` updates, if any, and falls to 0 by `total_steps`, if any. A
-    `clip` of 0 leaves the gradient as it is. `bucket` counts parameters. `optimizer` is "AdamW" or "SGD".
+    `clip` of 0 leaves the gradient as it is. `bucket` counts parameters. The optimizer is PyTorch's
+    AdamW, which needs no compiler.
     """
     config: Config = {
         "train_batch_size": micro_batch * accumulation * ranks,
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": accumulation,
-        "optimizer": optimizer_settings(optimizer, learning_rate, momentum),
+        "optimizer": {"type": "AdamW", "params": {"lr": learning_rate, "torch_adam": True}},
         "gradient_clipping": clip,
         "zero_optimization": zero_settings(stage, bucket),
         "zero_allow_untested_optimizer": True,
@@ -43,13 +42,6 @@ def stage_config(
     if warmup_steps or total_steps:
         config["scheduler"] = scheduler_settings(learning_rate, warmup_steps, total_steps)
     return config
-
-
-def optimizer_settings(optimizer: str, learning_rate: float, momentum: float) -> Config:
-    """The part "optimizer": PyTorch's own, which needs no compiler."""
-    settings: Config = {"lr": learning_rate, **({"torch_adam": True} if optimizer == "AdamW" else {})}
-    settings |= {"momentum": momentum} if momentum else {}
-    return {"type": optimizer, "params": settings}
 
 
 def scheduler_settings(learning_rate: float, warmup_steps: int, total_steps: int) -> Config:

@@ -47,9 +47,7 @@ OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor
 # ---------------------------------------------------------------- the world
 
 
-def start_deepspeed(
-    comm: MPI.Intracomm, backend: str = "mpi4py", *, timeout: timedelta = TIMEOUT
-) -> ModuleType:
+def start_deepspeed(comm: MPI.Intracomm, backend: str = "mpi4py") -> ModuleType:
     """Make all ranks of `comm` DeepSpeed's world, and return the module `deepspeed`; on all ranks together.
 
     `backend` is "mpi4py" or "gloo" on CPUs. It is "nccl" on GPUs; there, each rank calls `use_device` first.
@@ -75,17 +73,17 @@ def start_deepspeed(
     os.environ |= {name: str(value) for name, value in variables.items()}
     deepspeed = load_deepspeed(backend)
     number_from_zero()
-    ddp.start_group(comm, backend, timeout=timeout)
+    ddp.start_group(comm, backend, timeout=TIMEOUT)
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
     return deepspeed
 
 
-def start_launched(backend: str = "gloo", *, timeout: timedelta = TIMEOUT) -> ModuleType:
+def start_launched(backend: str = "gloo") -> ModuleType:
     """The same in a process that DeepSpeed's launcher or `torchrun` has started: without MPI."""
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         raise RuntimeError("this process was given no rank; start it with run_ds.sh or with mpiexec")
     deepspeed = load_deepspeed(backend)
-    dist.init_process_group(backend, timeout=timeout)
+    dist.init_process_group(backend, timeout=TIMEOUT)
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
     return deepspeed
 
@@ -146,12 +144,10 @@ def end_group() -> None:
 
 
 @contextlib.contextmanager
-def deepspeed_world(
-    comm: MPI.Intracomm, backend: str = "mpi4py", *, timeout: timedelta = TIMEOUT
-) -> Iterator[ModuleType]:
+def deepspeed_world(comm: MPI.Intracomm, backend: str = "mpi4py") -> Iterator[ModuleType]:
     """`with deepspeed_world(comm) as deepspeed:` the world of `start_deepspeed` while the body runs."""
     try:
-        yield start_deepspeed(comm, backend, timeout=timeout)
+        yield start_deepspeed(comm, backend)
     finally:
         stop_deepspeed()
 

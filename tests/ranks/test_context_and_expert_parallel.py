@@ -33,28 +33,23 @@ def dealt(comm: MPI.Intracomm, lengths: Sequence[int]) -> slice:
 # ---------------------------------------------------------------- ring attention
 
 
-def full_attention(parts: torch.Tensor, causal: bool) -> torch.Tensor:
-    return F.scaled_dot_product_attention(*parts, is_causal=causal)
-
-
-def ring_is_full(comm: MPI.Intracomm, lengths: Sequence[int], causal: bool) -> bool:
+def ring_is_full(comm: MPI.Intracomm, lengths: Sequence[int]) -> bool:
     """Whether outputs and the gradients of queries, keys and values are those of full attention."""
     whole = (4 * numbers(3, 2, 2, sum(lengths), 5)).requires_grad_()
-    expected = full_attention(whole, causal)
+    expected = F.scaled_dot_product_attention(*whole, is_causal=True)
     expected.pow(2).sum().backward()
     mine = dealt(comm, lengths)
     parts = whole.detach()[..., mine, :].clone().requires_grad_()
-    mixed = ring_attention(comm, *parts, causal=causal)
+    mixed = ring_attention(comm, *parts)
     mixed.pow(2).sum().backward()
     assert whole.grad is not None
     right = same(mixed, expected[..., mine, :]) and same(parts.grad, whole.grad[..., mine, :])
     return everywhere(comm, right)
 
 
-@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("lengths", [[3, 3, 3, 3], [4, 3, 3, 3], [1, 5, 2, 3]], ids=str)
-def test_ring_attention_is_full_attention(comm: MPI.Intracomm, lengths: list[int], causal: bool) -> None:
-    assert ring_is_full(comm, lengths[: comm.size], causal)
+def test_ring_attention_is_full_attention(comm: MPI.Intracomm, lengths: list[int]) -> None:
+    assert ring_is_full(comm, lengths[: comm.size])
 
 
 def test_a_rank_without_queries_is_refused_by_all(comm: MPI.Intracomm) -> None:
@@ -73,7 +68,7 @@ def test_a_ring_that_loses_gradients_is_told_apart(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context_parallel, "ring_shift", shift_without_gradient)
-    assert ring_is_full(comm, [3] * comm.size, causal=True) == (comm.size == 1)
+    assert ring_is_full(comm, [3] * comm.size) == (comm.size == 1)
 
 
 # ---------------------------------------------------------------- experts
