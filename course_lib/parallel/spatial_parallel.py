@@ -182,14 +182,14 @@ class SpatialMean(Tiled):
 class SpatialBatchNorm(Tiled):
     """Batch-norm with the statistics of the full images: with those of a tile it would be another layer."""
 
-    running_mean: torch.Tensor
-    running_var: torch.Tensor
-    num_batches_tracked: torch.Tensor
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+    running_mean: torch.Tensor | None
+    running_var: torch.Tensor | None
+    num_batches_tracked: torch.Tensor | None
 
     def __init__(self, tiles: Tiles, layer: nn.BatchNorm2d) -> None:
         super().__init__(tiles)
-        if not layer.affine or not layer.track_running_stats or layer.momentum is None:
-            raise ValueError(f"{layer} cannot be tiled; use affine, track_running_stats and a momentum")
         self.eps, self.momentum = layer.eps, layer.momentum
         self.weight, self.bias = copy.deepcopy(layer.weight), copy.deepcopy(layer.bias)
         for name in ("running_mean", "running_var", "num_batches_tracked"):
@@ -197,7 +197,7 @@ class SpatialBatchNorm(Tiled):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w), normalised. ValueError when a channel has a single number."""
-        if not self.training:
+        if not self.training and self.running_mean is not None:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         count = self.tiles.comm.allreduce(x.numel() // x.shape[1])
         if count < 2:
@@ -205,9 +205,11 @@ class SpatialBatchNorm(Tiled):
         mean = self.total(x) / count
         centred = x - mean[:, None, None]
         variance = self.total(centred.square()) / count
-        self.track(mean.detach(), variance.detach() * count / (count - 1))
-        scale = (variance + self.eps).rsqrt() * self.weight
-        return centred * scale[:, None, None] + self.bias[:, None, None]
+        if self.training and self.running_mean is not None:
+            self.track(mean.detach(), variance.detach() * count / (count - 1))
+        scale = (variance + self.eps).rsqrt()
+        y = centred * (scale if self.weight is None else scale * self.weight)[:, None, None]
+        return y if self.bias is None else y + self.bias[:, None, None]
 
     def total(self, x: torch.Tensor) -> torch.Tensor:
         """The sum of each channel of `x` over all tiles.
@@ -218,9 +220,12 @@ class SpatialBatchNorm(Tiled):
 
     def track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         """Move the running statistics towards these, as torch does."""
+        assert self.running_mean is not None and self.running_var is not None
+        assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance, self.momentum)
+        share = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(variance, share)
 
 
 # ---------------------------------------------------------------- full models

@@ -210,11 +210,11 @@ class SequenceNorm(nn.Module):
     def __init__(self, comm: MPI.Intracomm, whole: nn.LayerNorm) -> None:
         super().__init__()
         self.comm, self.shape, self.eps = comm, whole.normalized_shape, whole.eps
-        self.weight, self.bias = copy.deepcopy((whole.weight, whole.bias))
+        self.weight, self.bias = copy.deepcopy((whole.weight, whole.bias))  # either may be None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T / size, width) to the same."""
-        weight, bias = (copy_to(self.comm, p) for p in (self.weight, self.bias))
+        weight, bias = (None if p is None else copy_to(self.comm, p) for p in (self.weight, self.bias))
         return F.layer_norm(x, self.shape, weight, bias, self.eps)
 
 
@@ -301,11 +301,16 @@ def merged(whole: Attention) -> nn.Linear:
     """Query, key and value as one layer, head by head: (q, k, v) of the first head, then of the second, …
 
     One layer needs one all-reduce, not three; head by head, so that each head keeps its q, k and v when the
-    layer is cut. Raises ValueError when only some of the three are frozen.
+    layer is cut. Raises ValueError when only some of the three have a bias, or are frozen.
     """
     layers = (whole.query, whole.key, whole.value)
+    biases = [layer.bias is not None for layer in layers]
+    if any(biases) != all(biases):
+        raise ValueError(
+            f"of query, key and value only {sum(biases)} have a bias; use 3 or none (a bias may be zero)"
+        )
     sizes = whole.query.in_features, 3 * whole.query.out_features
-    qkv = nn.utils.skip_init(nn.Linear, *sizes)  # draws no random numbers
+    qkv = nn.utils.skip_init(nn.Linear, *sizes, bias=all(biases))  # draws no random numbers
     for name, parameter in qkv.named_parameters():
         parts = [getattr(layer, name).detach().unflatten(0, (-1, whole.head_width)) for layer in layers]
         parameter.data = torch.stack(parts, dim=1).flatten(0, 2)

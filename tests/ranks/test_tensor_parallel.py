@@ -32,6 +32,7 @@ from course_lib.parallel.tensor_parallel import (
     ParallelTransformer,
     RowConv,
     RowLinear,
+    SequenceNorm,
     VocabularyEmbedding,
     mlp_backward,
     mlp_forward,
@@ -401,6 +402,22 @@ def test_an_embedding_with_options_is_refused(comm: MPI.Intracomm, options: dict
         VocabularyEmbedding(comm, nn.Embedding(VOCABULARY, 6, **options))  # type: ignore[arg-type]
 
 
+def test_attention_with_some_biases_is_refused(comm: MPI.Intracomm) -> None:
+    """One layer for query, key and value has one bias for all of them, or none: a bias would be lost."""
+    attention = small(4).blocks[0].attention
+    attention.key.register_parameter("bias", None)  # type: ignore[operator, union-attr]
+    with pytest.raises(ValueError, match="only 2 have a bias"):
+        tensor_parallel.ParallelAttention(comm, attention)  # type: ignore[arg-type]
+
+
+def test_attention_without_biases_is_that_of_the_whole(comm: MPI.Intracomm) -> None:
+    attention, x = small(4).blocks[0].attention, numbers(2, 5, 32)
+    for name in ("query", "key", "value"):
+        getattr(attention, name).register_parameter("bias", None)  # type: ignore[operator]
+    parallel = tensor_parallel.ParallelAttention(comm, attention)  # type: ignore[arg-type]
+    assert same(parallel(x), attention(x))  # type: ignore[operator]
+
+
 def test_cutting_a_model_leaves_the_random_state_as_it_was(comm: MPI.Intracomm) -> None:
     whole = small(4)
     before = torch.get_rng_state()
@@ -418,6 +435,16 @@ def test_fewer_features_than_ranks_are_refused(
         return
     with pytest.raises(ValueError, match=f"cannot be distributed over {comm.size} ranks; use at most 1 "):
         layer(comm, whole)
+
+
+@pytest.mark.parametrize("options", [{"bias": False}, {"elementwise_affine": False}])
+def test_a_sequence_norm_may_lack_a_bias_or_all_parameters(
+    comm: MPI.Intracomm, options: dict[str, bool]
+) -> None:
+    whole, x = nn.LayerNorm(6, **options).double(), numbers(2, 5, 6)
+    parallel = SequenceNorm(comm, whole)
+    assert same(parallel(shard_of(comm, x, 1)), shard_of(comm, whole(x), 1))
+    assert len(list(parallel.parameters())) == len(list(whole.parameters()))
 
 
 def test_shards_of_a_sequence_of_other_lengths_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:
