@@ -488,13 +488,14 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# About 18. Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1), as long as the server keeps up.
-# (Here k is below 10, because workers also compute and send.)
+# Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1), as long as the server keeps up. (Here k is
+# below 10, because workers also compute and send.)
 #
 # </details>
 #
 # Does it harm? By the same rule, 19 equal workers have a staleness of 18. One process can show what that does: it puts its gradients into a queue, and applies each
 # 2 or 18 updates late. It trains as in section 2, but for 240 updates. **Predict** how many per cent of the new images it gets right in each case; with fresh gradients, it is 91 %.
+
 
 # %%
 # %%px --targets 0
