@@ -46,10 +46,7 @@ def doubling(comm: MPI.Comm, array: np.ndarray) -> None:
 
 
 def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
-    """Sum `array` over 1, 2, 4, 8 … ranks, in place; with any other number, MPI refuses a partner.
-
-    `near` is the distance to the partner. Leave it at 1: the function calls itself with 2, 4, 8 …
-    """
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place. Leave `near`, the distance to the partner, at 1."""
     if near >= comm.size:
         return
     partner = comm.rank ^ near  # the two numbers differ in one bit

@@ -33,21 +33,18 @@ def forecasts(n, nbytes, alpha, beta):
 
 # %%
 def ring(comm, array):
-    """Sum `array`, cut into equal chunks."""
     n, rank, chunks = comm.size, comm.rank, np.array_split(array, comm.size)
     for step in range(2 * (n - 1)):
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        mine = into * (step < n - 1)  # what to add: my part, or 0 to a complete sum
+        mine = into.copy()
         comm.Sendrecv(out, (rank + 1) % n, 0, into, (rank - 1) % n, 0)
-        into += mine
+        if step < n - 1:  # later, what arrives is a complete sum
+            into += mine
 
 
 # %%
 def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
-    """Sum `array` over 1, 2, 4, 8 … ranks, in place; with any other number, MPI refuses a partner.
-
-    `near` is the distance to the partner. Leave it at 1: the function calls itself with 2, 4, 8 …
-    """
+    """Sum `array` over 1, 2, 4, 8 … ranks, in place. Leave `near`, the distance to the partner, at 1."""
     if near >= comm.size:
         return
     partner = comm.rank ^ near  # the two numbers differ in one bit
@@ -75,7 +72,7 @@ def tree(comm, array, near=1):
 
 # %%
 def seconds(team, work):
-    """The slowest rank's best time of five, each after a Barrier."""
+    """The slowest rank's best time of five."""
     return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
@@ -90,12 +87,13 @@ if __name__ == "__main__":
     if comm.rank == team.rank:
         alpha = exchange(team, 1)
         beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # 2**15 numbers are 2**18 bytes
-        array = np.ones(2**15)  # 256 KiB
+        array = np.ones(2**15)
         found = {way.__name__: seconds(team, partial(way, team, array)) for way in (ring, tree, halving)}
         assert (array == float(team.size) ** 15).all()  # three ways, five sums each
     if comm.rank == 0:
         print(f"alpha {1e6 * alpha:,.0f} µs, beta {1e9 * beta:.1f} ns; {team.size} ranks, 256 KiB:")
-        here, far = forecasts(team.size, array.nbytes, alpha, beta), forecasts(2048, 2**20, alpha, beta)
         for way, took in found.items():
-            print(f"{way}: forecast {1e3 * here[way]:.1f} ms, measured {1e3 * took:.1f} ms")
+            here = forecasts(team.size, 2**18, alpha, beta)[way]
+            print(f"{way}: forecast {1e3 * here:.1f} ms, measured {1e3 * took:.1f} ms")
+        far = forecasts(2048, 2**20, alpha, beta)
         print("1 MiB on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))

@@ -138,6 +138,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "a-remedy-keeps-its-factor": "what saves bytes on two ranks saves as many on thousands",
         "what-gathers-never-pays": "what cannot be added on the way never saves bytes",
         "one-job-fills-a-device": "one job uses all of a device",
+        "the-network-took-it": "what many devices lose together, the network took",
         "one-script-per-launcher": "each launcher needs a script of its own",
         "script-finds-its-hosts": "a script has to know the hosts that it runs on",
     },
