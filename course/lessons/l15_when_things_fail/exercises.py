@@ -424,33 +424,6 @@ WHO_CAME_LATE = Question(
     objectives=(1,),
 )
 
-KILLED_WHILE_SAVING = Question(
-    id="15.q2",
-    question="Your training saves every 100 steps, with a saver like that of 15.1. It is killed in step "
-    "250, just as it writes a log file. After which step does it go on?",
-    options=(
-        Option(
-            "after step 200",
-            reply="The last complete checkpoint is the one after step 200. The training repeats the steps "
-            "after it. Whenever the kill comes, it loses at most 100 steps.",
-            right=True,
-        ),
-        Option(
-            "after step 250",
-            reply="That would mean the state of step 250 is on the disk. It was only in the memory of the "
-            "killed process. The last state on the disk is that of step 200.",
-            belief="a-kill-loses-nothing",
-        ),
-        Option(
-            "at the beginning",
-            reply="That would mean the kill damages the checkpoint. Nobody was writing to it, and even a "
-            "kill during the save would have left the old one at its name.",
-            belief="a-kill-damages-all-files",
-        ),
-    ),
-    objectives=(2,),
-)
-
 MORE_NODES = Question(
     id="15.q3",
     question="A node fails once in 264 days, on average. You move from 128 nodes to 2,048, and a save takes "
@@ -494,7 +467,7 @@ NO_ANSWER = Question(
             "by 5 or 10, as the first may have run",
             reply="The first call may have run, and only its answer was lost. The caller cannot know. So "
             "number the calls, and let the server keep its results: asked for an old number, it answers "
-            "with the old result. Our `serve` does not.",
+            "with the old result. Our seven lines do not.",
             right=True,
         ),
         Option(
@@ -507,7 +480,7 @@ NO_ANSWER = Question(
     objectives=(5,),
 )
 
-EXERCISES = (SAVE, RESUME, WHO_CAME_LATE, KILLED_WHILE_SAVING, MORE_NODES, NO_ANSWER)
+EXERCISES = (SAVE, RESUME, WHO_CAME_LATE, MORE_NODES, NO_ANSWER)
 
 PREDICTIONS = (
     Prediction(
