@@ -143,7 +143,7 @@ WHICH_STAGE = Question(
             belief="zero-shards-activations",
         ),
     ),
-    objectives=(2, 3),
+    objectives=(2, 5),
 )
 
 WHO_COMPUTES = Question(
@@ -168,34 +168,6 @@ WHO_COMPUTES = Question(
             reply="That would be a pipeline, as in lesson 08: ranks own layers and send activations. "
             "In stage 3, every rank owns a slice of every layer, and ranks send weights.",
             belief="owner-runs-the-layer",
-        ),
-    ),
-    objectives=(1,),
-)
-
-WHICH_NORM = Question(
-    id="11.q5",
-    question="In stage 2, a colleague clips with `clip_grad_norm_(mine, 1.0)` before the update, on every "
-    "rank. The slices' norms are often above 1. What does the colleague get?",
-    options=(
-        Option(
-            "the training of one process, since the gradients are summed already",
-            reply="The sums are right, but a rank sees only its own slices of them. So each rank takes the "
-            "norm of *its* slices, while one process would take the norm of all gradients.",
-            belief="own-norm-is-the-norm",
-        ),
-        Option(
-            "a different training, since each rank scales by a norm of its own",
-            reply="Each rank sees only its slices, so each finds a different norm, and none is larger than "
-            "the norm of all gradients. To repair it, sum the squares over all ranks, then take the root. "
-            "FSDP2's sharded tensors and DeepSpeed's `gradient_clipping` do this for you.",
-            right=True,
-        ),
-        Option(
-            "no clipping, since the slices have no gradients yet",
-            reply="That would hold in stage 1. In stage 2, backward has put the sums into `mine`, so each "
-            "rank clips by the norm of its own slices.",
-            belief="own-norm-is-the-norm",
         ),
     ),
     objectives=(1,),
@@ -226,10 +198,10 @@ KEEP_GATHERED = Question(
             belief="gather-grows-with-n",
         ),
     ),
-    objectives=(4, 5),
+    objectives=(3, 4),
 )
 
-EXERCISES = (UPDATE, WHICH_STAGE, WHO_COMPUTES, WHICH_NORM, KEEP_GATHERED)
+EXERCISES = (UPDATE, WHO_COMPUTES, KEEP_GATHERED, WHICH_STAGE)
 
 PREDICTIONS = (
     Prediction(
@@ -241,7 +213,7 @@ PREDICTIONS = (
     Prediction(
         id="11.p9",
         question="How many times as many bytes does a rank send in stage 3 as in stage 2?",
-        objectives=(4,),
+        objectives=(3,),
         targets=("stage-3-is-free", "gather-grows-with-n"),
     ),
 )

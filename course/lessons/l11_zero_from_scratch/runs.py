@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from course_lib.parallel import zero as library
-from course_lib.parallel.zero3 import TiledLinear, Zero3
+from course_lib.parallel.zero3 import Zero3
 from course_lib.parallel.zero_stages import Zero, held, start
 from course_lib.theory.memory import StateBytes
 from course_lib.theory.partition import even_range
@@ -49,15 +49,6 @@ def held_state(zero: Zero, model: nn.Module) -> StateBytes:
 def gathered_bytes(zero: Zero3) -> int:
     """The bytes of full weights in memory at the moment, those that are being gathered included."""
     return sum(bucket.weights.flat.untyped_storage().nbytes() for bucket in zero.buckets)
-
-
-def most_gathered(comm: MPI.Intracomm, tiles: int) -> int:
-    """The most bytes of full weights at any moment of a step, for a linear layer in so many tiles."""
-    layer, seen = TiledLinear(nn.Linear(256, 1024), tiles), list[int]()
-    zero = Zero3(comm, layer, layers=layer.tiles)
-    with LiveBytes(look=lambda: seen.append(gathered_bytes(zero))):
-        layer(torch.ones(2, 256)).sum().backward()
-    return max(seen)
 
 
 def tensors_of(zero: Zero, model: nn.Module) -> list[torch.Tensor]:

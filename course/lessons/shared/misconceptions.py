@@ -118,7 +118,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "owner-runs-the-layer": "a layer runs on the rank that owns its weights",
         "gather-grows-with-n": "what a rank receives in an all-gather grows with the number of ranks",
         "slices-follow-layers": "a rank owns whole layers",
-        "own-norm-is-the-norm": "the norm of a rank's own gradients is the norm to clip by",
     },
     "12": {
         "micro-batch-is-global-batch": "the micro-batch is the global batch",
