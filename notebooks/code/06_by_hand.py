@@ -43,7 +43,7 @@ def train(team, rate):
         loss.backward()
         sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()
-        losses.append(team.allreduce(loss.item()))  # 5 and their losses
+        losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")

@@ -223,8 +223,8 @@ WHICH_GPU = Question(
     options=(
         Option(
             "the network of the first three machines",
-            reply="A slow network would slow all eight: GPUs 6 and 7 would wait for the sum as "
-            "well. They do not: when they come, all others are there.",
+            reply="All eight need every contribution, so a slow network would slow GPUs 6 and 7 as "
+            "well. It does not: when they come, all others are there.",
             belief="short-wait-is-good",
         ),
         Option(
@@ -286,7 +286,7 @@ NO_BROADCAST = Question(
             "the replicas stay different, and the training goes on",
             reply="All take equal steps, so with plain SGD they stay as far apart as they started, and "
             "each gradient sums over different networks. Comparing the weights shows it. (After a restart, "
-            "the optimizer's state, such as momentum, must be equal, too: `broadcast_optimizer` sends it.)",
+            "the optimizer's state, such as momentum, must be equal, too.)",
             right=True,
         ),
         Option(

@@ -62,7 +62,7 @@ draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# This is the usual training loop; five numbered lines make it parallel. `team` is a communicator. The cells below define what `train` calls.
+# Five numbered lines make the usual training loop parallel. `team` is a communicator; cells below define the rest.
 
 
 # %%
@@ -81,14 +81,14 @@ def train(team, rate):
         loss.backward()
         sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()
-        losses.append(team.allreduce(loss.item()))  # 5 and their losses
+        losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
     if comm.rank == 0:
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers(tensor)` is the tensor's memory as a flat array:
+# `numbers(tensor)` is a flat view of the tensor's memory:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -103,7 +103,7 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Line 3 uses the default of `cross_entropy`: the mean over this rank's images. The learning rate is 0.1. First, each rank trains alone on whole batches. Then all four train together, with a shard each.
+# Line 3 uses the default of `cross_entropy`: the mean over this rank's images. First, each rank trains alone on whole batches. Then all four train together, with a shard each.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -142,7 +142,9 @@ train(MPI.COMM_SELF, rate=0.4)
 # ## 2 · Repair line 3
 #
 # Lines 4 and 5 add, so line 3 must return a *share* of the loss. Then four ranks at a
-# rate of 0.4 should repeat one rank's 0.400933. Will three ranks repeat it, too, although 3 does not divide 128?
+# rate of 0.4 should print 0.400933, as one rank did.
+#
+# **Vote:** on three ranks, somebody divides each *mean* by 3. Which printed number shows the mistake: (a) the first loss, (b) the last loss, (c) the images right?
 
 # %% tags=["exercise: 06.1"]
 
@@ -151,7 +153,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# First, ranks 0 to 2 train as a team (rank 3, alone, prints nothing), then all four. The third cell starts the program on two:
+# Ranks 0 to 2 train as a team (rank 3, alone, prints nothing), then all four. Then the program starts on two:
 
 # %%
 # %%px
@@ -168,18 +170,18 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Did the team of three print 0.382229? Then you divided each of *three* means by 4, so losses and steps were too small. The *first* loss shows it: 1.75, not 2.33.
+# One to four ranks train the same network, up to rounding. The vote: (b), barely. Means divided by 3 end at 0.401138, with 2.33 and 85.5 % as above. Three shards of 43, 43 and
+# 42 images weigh alike, so their images do not.
 #
 # </details>
 #
-# Up to rounding, one to four ranks train the same network. There are two exceptions. **Batch norm** averages over a shard, not the batch (remedy: lesson 07).
-# **Dropout** zeroes other values (harmless with a seed per rank).
+# Two common exceptions: **batch norm** averages over a shard, not the batch (lesson 07). **Dropout** zeroes different values (harmless with a seed per rank).
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# In a slow job, one rank often holds up the others. Which? We draw one in secret. It sleeps 20 ms before line 4, in all 60 steps. Each rank adds up its time in
-# line 4. **Predict** the longest of the four times, and the last loss.
+# One slow rank holds up the others. Which? We draw one in secret. In all 60 steps, it sleeps 20 ms before its sum. Each rank adds up its time in
+# the sums. **Predict** the longest time, and the last loss.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -199,7 +201,7 @@ def sum_gradients(team, model):
 
 train(comm, rate=0.4)
 sum_gradients = punctual
-print(f"rank {comm.rank}: {sum(waited):.2f} s in line 4")
+print(f"rank {comm.rank}: {sum(waited):.2f} s in the sums")
 
 # %% [markdown]
 # Accuse one:
@@ -214,12 +216,12 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # <details><summary>Open after the run</summary>
 #
 # ```
-# late rank     ··········░ sum     · asleep     ░ in line 4
-# the others    ░░░░░░░░░░░ sum
+# late rank     ··········░            · asleep
+# the others    ░░░░░░░░░░░            ░ in the sum
 # ```
 #
-# It is the rank with the *shortest* time. The others wait for it: 60 · 0.02 = 1.2 s. Its own time is that of the sums alone. Such a rank is called a
-# **straggler**. It costs only time: the loss stays 0.400933.
+# It is the rank with the *shortest* time. The others wait at least 60 · 0.02 = 1.2 s for it. Its own time is that of the sums alone. Such a rank is called a
+# **straggler**.
 #
 # </details>
 
@@ -229,25 +231,26 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | Both average gradients over n data-parallel ranks; our line 4 adds them. So call `(n * share).backward()` |
-# | line 4 | Both send gradients while backward goes on |
-# | line 5 | `.item()` waits for the GPU, so print every 100 steps |
-# | straggler | NCCL calls return at once, so use a profiler. Over many steps, the straggler usually spends the least time in its collectives |
+# | line 4 | Delete it: both send gradients during backward |
+# | line 5 | `.item()` waits for the GPU, so call line 5 every 100 steps, on *all* ranks |
+# | batch | Usually grows with n: tune the rate (lesson 05) |
+# | straggler | NCCL calls return before they end, so use a profiler. In a data-parallel group, the straggler usually spends the least time in collectives |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Batch norm and dropout aside,
-#   n ranks then train as one.
+# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. If no layer mixes samples and nothing is
+#   random, n ranks then train as one.
 # - In an all-reduce, the last rank waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
-# first? (a) Five more seeds of both, (b) loss and gradients of the first step of both, (c) a profile?
+# first? (a) Five more seeds of both, (b) loss and gradients of the first step of both?
 #
-# <details><summary>What to listen for</summary>(b): it takes one step. A factor of eight is a wrong division. A small gap is other images
-# or batch norm. If both agree, try (a). (c) shows who is slow, not who is wrong.</details>
+# <details><summary>What to listen for</summary>(b), without dropout: it takes one step. A factor of eight means a wrong division; a small gap means
+# different images or weights, or batch norm. If both agree, try (a): nine of 297 may be chance.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -272,7 +275,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # Backward computes the *last* layer's gradient first, but our line 4 starts only when backward is over. Could we send that gradient earlier?
 #
 # Here is a toy: three layers that sleep for 100 ms each, instead of computing. We delay messages *on purpose*: an all-reduce takes 100 ms, too, and only one
-# runs at a time. If all three follow backward, a step takes 600 ms. How long does it take if each starts as soon as its gradient is complete? (`Iallreduce` starts
+# runs at a time. If the three all-reduces follow backward, a step takes 600 ms. How long if each starts as soon as its layer's gradient is complete? (`Iallreduce` starts
 # an all-reduce and returns a request, as `Isend` does in lesson 01.)
 
 # %%
@@ -317,8 +320,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network? Ours has six layers, so a step sends 12 gradients: a weight and a bias per layer. We choose the delay so that all 12 messages
-# together take as long as backward, which is about 2/3 of computing.
+# Does it help a real network? Ours has six layers, so a step sends 12 gradients: a weight and a bias per layer. We choose the delay so that
+# the 12 messages together take as long as backward: about 2/3 of `compute`.
 #
 # Only ranks 0 and 1 take part (`--targets 0:2`), so that each has a core of its own. `Create_group` makes a communicator of these two; `Split` would wait for ranks 2 and 3. Both
 # use the same images, because only time counts here.
@@ -342,16 +345,16 @@ def compute(model):
 
 
 plain, hooked = deep(), deep()
-once = timed(pair, lambda: compute(plain))
-link = slow_messages(pair, once * 2 / 3 / 12)
-wait = sum_when_ready(link, hooked)
 
 # %% [markdown]
-# We time three kinds of steps: *compute*; *compute, then send*; and *overlap*. If the first takes 1, the second takes about 1.7. **Predict** the third. (A bar is the
+# We time three kinds of steps: *compute*; *compute, then send*; and *overlap*. The second adds all messages to the first. **Predict:** how much of them does overlap hide? (A bar is the
 # median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
 # %%px --targets 0:2
+once = timed(pair, lambda: compute(plain))
+link = slow_messages(pair, once * 2 / 3 / 12)
+wait = sum_when_ready(link, hooked)
 ways = {
     "compute": lambda: compute(plain),
     "compute, then send": lambda: (compute(plain), sum_gradients(link, plain)),
@@ -365,7 +368,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Overlap takes 1.1 to 1.4: most messages hide behind backward. Which do not?
+# Most of them, if each rank has a core and nothing else runs. Which do not hide?
 #
 # ```
 # backward   … 33333333 22222222 1               each digit is a layer
@@ -373,11 +376,11 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #                                  not hidden
 # ```
 #
-# Backward of layer 1 is short, because images need no gradient. It ends while layer 2's gradients still travel. So three or four of the 12 messages are not
-# hidden, and add about 0.2.
+# Backward of layer 1 is short, because images need no gradient. It ends while layer 2's gradients still travel. So at least three or four of the 12 messages
+# are not hidden.
 #
 # Our delay is a sleep. On a real link, many MPI libraries hide less: they make **progress** (move bytes) only inside an MPI call, and backward makes few.
-# NCCL needs none, but it occupies a part of the GPU.
+# NCCL makes progress by itself, but its kernels occupy a part of the GPU.
 #
 # </details>
 #
@@ -386,10 +389,10 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% tags=["exercise: 06.2"]
 
 # %% [markdown]
-# Overlap needs many messages, and each has a price of its own. Libraries collect gradients in **buckets** and send a bucket as one message. The **fusion threshold**
-# says how many bytes fit into one. `GradientBuckets` of `course_lib` does this, with overlap.
+# Overlap needs more than one message, and each message has a fixed cost. Libraries collect gradients in **buckets** and send a bucket as one message. The **fusion threshold**
+# is a bucket's maximum in bytes. `GradientBuckets` of `course_lib` does this, with overlap.
 #
-# On this link, each message costs 0.3 of computing, and all bytes together cost 0.5. **Predict** the fastest: 12, 4 or 1 messages per step? (One message starts
+# If computing takes 1, each message on this link takes 0.3, and all bytes together take 0.5. **Predict** the fastest: 12, 4 or 1 messages per step? (One message starts
 # only when backward is over.)
 
 # %%
@@ -408,7 +411,7 @@ def bucketed(threshold):
     return len(buckets.buckets), lambda: (compute(model), buckets.wait())
 
 
-steps = {"none": lambda: compute(plain)}  # compute only
+steps = {"no sending": lambda: compute(plain)}
 for threshold in (2**14, 2**20, 2**24):  # bytes
     messages, step = bucketed(threshold)
     steps[str(messages)] = step
@@ -420,10 +423,10 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One, although nothing is hidden: 1 + 0.3 + 0.5 = 1.8. Twelve messages keep the link busy for 12 · 0.3 + 0.5 = 4.1, longer than backward can hide.
+# One message, although nothing is hidden: about 1 + 0.3 + 0.5. Messages cannot start before forward ends, at 1/3. So twelve need at least 0.3 + 12 · 0.3 + 0.5 = 4.4, and four 2.0.
 #
-# Where a message costs less and its bytes cost more, a few large buckets win, because they overlap, too. By default, PyTorch's DDP (lesson 07) closes its first
-# bucket at 1 MiB and later ones at 25 MiB, from the second step on. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# If messages cost less and bytes cost more, a few large buckets win, because overlap then hides more. From its second step on, PyTorch's DDP (lesson 07) by default closes the first
+# bucket at 1 MiB, others at 25 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # </details>
 
@@ -442,7 +445,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, it trains as an all-reduce does, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step. In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) steps (lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) steps (lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. Is that free? While one worker computes, the others' gradients
 # change the weights. Its own gradient becomes **stale**: its **staleness** is the number of updates since the worker fetched the weights.
@@ -478,7 +481,7 @@ def with_a_server(count, seconds):
 
 
 equal = with_a_server(12, 0.04)
-slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)  # outlasts 3
+slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)  # longer than 3
 
 # %% tags=["nbval-ignore-output"]
 print("staleness of worker 3's gradients if all sleep 40 ms: ", cluster[0]["equal"])
@@ -488,13 +491,13 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has about k · (n − 1), as long as the server keeps up. (Here k is
+# Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long, its staleness is about k · (n − 1), if the server keeps up. (Here k is
 # below 10, because workers also compute and send.)
 #
 # </details>
 #
-# Does it harm? By the same rule, 19 equal workers have a staleness of 18. One process can show what that does: it puts its gradients into a queue, and applies each
-# 2 or 18 updates late. It trains as in section 2, but for 240 updates. **Predict** how many per cent of the new images it gets right in each case; with fresh gradients, it is 91 %.
+# Does it harm? By the rule n − 1, 19 equal workers have a staleness of 18. One process can show what that does: it keeps its gradients in a queue, and applies each
+# 2 or 18 updates late. It trains as in section 2, but on 240 batches. **Predict** how many per cent of the new images it gets right in each case; with fresh gradients, it is 91 %.
 
 
 # %%
@@ -521,9 +524,10 @@ train_late(18, rate=0.4 / 19)
 # <details><summary>Open after the run</summary>
 #
 # Two updates late costs little. Eighteen late, the network guesses (one of ten): each correction comes after 18 others that corrected the same error, so the
-# weights overshoot. A rate 19 times smaller repairs it, but then 19 workers learn in 240 updates less than one does at 0.4.
+# weights overshoot. A rate 19 times smaller stops this, but then 240 batches reach 76 %, not 91 %. In the time of these, 19 *synchronous* workers take 13 steps. With all 1,500 images per step,
+# 13 steps at 0.4 reach 78 %, and at 0.8 reach 84 %.
 #
-# The order of arrival also differs from run to run, so a result cannot be repeated. So large networks are almost always trained synchronously today. Servers
+# The order of arrival also differs from run to run, and results with it. So large networks are almost always pre-trained synchronously today. Servers
 # live on in some recommenders, whose tables of embeddings are too large for one machine.
 #
 # </details>
