@@ -1,15 +1,17 @@
 """Why is everyone waiting? The report of a hang: one line per rank, then the likely cause.
 
 The way to it: each rank notes the MPI call that it is in, in a small file (`recording/record.py`).
-`observer.py` reads these into `RankState`s, `watch.py` decides when to intervene, and `running_cell.py` shows
-this report and frees the ranks. Here is only reasoning, about data that `snapshot.py` explains. A rank that
-is dead, silent, stopped, has raised or computes explains why the others wait. Otherwise all wait, and
-messages come before collectives, because a circle of messages is certain.
+`observer.py` reads these into `RankState`s, `watch.py` decides when to intervene and calls `report`, and
+`running_cell.py` shows it and frees the ranks. (`answer_job.py` reports exercises; `lanes.py` uses
+`find_cycle`, `is_in` and `misses`.) Here is only reasoning, about data that `snapshot.py` explains. A rank
+that is dead, silent, stopped, has raised or computes may explain why the others wait. Otherwise all wait, and
+messages come before collectives, because a circle of messages is certain (of Sendrecvs, nearly).
 
 Of a rank's `Call`, `on` is its communicator, `turn` counts the collectives that the rank made there before,
-`peer` is its partner or root (negative: any rank), `other` is the rank to which a Sendrecv sends, and `of` is
-the non-blocking operation that a Wait completes. A rank's `done` is the last collective that it completed, or
-began without blocking. Ranks are those of the world.
+`peer` is its partner or root (-1: any rank; other negative numbers: nobody), `other` is the rank to which a
+Sendrecv sends (its `tag` is that of its receive), and `of` is the non-blocking operation that a Wait
+completes. Only intracommunicators and a rank's main thread are recorded. A rank's `done` is the last
+collective that it completed, or began without blocking. Ranks are those of the world.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -73,8 +75,10 @@ def likely_cause(states: Sequence[RankState]) -> str:
             return f"{listed(names)} died or cannot be reached, and {lost_ranks} with {them}{others}."
         if any(death.how == "perhaps" for death in deaths):
             one_of_them = " or ".join(f"rank {death.rank}" for death in deaths)
-            return f"{one_of_them} died first; MPI then ends all the others."
-        words = f"{listed_ranks(death.rank for death in deaths)} died; MPI then ends all the others."
+            perhaps = "perhaps " if len(deaths) == 1 else ""
+            return f"{perhaps}{one_of_them} died first; MPI then ends all the others."
+        others = "; MPI then ends all the others" if len(deaths) < len(states) else ""
+        words = f"{listed_ranks(death.rank for death in deaths)} died{others}."
         return " ".join((words, *_why_it_died(deaths, by_kind.get("raised", []))))
     if silent := [state for state in states if state.silent]:
         hosts = list(dict.fromkeys(state.host for state in silent))
@@ -91,7 +95,9 @@ def likely_cause(states: Sequence[RankState]) -> str:
     if computing:
         return _still_computing(waiting, computing)
     if ended := by_kind.get("gone"):  # all were ended with others, and nobody else explains it
-        return f"{_ranks(ended, 'was', 'were')} ended; which one died first is not known."
+        return (
+            f"{_ranks(ended, 'was', 'were')} ended; who died first is not known, or does not run this cell."
+        )
     return _all_wait(waiting, by_kind.get("finished", []))
 
 
@@ -132,14 +138,17 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
     if at_work:
         work = (
             f"{_ranks(at_work, 'still computes', 'still compute')}: "
-            "an endless loop, or work that takes longer than this cell may."
+            "an endless loop, a sleep, or work that is not done yet."
         )
     else:
         work = f"{_ranks(computing, 'is', 'are')} in an await that has not ended."
     if names := sorted({name for state in at_work for name in state.unrecorded}):
-        work += f" Or a wait that is not recorded: {' or '.join(names)} on an intercommunicator."
+        work += f" If {' or '.join(names)} is called on an intercommunicator, it may wait, unrecorded."
     if not waiting:
         return work
+    calls = {s.rank: s.call for s in waiting if s.call and not (s.call.collective or s.call.on_window)}
+    if circle := _point_to_point(calls, ()):
+        return f"{circle} Besides, {work}"
     return f"{_ranks(waiting, 'waits', 'wait')} for the others. {work}"
 
 
@@ -176,7 +185,7 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         )
     for rank, call in sorted(messages.items()):  # less certain: that message may be complete
         if any(state.rank == call.other for state in finished):
-            return _left_alone(rank, call, call.other, "receives")
+            return _left_alone(rank, call, call.other, "receives", finished)
     here = {state.rank for state in (*waiting, *finished)}
     for rank, call in sorted(messages.items()):
         if call.peer is not None and call.peer >= 0 and call.peer not in here:
@@ -187,9 +196,11 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
             "every rank of its communicator must make it; if it receives, some rank must send."
         )
     where = ", ".join(f"rank {rank} is in {call}" for rank, call in sorted(messages.items()))
+    if unknown := [state for state in waiting if state.call is None]:
+        where += f", {_ranks(unknown, 'is', 'are')} in calls that are not recorded"
     if finished:
         where += f", and {_ranks(finished, 'has', 'have')} finished"
-    return f"a message is waited for that no rank sends: {where}. {_CHECK_MESSAGES}"
+    return f"no send and receive among these match: {where}. {_CHECK_MESSAGES}"
 
 
 def _in_torch(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
@@ -271,7 +282,7 @@ def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[R
         do = "does" if len(absent) == 1 else "do"
         return f"{_must(call)} {listed_ranks(absent)} {do} not run this cell. {_ADD_TO_TARGETS}"
     if not call.on.members or len(here) == len(call.on.members):
-        return f"all ranks are in {call.operation}, but with different sizes, types or roots."
+        return f"all ranks are in {call.operation}, but with different sizes or types."
     return (
         f"{_ranks(here, 'is', 'are')} still in {call.operation}, which the other ranks have completed: they "
         "made it with different sizes, types or roots."
@@ -321,19 +332,20 @@ def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) ->
         return f"{why} The same holds for {listed(alike)}." if alike else why
     for rank, call in sorted(calls.items()):
         if any(state.rank == call.peer for state in finished):
-            return _left_alone(rank, call, call.peer, "receives" if call.sends else "sends")
+            return _left_alone(rank, call, call.peer, "receives" if call.sends else "sends", finished)
     # A Sendrecv may have received already, and be stuck in its send.
     if cycle := find_cycle({rank: [call.peer, call.other] for rank, call in calls.items()}):
         return _circle(calls, cycle, _arrows(cycle))
     return ""
 
 
-def _left_alone(rank: int, call: Call, partner: int | None, does: str) -> str:
-    """Of the two messages of a Sendrecv, the one with `partner` may be complete."""
-    without = " without" if call.other is None else ", perhaps without"
+def _left_alone(rank: int, call: Call, partner: int | None, does: str, finished: Sequence[RankState]) -> str:
+    """Of the two messages of a Sendrecv, the one with `partner` may be complete; so may requests."""
+    posted = any(state.rank == partner and state.counts.posted for state in finished)
+    without = " without" if call.other is None and not posted else ", perhaps without"
+    check = f"It has requests that it never waited for. {_CHECK_MESSAGES}" if posted else _CHECK_MESSAGES
     return (
-        f"rank {rank} is in {call}, but rank {partner} has finished{without} a call that {does} it. "
-        f"{_CHECK_MESSAGES}"
+        f"rank {rank} is in {call}, but rank {partner} has finished{without} a call that {does} it. {check}"
     )
 
 
@@ -346,7 +358,7 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str
     if len(sends) == len(cycle):
         why = "Each waits until its send is done, and none has reached its receive."
         if all("ssend" in calls[rank].operation.lower() for rank in cycle):
-            why = "Each sends synchronously: until a receive fits, the send does not end."
+            why = "Each sends synchronously: until a receive matches, the send does not end."
     elif len(both) == len(cycle) or (len(cycle) == 2 and (sends or both)):
         return _mismatch(calls, cycle, circle)  # a send and its receive face each other
     elif sends or both:
@@ -365,14 +377,6 @@ def _arrows(cycle: Sequence[int]) -> str:
 
 
 def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:
-    tags = {tag for rank in cycle if (tag := calls[rank].tag) is not None and tag >= 0}
-    if len(tags) > 1:
-        return f"{circle} wait for each other with different tags ({', '.join(map(str, sorted(tags)))})."
-    if len({calls[rank].on for rank in cycle}) > 1:
-        return (
-            f"{circle} wait for each other on different communicators: a message can be received only on the "
-            "communicator on which it was sent."
-        )
     for rank in cycle:
         to = calls[rank].other
         of = calls[to].peer if to is not None and to in calls and calls[to].other is not None else None
@@ -381,6 +385,14 @@ def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> s
                 f"{circle} wait for each other: rank {rank} sends to rank {to}, but rank {to} receives from "
                 f"rank {of}. If each sends to one side, each must receive from the other side."
             )
+    tags = {tag for rank in cycle if (tag := calls[rank].tag) is not None and tag >= 0}
+    if len(tags) > 1:
+        return f"{circle} wait for each other with different tags ({', '.join(map(str, sorted(tags)))})."
+    if len({calls[rank].on for rank in cycle}) > 1:
+        return (
+            f"{circle} wait for each other on different communicators: a message can be received only on the "
+            "communicator on which it was sent."
+        )
     return f"{circle} wait for each other: the one's send and the other's receive do not match."
 
 

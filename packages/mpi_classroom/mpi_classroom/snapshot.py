@@ -5,7 +5,8 @@
     rank 2  waiting in Recv from rank 1, tag 5    cell line 9   comm.Recv(inbox, source=1, tag=5)
     rank 3  finished
 
-`observer.py` makes snapshots, `watch.py` decides from them, `cause.py` explains them.
+`observer.py` makes snapshots, `watch.py` decides from them, `cause.py` explains them. A close look also
+asks each rank for its Python stack; reports are made from it.
 """
 
 from dataclasses import dataclass
@@ -67,18 +68,19 @@ class RankState:
     """What one rank is doing.
 
     `kind`: a "stopped" rank is held by a signal or a debugger and may go on, one that is "gone" has no
-    process any more. `call` is the MPI call that it waits in, and says which rank it waits for; a "waiting"
-    rank has one, except in a close look, where its source line may be all that is known. `since` is the
-    second of the snapshot's clock at which it was first seen there. `error` says what it raised, how it died
-    or that it is stopped. `death`: how it died; None of a rank that is "gone" because others died. `silent`:
-    it counts as "stopped" because its host does not answer. `line` and `code` are the cell's line that it has
-    reached. `inside`: the line where it is, in a function of a cell that this line called; without any cell
-    on the stack, the library's line. `unrecorded`: the calls in the line where it is that may wait, unseen by
-    the recorder. These four are known only from a close look. `done` is the last collective that it
-    completed, `counts` the collectives, messages and bytes so far, and the requests that are still posted.
-    `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it wants a CPU now.
-    `moved` has the bytes that it read and wrote so far, None where nobody asked. `host` is where it runs, ""
-    if all ranks are on this machine.
+    process any more. "computing" is all that is in no recorded call and in no line that looks like a wait: a
+    sleep, a download, or a rank whose stack is missing, too. `call` is the MPI call that it waits in, and
+    says which rank it waits for; a "waiting" rank has one, except in a close look, where its source line may
+    be all that is known. `since` is the second of the snapshot's clock at which it was first seen there.
+    `error` says what it raised, how it died or that it is stopped. `death`: how it died; None of a rank that
+    is "gone" because others died. `silent`: it counts as "stopped" because its host does not answer. `line`
+    and `code` are the cell's line that it has reached. `inside`: the line where it is, in a function of a
+    cell that this line called; without any cell on the stack, the library's line. `unrecorded`: the calls in
+    the line where it is that may wait, unseen by the recorder. These four are known only from a close look.
+    `done` is the last collective that it completed, or began without blocking, `counts` the collectives,
+    messages and bytes so far, and the requests that are still posted. `cpu_seconds` is the CPU time of its
+    process, None while unknown; `runnable`, whether it wants a CPU now. `moved` has the bytes that it read
+    and wrote so far, None where nobody asked. `host` is where it runs, "" if all ranks are on this machine.
     """
 
     rank: int

@@ -153,7 +153,7 @@ MISMATCHES = [
         "if rank < 2:\n    request = comm.irecv(source=1 - rank, tag=5)\n"
         "    comm.ssend(rank, dest=1 - rank, tag=rank)\n    request.wait()",
         row(0, "waiting in ssend to rank 1, tag 0", 4),
-        "Each sends synchronously: until a receive fits",
+        "Each sends synchronously: until a receive matches",
         RESTARTED,
     ),
     broken(

@@ -87,7 +87,7 @@ CAUSES = {
     ),
     "ranks that were ended are not said to wait": (
         ENDED,
-        "ranks 0 and 1 were ended; which one died first is not known.",
+        "ranks 0 and 1 were ended; who died first is not known, or does not run this cell.",
     ),
     "a crash is explained": (
         [died(1, "crash", 11), finished(0)],
@@ -128,7 +128,7 @@ CAUSES = {
     ),
     "synchronous sends whose receives do not fit": (
         [waiting(rank, send(1 - rank, rank, "ssend")) for rank in (0, 1)],
-        "…Each sends synchronously: until a receive fits, the send does not end.",
+        "…Each sends synchronously: until a receive matches, the send does not end.",
     ),
     "a rank that waits for itself": ([finished(0), waiting(1, recv(1))], "rank 1 waits for itself…"),
     "a collective of torch that one rank skips": (
@@ -165,7 +165,7 @@ CAUSES = {
     ),
     "all are in the same collective": (
         [waiting(rank, collective("Allreduce")) for rank in range(4)],
-        "all ranks are in Allreduce, but with different sizes, types or roots.",
+        "all ranks are in Allreduce, but with different sizes or types.",
     ),
     "some have completed the collective": (
         [*(finished(rank, "Bcast", 4) for rank in range(3)), waiting(3, collective("Bcast", 4, root=0))],
@@ -243,7 +243,7 @@ CAUSES = {
     ),
     "a message from anyone": (
         [waiting(0, recv(-1, tag=2, name="Probe")), *(finished(rank) for rank in (1, 2, 3))],
-        "a message is waited for that no rank sends: rank 0 is in Probe from any rank, tag 2, and ranks 1, 2 "
+        "no send and receive among these match: rank 0 is in Probe from any rank, tag 2, and ranks 1, 2 "
         "and 3 have finished. Check partners, tags and the number of messages.",
     ),
     "a wait of which nothing is recorded": (
@@ -259,7 +259,7 @@ CAUSES = {
             finished(0),
             *(RankState(r, "computing", line=4, unrecorded=("Barrier",)) for r in (1, 2)),
         ],
-        "ranks 1 and 2 still compute: an endless loop…Or a wait that is not recorded: Barrier on an inter…",
+        "ranks 1 and 2 still compute: an endless loop…If Barrier is called on an inter…",
     ),
     "a lock that is never given back": (
         [finished(0), waiting(1, Call("Win.Lock", 0, None, None, 1, 0, WORLD))],

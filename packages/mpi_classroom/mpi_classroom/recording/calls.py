@@ -204,13 +204,15 @@ class Call:
         named = any(rank is not None and rank >= 0 for rank in (self.peer, self.other))
         numbering = " (as COMM_WORLD numbers them)" if self.on.part and named else ""
         if self.other is not None:
-            return f"{name} to rank {self.other} and from {_who(self.peer)}{tag}{numbering}"
+            return f"{name} to {_who(self.other)} and from {_who(self.peer)}{tag}{numbering}"
         preposition = "of" if self.on_window else "to" if self.sends else "from"
         return f"{name} {preposition} {_who(self.peer)}{tag}{numbering}"
 
 
 def _who(peer: int | None) -> str:
-    return "any rank" if peer is None or peer < 0 else f"rank {peer}"
+    if peer is None or peer == -1:
+        return "any rank"
+    return f"rank {peer}" if peer >= 0 else "nobody"
 
 
 @dataclass(frozen=True, slots=True)
