@@ -1,6 +1,6 @@
 # ---
 # title: Spatial and hybrid
-# goal: Train on images that no rank can hold.
+# goal: Train on images whose feature maps no rank can hold.
 # able:
 #   - say which rows a strip needs from its neighbours
 #   - send gradients back across a cut
@@ -27,7 +27,7 @@
 # A slide of tissue can have 100,000 × 100,000 pixels. One layer's 8 feature maps take 320 GB in float32. How can
 # several GPUs share one slide?
 #
-# In **spatial parallelism**, each rank keeps a part of *every* image, its **tile**, here a strip:
+# In **spatial parallelism**, each rank that shares an image keeps one part of it, its **tile**, here a strip:
 #
 # ```
 # rank 0   rows  0 to 19   ┌──────────────┐
@@ -157,8 +157,8 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # a pixel of row 19    by 15 means:  0.6         by 10 means:  0.4
 # a pixel of row 18    by 20 means:  0.8         by  5 means:  0.2
 #
-#                      kept: the two greys       missing: swap detached what it sent.
-#                                                For autograd, ghosts are constants.
+#                      kept: the two greys       missing: autograd cannot follow a message.
+#                                                It takes received ghosts for constants.
 # ```
 #
 # </details>
@@ -264,7 +264,7 @@ return_ghost_rows = right
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), by 0.3 %, and the page would show no seam. So a low loss proves nothing; agreement with one process does.
+# (c), by 0.3 %. (After 120 steps, it would be 0.7 % *higher*.) So a low loss proves nothing; agreement with one process is evidence.
 #
 # </details>
 #
@@ -305,14 +305,14 @@ for ranks in 1, 2:
 #
 # ```
 #
-# So an inner tile sends about a quarter of the pixels, but in two rounds: rows, then columns with the new ghosts. Keep the tiles of one image in one machine, if they fit, and compute inner rows while halos travel.
+# So an inner tile sends about a quarter of the pixels, but in more messages: it pays where bytes take the time, not latency. After pooling, a strip must still have as many rows as its halo. Keep neighbouring tiles in one machine, and compute inner rows while halos travel.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Forward copies pixels across a cut, so backward adds each copy's gradient to the original's.
-# - Divide losses by *all* pixels and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
-#   needs statistics of all ranks; dropout needs a seed per rank, so its masks differ.)
+# - Divide a loss per pixel by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
+#   needs statistics of all ranks. What all tiles compute alike, such as a classifier after pooling, is added over replicas only.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -320,7 +320,7 @@ for ranks in 1, 2:
 # A network has twenty 3 × 3 convolutions, and a tile has 64 × 64 pixels. Do you exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
 # <details><summary>What to listen for</summary>In (b), two ranks compute and store each pixel near a cut. If all layers have equally
-# many channels, (b) sends no fewer bytes. (b) pays if the extra work takes less time than 19 unhidden latencies.</details>
+# many channels, (b) sends 29 % more bytes. (b) pays if extra work and bytes cost less than 19 exchanges, and if memory suffices.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -330,12 +330,12 @@ for ranks in 1, 2:
 #
 # ### Must every layer ask its neighbours?
 #
-# Every convolution waits for its halo. How many rows must a rank ask for, and how often? First, how many, if a convolution skips rows:
+# How many rows does a rank need if the convolution has stride 2, so that it skips rows?
 
 # %% tags=["exercise: 10.q4"]
 
 # %% [markdown]
-# And how often? Each of our two convolutions needs two rows from each neighbour. A rank that received *four* could compute both. One wide exchange for several layers is a **fused halo**. Try it on a signal, which is one row of numbers:
+# How often must ranks exchange rows? Each of our two convolutions needs two rows from each neighbour. A rank that received *four* could compute both. One wide exchange for several layers is a **fused halo**. Try it on a signal, which is one row of numbers:
 
 # %% tags=["exercise: 10.2"]
 
@@ -361,7 +361,7 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
 # %% [markdown]
 # A quarter of the messages. The bytes grow by 9 %, since wider halos have larger corners.
 #
-# And what does it cost? A tile of 64 × 64 pixels has neighbours on all sides. If twenty layers are fused, each also computes the pixels outside the tile that later layers read. **Predict:** how many times as many pixels do twenty fused layers compute?
+# And what does it cost? A tile of 64 × 64 pixels has neighbours on all sides. If twenty layers are fused, all but the last also compute pixels outside the tile. **Predict:** how many times as many pixels do twenty fused layers compute?
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -418,9 +418,9 @@ show(cluster["row"], x="judges", y="right")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 3 is right in 100 %, without halos. So missing halos do not hold rank 1 back. A tile that is judged alone usually has only one of the two marks, and no mean of such judgements can tell whether the two match. Tiles of 16 hold both more often than tiles of 8, so rank 1 may beat guessing.
+# Rank 3 is right in 100 %, without halos. So missing halos do not hold rank 1 back. A tile that is judged alone seldom has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
 #
-# **Remember: halos let tiles compute what the uncut image computes. They do not make a tile a judge of the whole image.**
+# **Remember: halos let tiles compute what the uncut image computes. A decision about the whole image must combine features of all tiles (here eight numbers per image, an all-reduce).**
 #
 # </details>
 #
