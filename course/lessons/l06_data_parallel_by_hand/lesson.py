@@ -120,7 +120,7 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it? Look at the *first* loss. From the same weights and images, the four should find 2.33, too. They report four
+# (c). Would you ship it? Look at the *first* loss. The four should find 2.33, too. They report four
 # times as much, because line 5 adds four means. Line 4 adds their gradients, so each step of SGD is four times too large.
 #
 # </details>
@@ -144,7 +144,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # Lines 4 and 5 add, so line 3 must return a *share* of the loss. Then four ranks at a
 # rate of 0.4 should print 0.400933, as one rank did.
 #
-# **Vote:** on three ranks, somebody divides each *mean* by 3. Which printed number shows the mistake: (a) the first loss, (b) the last loss, (c) the images right?
+# **Vote:** on three ranks, somebody divides each *mean* by 3. Which printed number shows the mistake: (a) first loss, (b) last loss, (c) images right?
 
 # %% tags=["exercise: 06.1"]
 
@@ -153,11 +153,15 @@ train(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Ranks 0 to 2 train as a team (rank 3, alone, prints nothing), then all four. Then the program starts on two:
+# Ranks 0 to 2 train as a team, first with means divided by 3, then with your shares (rank 3 prints nothing). Then all four train, then a program on two:
 
 # %%
 # %%px
-train(comm.Split(comm.rank == 3), rate=0.4)
+team = comm.Split(comm.rank == 3)
+yours, share_of_loss = share_of_loss, lambda outputs, targets, size: F.cross_entropy(outputs, targets) / 3
+train(team, rate=0.4)  # the vote
+share_of_loss = yours
+train(team, rate=0.4)
 
 # %%
 # %%px --save 06_by_hand.py
@@ -170,12 +174,11 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One to four ranks train the same network, up to rounding. The vote: (b), barely. Means divided by 3 end at 0.401138, with 2.33 and 85.5 % as above. Three shards of 43, 43 and
-# 42 images weigh alike, so their images do not.
+# (b), barely: each shard counts 1/3, so an image in the shard of 42 counts a little more. With your shares, one to four ranks train the same network, up to rounding.
 #
 # </details>
 #
-# Two common exceptions: **batch norm** averages over a shard, not the batch (lesson 07). **Dropout** zeroes different values (harmless with a seed per rank).
+# Two common exceptions: **batch norm** uses a shard's mean and variance, not the batch's (lesson 07). **Dropout** draws other zeros (harmless with a seed per rank).
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -220,7 +223,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # the others    ░░░░░░░░░░░            ░ in the sum
 # ```
 #
-# It is the rank with the *shortest* time. The others wait at least 60 · 0.02 = 1.2 s for it. Its own time is that of the sums alone. Such a rank is called a
+# It is the rank with the *shortest* time. The others wait about 60 · 0.02 = 1.2 s for it. Itself, it waits for nobody. Such a rank is called a
 # **straggler**.
 #
 # </details>
@@ -230,18 +233,18 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over n data-parallel ranks; our line 4 adds them. So call `(n * share).backward()` |
-# | line 4 | Delete it: both send gradients during backward |
-# | line 5 | `.item()` waits for the GPU, so call line 5 every 100 steps, on *all* ranks |
-# | batch | Usually grows with n: tune the rate (lesson 05) |
-# | straggler | NCCL calls return before they end, so use a profiler. In a data-parallel group, the straggler usually spends the least time in collectives |
+# | line 3 | Both average gradients over the n ranks of their group; our line 4 adds them. So call `(n * share).backward()` |
+# | lines 1, 4 | Delete them: both send gradients during backward. (FSDP2 leaves line 1 to you.) Clip gradients afterwards |
+# | line 5 | `.item()` waits for the GPU, so run it every 100 steps, on *all* ranks |
+# | batch | Often grows with n: tune the rate (lesson 05) |
+# | straggler | Use a profiler: NCCL calls return before they end. In a data-parallel group, who arrives late waits least |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. If no layer mixes samples and nothing is
-#   random, n ranks then train as one.
-# - In an all-reduce, the last rank waits least.
+# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. If no layer or loss mixes samples and nothing is
+#   random, n ranks then train as one, up to rounding.
+# - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -250,7 +253,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both?
 #
 # <details><summary>What to listen for</summary>(b), without dropout: it takes one step. A factor of eight means a wrong division; a small gap means
-# different images or weights, or batch norm. If both agree, try (a): nine of 297 may be chance.</details>
+# unequal shards, different images or weights, or batch norm. If both agree, try (a): nine of 297 may be chance.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -368,7 +371,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Most of them, if each rank has a core and nothing else runs. Which do not hide?
+# Overlap hides most of them, if each rank has a core and nothing else runs. Which stay visible?
 #
 # ```
 # backward   … 33333333 22222222 1               each digit is a layer
@@ -390,7 +393,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 
 # %% [markdown]
 # Overlap needs more than one message, and each message has a fixed cost. Libraries collect gradients in **buckets** and send a bucket as one message. The **fusion threshold**
-# is a bucket's maximum in bytes. `GradientBuckets` of `course_lib` does this, with overlap.
+# limits a bucket's bytes; a larger gradient gets a bucket of its own. `GradientBuckets` of `course_lib` does this, with overlap.
 #
 # If computing takes 1, each message on this link takes 0.3, and all bytes together take 0.5. **Predict** the fastest: 12, 4 or 1 messages per step? (One message starts
 # only when backward is over.)
@@ -423,7 +426,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One message, although nothing is hidden: about 1 + 0.3 + 0.5. Messages cannot start before forward ends, at 1/3. So twelve need at least 0.3 + 12 · 0.3 + 0.5 = 4.4, and four 2.0.
+# One message is fastest, although overlap hides nothing: the step takes about 1 + 0.3 + 0.5 = 1.8. Messages cannot start before forward ends, at 1/3. So twelve need about 0.3 + 12 · 0.3 + 0.5 = 4.4, and four at least 2.0.
 #
 # If messages cost less and bytes cost more, a few large buckets win, because overlap then hides more. From its second step on, PyTorch's DDP (lesson 07) by default closes the first
 # bucket at 1 MiB, others at 25 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
@@ -463,7 +466,7 @@ from course_lib.training.loop import Batch, summed_cross_entropy
 
 
 def slowly(count, seconds):
-    """Yield `count` batches. Before each, sleep: the worker has already fetched the weights."""
+    """Yield `count` batches, the same on all workers. Before each, sleep: the weights are fetched already."""
     for batch in (batches * 3)[:count]:
         time.sleep(seconds)
         yield Batch(images[batch], labels[batch], len(batch))
@@ -491,8 +494,8 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long, its staleness is about k · (n − 1), if the server keeps up. (Here k is
-# below 10, because workers also compute and send.)
+# Among n equal workers, staleness is about n − 1, here 2. A worker that takes k times as long has a staleness of about k · (n − 1): each other worker makes k updates
+# meanwhile. (The server must keep up. Here k is below 10, because workers also compute and send.)
 #
 # </details>
 #
@@ -518,16 +521,16 @@ def train_late(staleness, rate):
 
 for staleness in (0, 2, 18):
     train_late(staleness, rate=0.4)
-train_late(18, rate=0.4 / 19)
+train_late(18, rate=0.03)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # Two updates late costs little. Eighteen late, the network guesses (one of ten): each correction comes after 18 others that corrected the same error, so the
-# weights overshoot. A rate 19 times smaller stops this, but then 240 batches reach 76 %, not 91 %. In the time of these, 19 *synchronous* workers take 13 steps. With all 1,500 images per step,
-# 13 steps at 0.4 reach 78 %, and at 0.8 reach 84 %.
+# weights overshoot. A rate of 0.03 stops this, and 240 batches then reach 80 %. In the same time, 19 *synchronous* workers could take 13 steps. With all 1,500 images per step, 13 steps at a rate of 0.8
+# reach 84 %.
 #
-# The order of arrival also differs from run to run, and results with it. So large networks are almost always pre-trained synchronously today. Servers
+# The order of arrival also differs from run to run, and results with it. For both reasons, large networks are almost always pre-trained synchronously today. Servers
 # live on in some recommenders, whose tables of embeddings are too large for one machine.
 #
 # </details>
