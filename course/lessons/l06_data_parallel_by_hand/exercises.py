@@ -286,7 +286,7 @@ NO_BROADCAST = Question(
             "the replicas stay different, and the training goes on",
             reply="All take equal steps, so with plain SGD they stay as far apart as they started, and "
             "each gradient sums over different networks. Comparing the weights shows it. (After a restart, "
-            "the optimizer's state, such as momentum, must be equal, too.)",
+            "the optimizer's state, such as momentum, must be equal, too: `broadcast_optimizer` sends it.)",
             right=True,
         ),
         Option(

@@ -183,8 +183,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# One slow rank holds up the others. Which? We draw one in secret. In all 60 steps, it sleeps 20 ms before its sum. Each rank adds up its time in
-# the sums. **Predict** the longest time, and the last loss.
+# One slow rank holds up the others. Which? We draw one in secret, and how long it sleeps before each of its 60 sums. Each rank adds up its time in
+# the sums. **Predict** the last loss.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -193,12 +193,12 @@ from timeit import timeit
 
 from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above
 
-late = comm.bcast(np.random.default_rng().integers(comm.size))  # all get rank 0's draw
+late, pause = comm.bcast(np.random.default_rng().integers([0, 15], [comm.size, 41]))  # rank, milliseconds
 waited = []
 
 
 def sum_gradients(team, model):
-    time.sleep(0.02 * (comm.rank == late))
+    time.sleep(0.001 * pause * (comm.rank == late))
     waited.append(timeit(lambda: punctual(team, model), number=1))
 
 
@@ -207,13 +207,14 @@ sum_gradients = punctual
 print(f"rank {comm.rank}: {sum(waited):.2f} s in the sums")
 
 # %% [markdown]
-# Accuse one:
+# Accuse one. How many milliseconds does it sleep?
 
 # %%
 predict("Which rank is late?", None)
 
 # %% tags=["nbval-ignore-output"]
-outcome("Which rank is late?", cluster["late"][0], word="it was rank")
+late, pause = cluster["late"][0], cluster["pause"][0]
+outcome("Which rank is late?", late, word="it was rank", because=f"It slept {pause} ms per step.")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -223,7 +224,7 @@ outcome("Which rank is late?", cluster["late"][0], word="it was rank")
 # the others    ░░░░░░░░░░░            ░ in the sum
 # ```
 #
-# It is the rank with the *shortest* time. The others wait about 60 · 0.02 = 1.2 s for it. Itself, it waits for nobody. Such a rank is called a
+# It is the rank with the *shortest* time. Itself, it waits for nobody. The others wait for its sleep: their time less its time, divided by 60. Such a rank is called a
 # **straggler**.
 #
 # </details>
@@ -466,7 +467,7 @@ from course_lib.training.loop import Batch, summed_cross_entropy
 
 
 def slowly(count, seconds):
-    """Yield `count` batches, the same on all workers. Before each, sleep: the weights are fetched already."""
+    """Yield `count` batches, the same on all workers, each after a sleep: the weights are old by then."""
     for batch in (batches * 3)[:count]:
         time.sleep(seconds)
         yield Batch(images[batch], labels[batch], len(batch))
