@@ -169,22 +169,6 @@ def test_of_the_time_after_the_last_frame_no_more_is_drawn_than_the_page_waits_f
         page.close()
 
 
-@pytest.mark.parametrize(("width", "numbers"), [(1000, 4), (600, 1)], ids=["wide", "narrow"])
-def test_in_a_narrow_page_the_lanes_have_the_place_of_the_shares(
-    chromium: Browser, width: int, numbers: int
-) -> None:
-    page = chromium.new_page(viewport={"width": width, "height": 400})
-    try:
-        page.evaluate(MOUNT, [SCRIPT.read_text(), legend(1), FRAME])
-        lane = page.locator("section.ranks tbody canvas")
-        lane.wait_for()
-        assert page.locator("section.ranks tbody td:visible").count() == 1 + numbers
-        box = lane.bounding_box()
-        assert box is not None and box["width"] > 200
-    finally:
-        page.close()
-
-
 @pytest.mark.parametrize(
     "theme", [pytest.param("JupyterLab Light", marks=pytest.mark.release), "JupyterLab Dark"]
 )

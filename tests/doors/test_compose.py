@@ -67,14 +67,3 @@ def test_the_service_of_several_nodes_differs_in_two_filters_alone(compose) -> N
     ]
     assert nodes.pop("profiles") == ["nodes"]
     assert nodes == course
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_line_that_both_services_have_is_refused(compose, profile: str) -> None:
-    text = (ROOT / "compose.yaml").read_text()
-    twice = text.replace(
-        "      - seccomp=unconfined\n", "      - no-new-privileges:true\n      - seccomp=unconfined\n"
-    )
-    assert twice != text
-    code, words = compose(twice, profile)
-    assert code and "must be unique" in words

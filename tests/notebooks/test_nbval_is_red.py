@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-import psutil
 import pytest
 from nbformat import NotebookNode
 
@@ -252,17 +251,6 @@ def test_only_differing_outputs_are_forgiven_when_outputs_are_not_compared(tmp_p
 
 
 @pytest.mark.slow
-def test_nbval_alone_passes_what_the_plugin_fails(tmp_path: Path) -> None:
-    names = ("not_recorded", "no_cluster", "no_such_magic", "no_exception", "changed_image")
-    notebooks = {
-        "cells": [CELLS[name] for name in names],
-        "swallows_interrupt": UNFINISHED["swallows_interrupt"][:2],
-    }
-    bare = check(tmp_path, notebooks, "--nbval", "--nbval-cell-timeout=5", "-p", "no:course_nbval")
-    assert bare.cells == {"cells": ["passed"] * 5, "swallows_interrupt": ["passed"] * 2}, bare.text
-
-
-@pytest.mark.slow
 def test_ranks_that_hang_longer_than_nbval_waits_are_red(tmp_path: Path) -> None:
     session = check(tmp_path, {"hang": HANG_WITHOUT_DEADLINE}, "--nbval", "--nbval-cell-timeout=20")
     assert session.code == 1 and session.cells["hang"] == ["passed", "failed", "skipped"], session.text
@@ -318,10 +306,3 @@ def test_an_interrupted_run_is_red_and_leaves_nothing(running: Running) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(60) == pytest.ExitCode.INTERRUPTED
     assert marked(running.mark) == []
-
-
-@pytest.mark.slow
-def test_after_a_killed_run_nothing_is_left_either(running: Running) -> None:
-    assert any("ipyparallel.engine" in psutil.Process(pid).cmdline() for pid in marked(running.mark))
-    running.process.kill()
-    until(lambda: not marked(running.mark), 60)

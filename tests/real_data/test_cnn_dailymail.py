@@ -31,8 +31,3 @@ def test_articles_are_longer_than_their_summaries_and_say_much_of_what_those_say
             for a in articles
         ]
         assert statistics.median(shared) > 0.6
-
-
-def test_no_article_is_in_two_splits(news):
-    texts = [{article.text for article in getattr(news, split)[:300]} for split in SPLITS]
-    assert sum(map(len, texts)) == len(set.union(*texts)) == 900

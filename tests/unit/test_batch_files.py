@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from course.paths import NOTEBOOKS
 
@@ -47,17 +46,3 @@ def test_a_job_without_weights_is_requeued_three_times_whatever_mpiexec_says(sub
     code, said = submit(trains=False, restarts=restarts)
     assert code == 1
     assert ("scontrol requeue 7" in said) == requeued
-
-
-def test_the_mpijob_starts_the_script_with_the_operators_hostfile():
-    job = yaml.safe_load((CODE / "train_mnist_ddp.mpijob.yaml").read_text())
-    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
-    launcher, worker = (
-        job["spec"]["mpiReplicaSpecs"][name]["template"]["spec"]["containers"][0]
-        for name in ("Launcher", "Worker")
-    )
-    assert "--hostfile /etc/mpi/hostfile" in launcher["args"][0]
-    assert " train_mnist_ddp.py " in launcher["args"][0] and (CODE / "train_mnist_ddp.py").exists()
-    assert worker["command"] == ["/usr/sbin/sshd", "-De"]
-    assert launcher["image"] == worker["image"]
-    assert launcher["volumeMounts"] == worker["volumeMounts"]

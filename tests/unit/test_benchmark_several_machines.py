@@ -11,14 +11,11 @@ import pytest
 from benchmarks import harness, several_machines
 from benchmarks.parts.limited_link import LimitedLink
 from benchmarks.several_machines import (
-    IN_TURN,
     MODEL,
-    SENT,
     Inside,
     message_row,
     prediction_rows,
     predictions,
-    race_rows,
     worst,
 )
 from course.paths import ROOT
@@ -35,22 +32,6 @@ def inside(trees: Hockney = Hockney(0, 0), machine: Hockney = Hockney(0, 0)) -> 
 
 
 NOTHING = inside()
-
-
-def test_ours_stand_beside_mpi_in_milliseconds_and_in_bytes_that_left_a_node():
-    took = {"fast": (1.0, 0.1), "plain": (2.0, 0), "ring": (4.0, 0), "MPI": (3.0, 0.2), IN_TURN: (6.0, 0)}
-    sent = {name: (1000.0 * seconds, 0.0) for name, (seconds, _) in took.items()}
-    rows = race_rows(LAB, "flat", {"1024": took}, {"1024": sent})
-    fast = [row for row in rows if "fast" in row.case]
-    assert [(SENT in row.case, row.unit, row.ratio) for row in fast] == [
-        (False, "ms", 3.0),
-        (False, "ms", 6.0),
-        (True, "bytes", 3.0),
-        (True, "bytes", 6.0),
-    ]
-    assert fast[0].case == "2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB"
-    assert fast[0].ours == pytest.approx(1000) and fast[0].ours_spread == pytest.approx(100)
-    assert {row.ranks for row in rows} == {4}
 
 
 def test_the_hierarchy_sends_the_array_over_the_link_and_the_ring_half_as_much_again():

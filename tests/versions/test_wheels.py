@@ -53,14 +53,4 @@ def test_a_wheel_carries_the_licence_its_types_and_who_made_it(package: str, whe
 def test_twine_finds_nothing_wrong_with_the_wheels(tmp_path: Path, wheels: dict[str, Path]) -> None:
     tool = Environment(tmp_path / "venv")
     tool.install(TWINE)
-    check = ["-m", "twine", "check", "--strict"]
-    tool.run([*check, *map(str, wheels.values())], timeout=60)
-    broken = tmp_path / wheels["mpi_classroom"].name
-    with zipfile.ZipFile(wheels["mpi_classroom"]) as whole, zipfile.ZipFile(broken, "w") as without:
-        for name in whole.namelist():
-            text = whole.read(name)
-            if name.endswith("/METADATA"):
-                text = text.replace(b"Content-Type: text/markdown", b"Content-Type: text/nonsense")
-            without.writestr(name, text)
-    with pytest.raises(AssertionError, match="nonsense"):
-        tool.run([*check, str(broken)], timeout=60)
+    tool.run(["-m", "twine", "check", "--strict", *map(str, wheels.values())], timeout=60)

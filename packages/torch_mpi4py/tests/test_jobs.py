@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mpi_classroom.launch import find_mpiexec, rank_environment, run_ranks
-from torch_mpi4py import MPIGroup, internals
+from torch_mpi4py import internals
 
 RANKS = Path(__file__).parent / "ranks"
 PASSED_OVER_GLOO = json.loads(
@@ -29,13 +29,6 @@ def test_a_name_that_moved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         "group.gather_renamed( in distributed_c10d.py",
         "allreduceRenamed in PyProcessGroup.hpp",
     ]
-
-
-def test_the_group_overrides_all_that_torch_calls() -> None:
-    own = {
-        name for base in MPIGroup.__mro__ if base.__module__.startswith("torch_mpi4py") for name in vars(base)
-    }
-    assert {*internals.CALLED_FROM_CPP, *internals.CALLED_FROM_PYTHON} - own == set()
 
 
 @pytest.mark.timeout(900)

@@ -2,14 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mpi_classroom import catch_up as module
 from mpi_classroom import practice as exercise
 from mpi_classroom.catch_up import CatchUpError, catch_up
-from mpi_classroom.errors import HangError
 from mpi_classroom.practice import Practice
 from tests.unit.classroom.test_exercise import Cluster
 from tests.unit.classroom.test_exercise import Shell as PlainShell
@@ -72,25 +69,3 @@ def test_a_damaged_lesson_is_one_sentence(lessons: Path, practice: Practice, tex
     (lessons / "01_mpi_basics.ipynb").write_text(text)
     with pytest.raises(CatchUpError, match="is not a readable notebook; restore it with git"):
         catch_up("01.1", folder=lessons)
-
-
-ERRORS: list[tuple[BaseException, str]] = [
-    (HangError("Not done after 60 s.\n\nrank 0 …"), "Not done after 60 s"),
-    (KeyboardInterrupt(), "you interrupted it"),
-]
-
-
-@pytest.mark.parametrize(("error", "words"), ERRORS, ids=[words for _, words in ERRORS])
-def test_a_failing_cell_is_one_sentence(
-    lessons: Path, practice: Practice, monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str
-) -> None:
-    def run(practice: Any, cell: Any) -> list[str]:
-        if "x = 1" in "".join(cell["source"]):
-            raise error
-        return []
-
-    monkeypatch.setattr(module, "_run", run)
-    with pytest.raises(CatchUpError) as raised:
-        catch_up("01.3", folder=lessons)
-    assert str(raised.value).startswith(f"stopped at cell 3 of 01_mpi_basics: {words}. Restart the kernel")
-    assert str(raised.value).endswith('then catch_up("01.3") again') and "\n" not in str(raised.value)

@@ -275,14 +275,6 @@ def test_hints_come_one_by_one_and_the_last_one_stays(
         assert said(capsys) == f"Hint {level} of 3 for 00.1: {exercise.hints[level - 1]}"
 
 
-def test_a_hint_with_a_picture_begins_on_a_new_line(
-    practice: Practice, capsys: pytest.CaptureFixture[str]
-) -> None:
-    practice.hint("00.2")
-    practice.hint("00.2")
-    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node        A A B B C C"]
-
-
 def test_a_hint_is_for_the_exercise_that_was_run_last(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from course.lessons.l17_five_dimensions.figures import draw_directions, replay
-from tests.unit.figures.pictures import check_legible
+from course.lessons.l17_five_dimensions.figures import replay
 
 
 @pytest.mark.parametrize(
@@ -26,9 +25,3 @@ def test_a_rank_does_one_thing_at_a_time_and_no_pass_precedes_its_input() -> Non
         assert all(end <= start for (_, end), (start, _) in pairwise(mine))
     assert [each.rank for each in passes[8:16]] == [3, 2, 1, 0, 0, 1, 2, 3]
     assert all(one.end <= next.start for one, next in pairwise(passes[:8]))
-
-
-def test_the_picture_is_legible_and_says_how_long_each_way_takes() -> None:
-    picture = draw_directions({"Basic": "→→→→", "MASTER": "→←→←"})
-    check_legible(picture)
-    assert "Basic: 48 slots, 75% idle; MASTER: 39 slots, 69% idle" in picture.alt

@@ -29,9 +29,3 @@ def test_the_best_speedup_of_the_title_was_measured_with_a_core_each():
     )
     crowded = {"own MPI": study.Gains(MPI, {4: (1.7, study.OVERSUBSCRIBED)})}
     assert "on 4 ranks (oversubscribed) has\na speed-up of 1.70" in study.speedup_title(crowded, "cnn")
-
-
-def test_replayed_bars_alone_are_hatched_all_over():
-    bars = study.epoch_bars(BARS, what="cnn").figure.axes[0].containers
-    hatched = {patch.get_y() for group in bars for patch in group if patch.get_hatch() == "xxx"}
-    assert len(hatched) == 1  # the row of "eight ranks"

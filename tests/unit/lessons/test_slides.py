@@ -8,32 +8,12 @@ import pytest
 
 from course.paths import LESSONS
 from course.tools.build import NOTES, lesson_sources, notebook_of
-from course.tools.slides import _column, deck
+from course.tools.slides import deck
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
 
 FIRST = LESSONS / "l01_mpi_basics" / "lesson.py"
 SHOWN = re.compile(r"-shown-\d+$")
-
-
-def cell(source: str, kind: str = "", code: bool = False) -> nbformat.NotebookNode:
-    new = nbformat.v4.new_code_cell if code else nbformat.v4.new_markdown_cell
-    return new(source, metadata={"slideshow": {"slide_type": kind}} if kind else {})
-
-
-def places(cells: list[nbformat.NotebookNode]) -> list[str]:
-    return [each.metadata.slideshow.slide_type for each in _column(cells)]
-
-
-def test_with_marks_they_decide() -> None:
-    cells = [
-        cell("## 1", "slide"),
-        cell("a"),
-        cell("b", "fragment"),
-        cell("c", "skip"),
-        cell("d", "subslide"),
-    ]
-    assert places(cells) == ["slide", "-", "fragment", "subslide", "-"]
 
 
 @pytest.mark.parametrize("source", lesson_sources(), ids=lambda source: source.parent.name)

@@ -24,7 +24,6 @@ from packages.torch_mpi4py.tests.ranks.calls import (
     is_right,
     wait_for,
 )
-from torch_mpi4py import channel, collectives
 
 ROUNDS, COLLECTIVES = 10, 100
 
@@ -197,16 +196,3 @@ def from_two_threads(seeds: list[int], groups: list[list[tuple[list[int], Any]]]
     for thread in threads:
         thread.join()
     assert wrong == [0, 0]
-
-
-def test_the_stress_notices_a_broadcast_that_does_nothing(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if dist.get_world_size() == 1:
-        return
-
-    def nothing(on: channel.Channel, tensors: list[torch.Tensor], root: int) -> channel.Call:
-        return collectives.barrier(on)
-
-    monkeypatch.setattr(collectives, "broadcast", nothing)
-    assert comm.allreduce(stress(0, new_groups(comm.size)[:1], 60)) > 0

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -225,13 +224,3 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(folder: str, later: boo
     )
     step(other, other_optimizer, third)
     assert_same(whole(weights_of(other)), alone().weights)
-
-
-def test_a_checkpoint_of_shards_is_read_by_one_process(folder: str, comm: MPI.Intracomm) -> None:
-    net, optimizer = sharded(seed=0)
-    step(net, optimizer, batches(1)[0])
-    save(state_of(net, optimizer), folder, later=False)
-    assert len(list(Path(folder).glob("*.distcp"))) == comm.size
-    state = {"model": model(seed=7).state_dict()}
-    checkpoint.load(state, checkpoint_id=folder, no_dist=True)
-    assert_same(state["model"], alone(steps=1).weights)

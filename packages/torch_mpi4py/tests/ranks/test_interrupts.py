@@ -366,18 +366,6 @@ def test_after_an_interrupt_a_group_gives_right_numbers_or_a_clear_error(
         check_interrupts(comm, name, later, 0.3, NAMES.index(name) + 100 * later, number)
 
 
-@pytest.mark.release
-@pytest.mark.deadline(600)
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
-@pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
-@pytest.mark.parametrize("name", NAMES)
-def test_after_many_interrupts(comm: MPI.Intracomm, name: str, later: bool, number: signal.Signals) -> None:
-    if comm.size > 1:
-        for seed in range(20):
-            check_interrupts(comm, name, later, 3.0, seed, number)
-
-
 def test_ctrl_c_is_the_main_threads_also_where_another_thread_moves_data() -> None:
     deferred, elsewhere = Deferred(), []
 
