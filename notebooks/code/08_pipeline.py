@@ -18,20 +18,20 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)  # so that rounding hides no mistake
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # __file__: where this cell is saved
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images = torch.from_numpy(digits["train_images"] / 16).flatten(1)
 labels = torch.from_numpy(digits["train_labels"]).long()
 
 
 # %%
 def cut(team):
-    torch.manual_seed(0)  # 8 layers (ReLU, Linear), all built here: any cut starts with equal weights
+    torch.manual_seed(0)  # all layers are built here: any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])  # this rank's stage
+    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
 
 
 # %%
@@ -77,12 +77,12 @@ def gpipe(stage, stages, m):
 def train(team, schedule=gpipe, m=2, steps=1):
     stage, order = cut(team), schedule(team.rank, team.size, m)
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.002)
-    for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, 512)):  # 512 images each
+    for batch in np.random.default_rng(0).integers(len(images), size=(steps, m, 512)):
         parts = [(images[row], labels[row]) for row in batch]
         optimizer.zero_grad()
         loss = run_stage(team, stage, order, parts, lambda y, t: F.cross_entropy(y, t) / m, 128)
         optimizer.step()
-    return loss  # 0 before the last rank
+    return loss
 
 
 # %%
@@ -95,5 +95,5 @@ def one_f_one_b(stage, stages, m):
 
 
 # %%
-if __name__ == "__main__" and (loss := train(comm, steps=40)):  # only the last rank has one
+if __name__ == "__main__" and (loss := train(comm, steps=40)):
     print(f"ranks: {comm.size}, loss {loss:.9f}")

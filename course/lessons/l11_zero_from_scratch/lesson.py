@@ -10,7 +10,7 @@
 #   - say what no stage makes smaller
 # before: >-
 #   {04}, {06}
-# minutes: {core: 20, more: 11}
+# minutes: {core: 20, more: 13}
 # ranks: 4
 # warm-up:
 #   - ask: Which two collectives make an all-reduce?
