@@ -143,7 +143,7 @@ notebooks: setup
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
-	  case $$name in harness|synthetic_ranks) continue;; esac; echo "== $$name"; \
+	  case $$name in harness|synthetic_ranks|gpu|gpu_parts|recorded|planner_published|summaries_smollm2) continue;; esac; echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json; done
 	$(BIN)/python -m benchmarks.recorded
 
