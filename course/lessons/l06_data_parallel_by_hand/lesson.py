@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits:
+# Digits, 8 × 8 pixels:
 
 # %%
 # %%px --save 06_by_hand.py
@@ -157,8 +157,13 @@ train(MPI.COMM_SELF, rate=0.4)
 
 # %%
 # %%px
-team = comm.Split(comm.rank == 3)
-yours, share_of_loss = share_of_loss, lambda outputs, targets, size: F.cross_entropy(outputs, targets) / 3
+team, yours = comm.Split(comm.rank == 3), share_of_loss
+
+
+def share_of_loss(outputs, targets, size):
+    return F.cross_entropy(outputs, targets) / 3
+
+
 train(team, rate=0.4)  # the vote
 share_of_loss = yours
 train(team, rate=0.4)
@@ -178,7 +183,7 @@ if __name__ == "__main__":
 #
 # </details>
 #
-# Two common exceptions: **batch norm** uses a shard's mean and variance, not the batch's (lesson 07). **Dropout** draws other zeros (harmless with a seed per rank).
+# Two common exceptions: **batch norm** uses a shard's mean and variance, not the batch's (lesson 07). **Dropout** draws a mask per rank (harmless if seeds differ).
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -193,7 +198,7 @@ from timeit import timeit
 
 from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above
 
-late, pause = comm.bcast(np.random.default_rng().integers([0, 15], [comm.size, 41]))  # rank, milliseconds
+late, pause = comm.bcast(np.random.default_rng().integers([0, 15], [comm.size, 41]))  # rank 0's: who, ms
 waited = []
 
 
@@ -207,7 +212,7 @@ sum_gradients = punctual
 print(f"rank {comm.rank}: {sum(waited):.2f} s in the sums")
 
 # %% [markdown]
-# Accuse one. How many milliseconds does it sleep?
+# Accuse one. How many milliseconds did it sleep?
 
 # %%
 predict("Which rank is late?", None)
@@ -224,7 +229,7 @@ outcome("Which rank is late?", late, word="it was rank", because=f"It slept {pau
 # the others    ░░░░░░░░░░░            ░ in the sum
 # ```
 #
-# It is the rank with the *shortest* time. Itself, it waits for nobody. The others wait for its sleep: their time less its time, divided by 60. Such a rank is called a
+# It is the rank with the *shortest* time. It waits for nobody. The others wait for it: (their time − its time) / 60 is about its sleep. Such a rank is called a
 # **straggler**.
 #
 # </details>
@@ -235,10 +240,10 @@ outcome("Which rank is late?", late, word="it was rank", because=f"It slept {pau
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | Both average gradients over the n ranks of their group; our line 4 adds them. So call `(n * share).backward()` |
-# | lines 1, 4 | Delete them: both send gradients during backward. (FSDP2 leaves line 1 to you.) Clip gradients afterwards |
+# | lines 1, 4 | Delete 4: both sum during backward. Delete 1 with DDP, which broadcasts. Clip gradients afterwards |
 # | line 5 | `.item()` waits for the GPU, so run it every 100 steps, on *all* ranks |
 # | batch | Often grows with n: tune the rate (lesson 05) |
-# | straggler | Use a profiler: NCCL calls return before they end. In a data-parallel group, who arrives late waits least |
+# | straggler | Use a profiler: NCCL calls return before they end. In a data-parallel group, the last rank waits least |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -253,8 +258,8 @@ outcome("Which rank is late?", late, word="it was rank", because=f"It slept {pau
 # On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both?
 #
-# <details><summary>What to listen for</summary>(b), without dropout: it takes one step. A factor of eight means a wrong division; a small gap means
-# unequal shards, different images or weights, or batch norm. If both agree, try (a): nine of 297 may be chance.</details>
+# <details><summary>What to listen for</summary>(b), without dropout: it takes one step. A factor of eight is a wrong division; a small gap is
+# unequal shards, other images or batch norm. If both agree, try (a): nine may be chance.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -356,7 +361,7 @@ plain, hooked = deep(), deep()
 
 # %%
 # %%px --targets 0:2
-once = timed(pair, lambda: compute(plain))
+once = timed(pair, lambda: compute(plain), repeat=40)
 link = slow_messages(pair, once * 2 / 3 / 12)
 wait = sum_when_ready(link, hooked)
 ways = {
@@ -380,7 +385,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #                                  not hidden
 # ```
 #
-# Backward of layer 1 is short, because images need no gradient. It ends while layer 2's gradients still travel. So at least three or four of the 12 messages
+# Backward of layer 1 is short (64 inputs; images need no gradient). It ends while layer 2's gradients travel. So at least three or four of the 12 messages
 # are not hidden.
 #
 # Our delay is a sleep. On a real link, many MPI libraries hide less: they make **progress** (move bytes) only inside an MPI call, and backward makes few.
@@ -403,7 +408,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # %%px --targets 0:2 --timeout 100
 from course_lib.parallel.gradient_buckets import GradientBuckets
 
-once = timed(pair, lambda: compute(plain))
+once = timed(pair, lambda: compute(plain), repeat=40)
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 slow = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))
 
@@ -501,7 +506,7 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # </details>
 #
 # Does it harm? By the rule n − 1, 19 equal workers have a staleness of 18. One process can show what that does: it keeps its gradients in a queue, and applies each
-# 2 or 18 updates late. It trains as in section 2, but on 240 batches. **Predict** how many per cent of the new images it gets right in each case; with fresh gradients, it is 91 %.
+# 2 or 18 updates late. It trains as in section 2, but on 240 batches. **Predict** its accuracy on the new images in each case; with fresh gradients, it is 91 %.
 
 
 # %%
@@ -529,7 +534,7 @@ train_late(18, rate=0.03)
 #
 # Two updates late costs little. Eighteen late, the network guesses (one of ten): each correction comes after 18 others that corrected the same error, so the
 # weights overshoot. A rate of 0.03 stops this, and 240 batches then reach 80 %. In the same time, 19 *synchronous* workers could take 13 steps. With all 1,500 images per step, 13 steps at a rate of 0.8
-# reach 84 %.
+# reach 84 % (we ran it).
 #
 # The order of arrival also differs from run to run, and results with it. For both reasons, large networks are almost always pre-trained synchronously today. Servers
 # live on in some recommenders, whose tables of embeddings are too large for one machine.
