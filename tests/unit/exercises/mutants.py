@@ -68,6 +68,8 @@ def one_term(node: ast.AST) -> Iterator[Change]:
     """An operation with one of its sides only."""
     if isinstance(node, ast.BinOp):
         yield f"{ast.unparse(node.right)} is lost", node.left
+    if isinstance(node, ast.AugAssign):
+        yield f"{ast.unparse(node.value)} is not added", ast.Pass()
     if isinstance(node, ast.IfExp):
         yield "the condition is lost", node.body
 
