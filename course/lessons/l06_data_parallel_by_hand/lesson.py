@@ -240,7 +240,7 @@ outcome("Which rank is late?", late, word="it was rank", because=f"It slept {pau
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | Both average gradients over the n ranks of their group; our line 4 adds them. So call `(n * share).backward()` |
-# | lines 1, 4 | Delete 4: both sum during backward. Delete 1 with DDP, which broadcasts. Clip gradients afterwards |
+# | lines 1, 4 | Delete 4: both sum during backward. Delete 1, too, if the library broadcasts (lesson 07's DDP). Clip gradients afterwards |
 # | line 5 | `.item()` waits for the GPU, so run it every 100 steps, on *all* ranks |
 # | batch | Often grows with n: tune the rate (lesson 05) |
 # | straggler | Use a profiler: NCCL calls return before they end. In a data-parallel group, the last rank waits least |
