@@ -84,3 +84,4 @@ def main(batch_size, lr, epochs):
 if __name__ == "__main__":
     get = os.environ.get
     main(int(get("IMAGES", 120)), float(get("LR", 0.05)), int(get("EPOCHS", 5)))
+    dist.barrier()  # no rank leaves while others still exchange
