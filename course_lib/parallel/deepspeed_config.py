@@ -27,8 +27,14 @@ def stage_config(
 
     The learning rate climbs for `warmup_steps` updates, if any, and falls to 0 by `total_steps`, if any. A
     `clip` of 0 leaves the gradient as it is. `bucket` counts parameters. The optimizer is PyTorch's
-    AdamW, which needs no compiler.
+    AdamW, which needs no compiler. Raises ValueError for a stage or a batch that is none.
     """
+    if stage not in (0, 1, 2, 3):
+        raise ValueError(f"there is no stage {stage}; choose 0, 1, 2 or 3")
+    if min(micro_batch, accumulation, ranks) < 1:
+        raise ValueError(
+            f"{micro_batch} × {accumulation} samples on {ranks} ranks are no batch; use at least 1 of each"
+        )
     config: Config = {
         "train_batch_size": micro_batch * accumulation * ranks,
         "train_micro_batch_size_per_gpu": micro_batch,

@@ -146,8 +146,7 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
         work += f" If {' or '.join(names)} is called on an intercommunicator, it may wait, unrecorded."
     if not waiting:
         return work
-    calls = {s.rank: s.call for s in waiting if s.call and not (s.call.collective or s.call.on_window)}
-    if circle := _point_to_point(calls, ()):
+    if circle := _point_to_point(_messages(waiting), ()):
         return f"{circle} Besides, {work}"
     return f"{_ranks(waiting, 'waits', 'wait')} for the others. {work}"
 
@@ -163,7 +162,7 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         )
     if cause := _in_torch(waiting, finished):
         return cause
-    messages = {rank: call for rank, call in calls.items() if not (call.collective or call.on_window)}
+    messages = _messages(waiting)
     if cause := _point_to_point(messages, finished):
         return cause
     if cause := _opposite_orders(waiting):
@@ -318,6 +317,12 @@ def _surely_misses(state: RankState, call: Call) -> bool:
     if state.done is None or state.done.on == call.on:
         return True
     return call.turn == 0 and state.done.name in (*MAKERS, *OPENERS)
+
+
+def _messages(waiting: Sequence[RankState]) -> dict[int, Call]:
+    """The calls of ranks that wait neither in a collective nor for a window, by rank."""
+    calls = {state.rank: state.call for state in waiting if state.call is not None}
+    return {rank: call for rank, call in calls.items() if not (call.collective or call.on_window)}
 
 
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
