@@ -103,7 +103,7 @@ def train(team, rate):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# Line 3 uses the default of `cross_entropy`: the mean over this rank's images. First, each rank trains alone on whole batches. Then all four train together, with a shard each.
+# Line 3 uses the default of `cross_entropy`: the mean over this rank's images. First, each rank trains alone on whole batches. Then all four share them.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -120,7 +120,7 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it? Look at the *first* loss. The four should find 2.33, too. They report four
+# (c). Would you ship it? Look at the *first* loss: it should be 2.33, too. It is four
 # times as much, because line 5 adds four means. Line 4 adds their gradients, so each step of SGD is four times too large.
 #
 # </details>
@@ -153,7 +153,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Ranks 0 to 2 train as a team, first with means divided by 3, then with your shares (rank 3 prints nothing). Then all four train, then a program on two:
+# Three ranks train, first with means divided by 3, then with your shares. Then all four train, then a program on two:
 
 # %%
 # %%px
@@ -179,16 +179,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), barely: each shard counts 1/3, so an image in the shard of 42 counts a little more. With your shares, one to four ranks train the same network, up to rounding.
+# (b), barely: each shard counts 1/3, so an image in the shard of 42 counts a little more. With your shares, all train the same network, up to rounding.
 #
 # </details>
-#
-# Two common exceptions: **batch norm** uses a shard's mean and variance, not the batch's (lesson 07). **Dropout** draws a mask per rank (harmless if seeds differ).
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# One slow rank holds up the others. Which? We draw one in secret, and how long it sleeps before each of its 60 sums. Each rank adds up its time in
+# We draw one rank in secret, and how long it sleeps before each of its 60 sums. Each rank adds up its time in
 # the sums. **Predict** the last loss.
 
 # %% tags=["nbval-ignore-output"]
@@ -239,26 +237,26 @@ outcome("Which rank is late?", late, word="it was rank", because=f"It slept {pau
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over the n ranks of their group; our line 4 adds them. So call `(n * share).backward()` |
+# | line 3 | Both average gradients over their n ranks; our line 4 adds them. So call `(n * share).backward()` |
 # | lines 1, 4 | Delete 4: both sum during backward. Delete 1, too, if the library broadcasts (lesson 07's DDP). Clip gradients afterwards |
-# | line 5 | `.item()` waits for the GPU, so run it every 100 steps, on *all* ranks |
+# | line 5 | `.item()` waits for the GPU: run it every 100 steps, on *all* ranks |
 # | batch | Often grows with n: tune the rate (lesson 05) |
-# | straggler | Use a profiler: NCCL calls return before they end. In a data-parallel group, the last rank waits least |
+# | straggler | Use a profiler: NCCL calls return before they end |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start all replicas with the same weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. If no layer or loss mixes samples and nothing is
-#   random, n ranks then train as one, up to rounding.
+# - Start with equal weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then n ranks train as one, up to rounding,
+#   if no layer mixes samples (**batch norm** does: lesson 07) and nothing is random (**dropout** is: give each rank its own seed).
 # - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's network gets nine fewer of 297 images right than on one. What do you look at
+# On eight ranks, a network gets nine fewer of 297 images right than on one. What do you look at
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both?
 #
-# <details><summary>What to listen for</summary>(b), without dropout: it takes one step. A factor of eight is a wrong division; a small gap is
+# <details><summary>What to listen for</summary>(b), without dropout: one step is cheap. A factor of eight is a wrong division; a small gap is
 # unequal shards, other images or batch norm. If both agree, try (a): nine may be chance.</details>
 
 # %% [markdown]
