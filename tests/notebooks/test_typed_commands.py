@@ -125,7 +125,7 @@ def test_cells_that_are_saved_run_and_are_a_program(notebook: Notebook, folder: 
     assert not notebook.run(FIRST, cell="a").text.strip()
     stub = find_exercise("00.1").cell
     told = notebook.run(f"%%exercise 00.1 --save 00_ring.py\n{stub}", cell="b", within=120).text
-    assert "the next cells and code/00_ring.py run the course's." in told
+    assert "the next cells and code/00_ring.py run the course's solution." in told
     assert sorted(re.findall(r"code (\d \d)", notebook.run(LAST, cell="c").text)) == ["0 1", "1 0"]
     assert lines(notebook, "!mpiexec -n 3 python code/00_ring.py") == ["code 0 1", "code 1 2", "code 2 0"]
     notebook.run(f"%%exercise 00.1 --save 00_ring.py\n{RIGHT}", cell="b", within=120)

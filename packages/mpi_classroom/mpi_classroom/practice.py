@@ -85,10 +85,10 @@ class Practice:
             return
         if verdict.state == "not attempted":
             self.define_solution(exercise)
-            print(f"Until you solve it, the next cells and {FOLDER}/{file} run the course's.")
+            print(f"Until you solve it, the next cells and {FOLDER}/{file} run the course's solution.")
         elif verdict.state != "right":
             yours = "The next cells run yours; " if verdict.loads else ""
-            print(f"{yours}{FOLDER}/{file} has the course's until yours is right.")
+            print(f"{yours}{FOLDER}/{file} has the course's solution until yours is right.")
         try:
             code = cell if verdict.state == "right" else solved(exercise)
             save_part(file, code, cell_id(self.shell))
