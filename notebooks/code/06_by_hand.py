@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # rounding changes no digit that we print
+torch.set_default_dtype(torch.float64)  # so that rounding changes no printed digit
 
 comm = MPI.COMM_WORLD
 arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -29,17 +29,17 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 
 # %%
-def train(team, rate):
+def train(team, rate, cut=np.array_split):
     """Train one network on all ranks of `team`."""
     torch.manual_seed(team.rank)  # different weights per rank, so line 1 matters
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    broadcast_weights(team, model)  # 1 replace them by rank 0's
+    broadcast_weights(team, model)  # 1 copy rank 0's to all
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
-        mine = np.array_split(batch, team.size)[team.rank]  # 2 this rank's shard
+        mine = cut(batch, team.size)[team.rank]  # 2 this rank's shard
         optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its part
         loss.backward()
         sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()

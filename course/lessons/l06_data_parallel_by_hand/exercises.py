@@ -284,8 +284,8 @@ NO_BROADCAST = Question(
         ),
         Option(
             "the replicas stay different, and the training goes on",
-            reply="All take equal steps, so with plain SGD they stay as far apart as they started, and "
-            "each gradient sums over different networks. Comparing the weights shows it. (After a restart, "
+            reply="All take equal steps, so with plain SGD they stay as far apart as they started (weight decay "
+            "brings them together, slowly), and each gradient sums over different networks. Comparing the weights shows it. (After a restart, "
             "the optimizer's state, such as momentum, must be equal, too: `broadcast_optimizer` sends it.)",
             right=True,
         ),
@@ -304,7 +304,7 @@ EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, NO_BROADCAST, WAIT_FIRST)
 PREDICTIONS = (
     Prediction(
         id="06.p1",
-        question="Which rank is late?",
+        question="Which rank slept 30 ms?",
         objectives=(3,),
         targets=("short-wait-is-good",),
     ),
