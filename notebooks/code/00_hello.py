@@ -23,11 +23,12 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__ is code/00_hello.py, also here
-images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # beside code/00_hello.py
+order = digits["train_labels"].argsort(kind="stable")  # 0 first, 9 last
+images = digits["train_images"].reshape(-1, 64)[order] / 16  # 8 x 8 pixels
 new_images = digits["test_images"].reshape(-1, 64) / 16
 x = np.array_split(images, size)[rank]
-y = np.array_split(digits["train_labels"], size)[rank]
+y = np.array_split(digits["train_labels"][order], size)[rank]
 
 
 # %%

@@ -26,7 +26,7 @@ def ring_hangs(comm, nbytes):
     for _ in range(50):  # time enough for a send that needs no receiver
         time.sleep(0.001)
         waits = not sending.Test()
-    all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; waits for all ranks
+    all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; nobody receives before this
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
     return all_wait

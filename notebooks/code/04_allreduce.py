@@ -71,8 +71,9 @@ if __name__ == "__main__":
 
 
 # %%
+alpha, bandwidth, nbytes = 10e-3, 5e6, 100e6  # s, bytes/s, bytes
 if __name__ == "__main__" and comm.rank == 0:
     for n in 2, 64, 2048:
         for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
-            one, many = (calls * messages * 0.01 + arrays * 100 / 5 for calls in (1, 100))
-            print(f"{n:4} {way:8} {messages:4g} messages {arrays:4.1f} arrays {one:5.1f} or {many:6.1f} s")
+            one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
+            print(f"{n:4} {way:8} {messages:4g} messages {arrays:4.1f} arrays {one:6.4g} or {many:6.4g} s")

@@ -45,7 +45,7 @@ def train(model, size, piece, rate=0.4, warm_up=1):
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # 1: none
     for _ in range(8):
         model.train()
-        for batch in torch.randperm(len(images)).split(size)[:-1]:  # without the last, short one
+        for batch in torch.randperm(len(images)).split(size)[: len(images) // size]:  # full ones only
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
             schedule.step()

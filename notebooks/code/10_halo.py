@@ -51,7 +51,7 @@ class GhostRows(torch.autograd.Function):
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # and this on the way back; gradient: of the loss, by forward's output
+    def backward(ctx, gradient):  # and this on the way back; `gradient`: d loss / d output of forward
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per input
 
 

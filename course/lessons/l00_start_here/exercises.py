@@ -22,7 +22,7 @@ def _check_right_neighbour(answer: SimpleNamespace, comm: Any, case: None) -> No
         expect(
             False, f"returned {got}: right on 4 ranks, but there are {size} here. What holds their number?"
         )
-    last = f"of {size} ranks, {size - 1} is the last" if size > 1 else "rank 0 is the only rank"
+    last = f"of {size} ranks, rank {size - 1} is the last" if size > 1 else "rank 0 is the only rank"
     expect(got != size, f"returned {got}, but {last}. Which rank follows it in the ring?")
     expect(got != rank, f"returned {got}, its own number.")
     expect(got != (rank - 1) % size, f"returned {got}, its left neighbour.")

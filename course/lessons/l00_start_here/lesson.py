@@ -94,16 +94,16 @@ cluster["mine"]
 # %% tags=["exercise: 00.q1", "subslide"]
 
 # %% [markdown] tags=["notes"]
-# Ask the room: how many processes are running now? (Five.) Most people stumble over `%%px` once: they define a function in a plain cell and call it on the
+# Ask the room: how many processes are running now? (Five, besides helpers.) Most people stumble over `%%px` once: they define a function in a plain cell and call it on the
 # ranks.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Why more than one?
 #
-# One reason is time: four ranks can share the work of a step. The other is memory: a large model does not fit on one GPU. How large is that?
+# One reason is time: four ranks can share the work of a training step. The other is memory: large models do not fit on one GPU.
 #
-# A GPU has 80 GB. A small language model has seven billion parameters: 14 GB at 2 bytes each. To *train* it, you also need a gradient per parameter,
-# and what the optimizer Adam keeps. How much is that in all? Guess:
+# Take a GPU with 80 GB. A small language model has seven billion parameters: 14 GB at 2 bytes each. To *train* it, you also need a gradient per parameter,
+# and what the optimizer Adam keeps. How much in all? Guess:
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -114,7 +114,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Eight times as much as the weights alone, and more than a GPU has. Each block is one byte per parameter:
+# Eight times the weights, and more than our GPU has. Each block is one byte per parameter:
 #
 # ```
 # weight             ██     16 bits, in which the layers compute: fast
@@ -125,7 +125,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # ```
 #
 # This is **mixed precision**. The last three are the **optimizer state**. **Activations**, the results of the layers, come on top. So
-# at least two GPUs must share them.
+# you need at least two such GPUs.
 #
 # </details>
 
@@ -133,7 +133,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # ## 4 · Four ranks, one classifier
 #
 # Lessons 08, 09 and 11 divide the model. Ours is small, so we divide the work of each step: 1,500 images of handwritten digits.
-# `array_split` cuts them into `size` parts, and each rank takes the part with its number.
+# We sort them by digit. `array_split` cuts them into `size` parts, one per rank. So rank 0 never sees a 9.
 
 # %%
 # %%px --save 00_hello.py
@@ -141,14 +141,15 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__ is code/00_hello.py, also here
-images = digits["train_images"].reshape(-1, 64) / 16  # 8 x 8 pixels
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # beside code/00_hello.py
+order = digits["train_labels"].argsort(kind="stable")  # 0 first, 9 last
+images = digits["train_images"].reshape(-1, 64)[order] / 16  # 8 x 8 pixels
 new_images = digits["test_images"].reshape(-1, 64) / 16
 x = np.array_split(images, size)[rank]
-y = np.array_split(digits["train_labels"], size)[rank]
+y = np.array_split(digits["train_labels"][order], size)[rank]
 
 # %% [markdown]
-# The function below trains a classifier on all ranks of a `team`. Each rank has its own copy of the weights and computes a gradient from
+# `train` uses all ranks of a `team`. Each has its own copy of the weights and computes a gradient from
 # its own images. `allreduce` adds up the gradients of the team and gives every rank the sum.
 
 
@@ -167,24 +168,24 @@ def train(team, steps=200):
 
 
 # %% [markdown]
-# First, let each rank train alone, on its quarter. `COMM_SELF` is a communicator of one rank, the rank itself:
+# First, let each rank train alone, on its digits. `COMM_SELF` is a communicator of this rank alone:
 
 # %%
 # %%px
-print(f"trained on {len(x)} images, alone: {train(MPI.COMM_SELF):.1%} right")
+print(f"{len(x)} images, digits {y[0]} to {y[-1]}, alone: {train(MPI.COMM_SELF):.1%} right")
 
 # %% [markdown] tags=["subslide"]
-# Now the four train as a team, each still with its quarter. **Vote:** will they print (a) four different numbers, as before, (b) one number, about as good, (c) one number, and a better one?
+# Now the four train as a team. **Vote:** will they print (a) four different numbers, as before, (b) one number, about as good, (c) one number, and a much better one?
 
 # %%
 # %%px
-print(f"trained on {len(x)} images, with the others: {train(comm):.1%} right")
+print(f"{len(x)} images, digits {y[0]} to {y[-1]}, with the others: {train(comm):.1%} right")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The copies of the weights started equal, and all took the same steps, with the sum of all gradients. This sum comes from all 1,500 images, although
-# no rank has seen more than 375.
+# (c). The copies of the weights started equal, and all took the same steps, with the sum of all gradients. So rank 0 reads 9s, although it
+# has never seen one. (Steps on fewer images need shuffled ones.)
 #
 # </details>
 #
@@ -205,8 +206,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Up to rounding, four ranks take the same steps as one, and each computes only a quarter of every step. So a quarter of the data per rank is enough,
-# as long as all add up their gradients. (The hellos come in any order.)
+# (b). Up to rounding, four ranks take the same steps as one, and each computes gradients for a quarter of the images. So a quarter is enough
+# if all add up their gradients. (The hellos come in any order.)
 #
 # </details>
 
@@ -219,10 +220,11 @@ if __name__ == "__main__":
 # mpiexec -n 64 --hostfile hosts python code/00_hello.py
 # ```
 #
-# The file `hosts` has one line per machine: with Open MPI, `node1 slots=8` starts up to eight ranks on `node1`. All machines must find the program, its
-# data and Python under the same path.
+# The file `hosts` has one line per machine (Open MPI: `node1 slots=8` for eight ranks). Under Slurm (lesson 14), you usually need no
+# such file. All machines must find the program,
+# data and Python under the same paths.
 #
-# Usually there is one rank per GPU or, without GPUs, one per **core**, the part of a CPU that runs a process. A machine with more ranks
+# Usually there is one rank per GPU or, without GPUs, at most one per **core**, the part of a CPU that runs a process. A machine with more ranks
 # than cores is **oversubscribed**.
 
 # %% [markdown]
@@ -234,7 +236,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - `%%px` runs a cell on every rank. Each process has its own memory.
-# - Ranks that add up their gradients train one classifier together, as one rank would.
+# - Without batch norm (lesson 05), ranks that add up their gradients train as one rank would.
 # - Training with Adam usually takes 16 bytes per parameter, plus activations.
 
 # %% [markdown]
@@ -247,10 +249,10 @@ if __name__ == "__main__":
 #
 # Suppose a cluster has eight machines with eight ranks each. Before they train, all 64 ranks need the same file. Who downloads it?
 #
-# If every rank does, the file is downloaded 64 times. Once per machine is enough (once in all, if the machines share a disk): the ranks on a machine share no variables, but they can
-# usually read the same disk. One machine of a cluster is called a **node**.
+# If every rank does, the file is downloaded 64 times. Once per machine is enough: its ranks share no variables, but usually a disk. (If all machines share
+# one, once in total.) One machine of a cluster is called a **node**.
 #
-# So a rank must find out who else runs on its node. `Split_type` with `COMM_TYPE_SHARED` makes one communicator per node, of the ranks that run
+# So a rank must find out who else runs on its node. `Split_type` with `COMM_TYPE_SHARED` makes one communicator per node, with the ranks that run
 # there. A rank's number in this communicator is its **local rank**:
 
 # %%
@@ -277,7 +279,7 @@ node.Free()  # the communicator is no longer needed
 # %% tags=["exercise: 00.q3"]
 
 # %% [markdown]
-# Back to the download. In many programs, one rank sends to all others or collects from them, the **root**. Often it is rank 0. Should rank 0 also
+# Back to the download. In many programs, one rank, the **root**, sends to all others or collects from them. Often it is rank 0. Should rank 0 also
 # be the one that downloads?
 
 # %% tags=["exercise: 00.2"]
@@ -285,10 +287,10 @@ node.Free()  # the communicator is no longer needed
 # %% [markdown]
 # ### For whom do the others wait?
 #
-# Every training step calls `allreduce`. It cannot return the sum until the slowest rank has sent its gradient. So one late rank holds
-# up all the others. Could you find out which one it is? Let us make ranks late on purpose, and look.
+# Each step of `train` calls `allreduce`. It cannot return the sum until the slowest rank has sent its gradient. So one late rank holds
+# up all the others. Which one is it? Let us make ranks late on purpose, and look.
 #
-# It would be too easy if rank 3 slept for three seconds and rank 2 for two. So let each rank's delay depend on its neighbour. For that, the
+# Each rank's delay will depend on its neighbour. For that, the
 # ranks stand in a ring, 0 → 1 → 2 → 3 → 0. (Lesson 01 uses the same ring.)
 
 # %% tags=["exercise: 00.1"]
@@ -330,8 +332,8 @@ comm.Barrier()
 #
 # Dots on the dashboard mark waiting, and only the lane of rank 2 has none. So look for the rank that waits *least*: that is the late one.
 #
-# But why was it late? The dashboard shows it as *computing*, although it slept. It counts a rank as computing whenever the rank is in no
-# MPI call. So a lane tells you who was late, and not why.
+# But why was rank 2 late? It slept, and yet the dashboard shows *computing*, as it does whenever a rank is in no
+# MPI call. So a lane tells you who was late, but not why. (On a GPU, even waiting in `allreduce` looks busy: `nvidia-smi` can show 100 %.)
 #
 # </details>
 

@@ -147,7 +147,7 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: send and receive without blocking",
-    task="Four of the lines A to E belong below the first four, and one is not needed. Write their letters "
+    task="Four of the lines A to E complete this function, and one is not needed. Write their letters "
     'in the right order, for example `order("C A D E")`. (`Waitall` is `Wait` for a list of requests.)',
     objectives=(4,),
     stub='order("")\n',

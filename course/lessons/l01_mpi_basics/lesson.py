@@ -25,7 +25,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One message
 #
-# How does one rank get another's numbers? In a **message**: the sender calls `Send`, and the receiver calls `Recv` with an array to fill.
+# How does one rank get another's numbers? Through a **message**: the sender calls `Send`, and the receiver calls `Recv` with an array to fill.
 # All ranks run the same program (**SPMD**: single program, multiple data), so an `if` decides who does what.
 
 # %%
@@ -56,7 +56,7 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). `np.arange(4)` holds integers, `np.empty(4)` holds floats, and MPI only copies bytes. Our classroom complains; MPI alone would go on
+# (c). `np.arange(4)` holds integers, `np.empty(4)` holds floats, and MPI copies bytes. Our classroom complains; MPI alone would go on
 # with wrong numbers.
 #
 # </details>
@@ -76,7 +76,7 @@ elif rank == 1:
 
 # %%
 # %%px --setup
-def ring(nbytes):  # below, `% size` closes the ring: right of rank 3 is rank 0
+def ring(nbytes):  # `% size` closes the ring: right of rank 3 is rank 0
     mine = np.full(nbytes, rank, np.uint8)  # one byte per number
     theirs = np.empty(nbytes, np.uint8)
     comm.Send(mine, dest=(rank + 1) % size)
@@ -102,8 +102,8 @@ ring(1_000_000)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the **hang report**, every rank is in `Send` and waits for its right neighbour to receive. Such a circle of waiting ranks is a
-# **deadlock**. Then why did 80 bytes arrive?
+# (c). In the **hang report**, every rank waits in `Send` for its right neighbour to receive. Such a circle is a
+# **deadlock**. Why did 80 bytes arrive?
 #
 # </details>
 
@@ -133,14 +133,14 @@ def ring_hangs(comm, nbytes):
     for _ in range(50):  # time enough for a send that needs no receiver
         time.sleep(0.001)
         waits = not sending.Test()
-    all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; waits for all ranks
+    all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; nobody receives before this
     comm.Recv(theirs, source=(comm.rank - 1) % comm.size)
     sending.Wait()
     return all_wait
 
 
 # %% [markdown]
-# To find the limit, Python's `bisect` halves the range 20 times. If the ring hangs at 500,000 bytes, it tries 250,000 next:
+# `bisect` finds where `ring_hangs` turns `True`. It halves the range 20 times: if the ring hangs at 500,000 bytes, it tries 250,000 next:
 
 
 # %%
@@ -170,11 +170,11 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 #            time ──▶
 # ```
 #
-# Why 4,016? Between ranks on this machine, Open MPI has **buffers** of 4,096 bytes, and its own header takes 80. If a message fits and a buffer is
+# Why 4,016? Between ranks on this machine, Open MPI has **buffers** of 4,096 bytes, and its header takes 80. If a message fits and a buffer is
 # free, MPI copies it there, and `Send` returns at once: the **eager protocol**. For a larger message, `Send` waits for `Recv`: the **rendezvous
 # protocol**.
 #
-# What do you know, then, when `Send` returns? You may change the array. Perhaps nobody has received it yet.
+# What do you know when `Send` returns? You may change the array. Perhaps nobody has received it yet.
 #
 # </details>
 
@@ -214,7 +214,7 @@ for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share
 # time ──▶     1 frees 0         0 frees 2         2 frees 1
 #
 # rank 0       Send to 1         Recv from 2
-# rank 1       Recv from 0                         Send to 2
+# rank 1       Recv from 0       waits in Send     Send to 2
 # rank 2       waits in Send     Send to 0         Recv from 1
 # ```
 #
@@ -244,21 +244,21 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/01_ring.py
 
 # %% [markdown]
-# A message to oneself has a limit of its own.
+# A message to oneself has a lower limit here.
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
 # | | what changes |
 # |---|---|
-# | limit | Depends on the network and its settings: Open MPI's over TCP is usually 65,456 bytes |
-# | GPUs | With NVIDIA's NCCL, a send of any size may wait, on the GPU, for its receive. So start both together (PyTorch: `batch_isend_irecv`) |
+# | limit | Depends on network and settings: usually 65,456 bytes with Open MPI over TCP. A ring hangs only above its links' largest limit |
+# | GPUs | With NVIDIA's NCCL, a GPU may wait in a send of any size. So start send and receive together (PyTorch: `batch_isend_irecv`) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - When `Send` returns, you may change the array, but you know nothing about the receiver.
-# - A ring in which all ranks send first is unsafe. If all call `Sendrecv`, it is safe.
+# - If all send first, a ring is unsafe: it hangs once messages outgrow MPI's buffers. With `Sendrecv`, it is safe.
 # - Both sides must use the same type.
 
 # %% [markdown] tags=["slide"]
@@ -268,8 +268,7 @@ if __name__ == "__main__":
 # it is 60 kB, on several machines over TCP, and you have one day. Do you (a) change nothing, (b) test with `Ssend`, which always waits for
 # `Recv`, and repair what hangs, (c) rewrite all with `Sendrecv`?
 #
-# <details><summary>What to listen for</summary>(a) may work between machines, but two ranks on one machine have a lower limit (here
-# 4,016 bytes). (b) finds each wrong exchange that the tests run, at any size. (c) risks forty new mistakes. How good are your tests?</details>
+# <details><summary>What to listen for</summary>(a) may work between machines, but two ranks on one machine have a lower limit. (b) finds each wrong exchange that the tests run, at any size. (c) risks forty new mistakes. How good are your tests?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -285,7 +284,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # ### Can a rank work while its message travels?
 #
-# That is worth the trouble only if messages take long. How long? To find out, we need a clock that is fair to all ranks. The whole course
+# Working meanwhile pays only if messages take long. How long? To find out, we need a clock that is fair to all ranks. The whole course
 # uses this one:
 #
 # - `Barrier` returns only when all ranks have called it, so they start nearly together.
@@ -309,12 +308,12 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It takes far less than 12,500 times as long. Each message has a fixed cost, whatever its size, and 80 bytes cost hardly anything else.
+# It takes far less than 12,500 times as long. Each message has a fixed cost, and 80 bytes add hardly anything to it.
 # (With a core per rank, this cost is smaller, and the ratio larger.) This is why training libraries collect many small gradients and send them in a few large messages (lessons 04 and 06).
 #
 # </details>
 #
-# Must a rank wait while its message travels? With `Recv`, yes, and with a `Send` above the limit. `Send`, `Recv` and `Sendrecv` are **blocking**: they
+# Must a rank wait while its message travels? In `Recv`, yes, and in a `Send` above the limit. `Send`, `Recv` and `Sendrecv` are **blocking**: they
 # return only when you may use their arrays again.
 #
 # `Isend`, from section 3, is **non-blocking**. It only starts the send and returns a **request** at once. `Irecv` starts a receive in the
@@ -351,7 +350,7 @@ if rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # 0.2 s, not 0.4. The rank worked while its message travelled. Do not count on this with large messages: many MPI libraries move
-# them only while the rank is inside an MPI call. A rank that computes then keeps its own message waiting.
+# them only while the rank is inside an MPI call. A rank that computes then delays its own message. (NCCL has threads and kernels of its own for this.)
 #
 # </details>
 #
@@ -359,7 +358,7 @@ if rank == 0:
 #
 # 1. Rank 0 starts to send zeros with `Isend`.
 # 2. It fills the array with nines.
-# 3. Only now (a `Barrier` sees to it) does rank 1 call `Recv`. Rank 0 calls `Wait`.
+# 3. After a `Barrier`, rank 1 calls `Recv`, and rank 0 calls `Wait`.
 #
 # We do this with 80 bytes, then with 1 MB. **Vote:** what does rank 1 receive? (a) zeros both times, (b) nines both times, (c) zeros,
 # then nines
@@ -382,9 +381,9 @@ for nbytes in (80, 1_000_000):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The 80 bytes went out eagerly: they were in a buffer before the nines came. The 1 MB waited for its rendezvous in rank 0's own
-# array, and by then the array held nines. (Over some networks the beginning leaves at once: then the message is partly zeros.) A test with small messages
-# would never find this mistake.
+# (c). The 80 bytes went out eagerly: they were in a buffer before the nines came. The 1 MB stayed in rank 0's own array
+# until its rendezvous, when the array already held nines. (Over some networks the beginning leaves at once: then the message is partly zeros.) A test with small messages
+# may never find this mistake.
 #
 # Until `Wait` returns, the array belongs to MPI: do not change an array that you send, and do not touch one that you receive.
 #
@@ -401,7 +400,7 @@ for nbytes in (80, 1_000_000):
 # `ANY_SOURCE`, `Recv` takes a message from any rank. But whose is it? After the `Recv`, a `Status` says who sent the message and how long it was.
 # (The array to fill may be longer than the message.)
 #
-# And what is the message about? A sender may put a number on its message, a **tag**. The `Status` reports it, too, and `ANY_TAG` accepts every tag.
+# And what is the message about? A sender may put a number on its message, a **tag**. The `Status` reports it, too, and `ANY_TAG`, the default, accepts every tag.
 #
 # Ranks 1, 2 and 3 work for a random time, then send one message each. `--twice` runs the cell twice. **Predict:** in which order do
 # the messages come?
@@ -435,12 +434,12 @@ else:
 # sent first. But a `Recv` that names a tag takes only messages with that tag.
 #
 # For a single number, mpi4py also has calls in lower case: `send` and `recv` take almost any Python object and
-# **pickle** it, that is, pack it into bytes. This is handy for one number and slow for arrays.
+# **pickle** it, that is, pack it into bytes. This is slow for arrays (so was `allreduce` in lesson 00).
 
 # %% tags=["exercise: 01.3"]
 
 # %% [markdown]
-# When messages come in any order, does the page show at least which rank was first? Rank 3 passes a token to rank 2, which passes it to 1,
+# Does the page at least show which rank was first? Rank 3 passes a token to rank 2, which passes it to 1,
 # and so on. Each rank prints a line when it has the token. **Vote:** whose line is on top? (a) always rank 3's, (b) always rank 0's,
 # (c) sometimes one, sometimes another
 

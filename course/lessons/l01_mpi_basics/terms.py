@@ -8,7 +8,7 @@ TERMS = (
     ),
     Term(
         "message",
-        "Data that one rank sends and another receives; here, the way from rank to rank.",
+        "Data that one rank sends and another receives, with a tag.",
         forms="",
     ),
     Term(
@@ -51,8 +51,8 @@ TERMS = (
     ),
     Term(
         "Sendrecv",
-        "The MPI call that sends one message and receives another at the same time, so that a ring of them "
-        "cannot deadlock.",
+        "The MPI call that sends one message and receives another at the same time. A ring in which all "
+        "ranks call it cannot deadlock.",
     ),
     Term(
         "request",

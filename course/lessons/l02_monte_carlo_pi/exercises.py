@@ -183,15 +183,15 @@ SAME_BATCH = Question(
     options=(
         Option(
             "512",
-            reply="That would need eight parts without overlap. But all ranks use the same seed, so all "
+            reply="512 would need eight parts without overlap. But all ranks use the same seed, so all "
             "shuffle alike, and their first 64 samples are the same.",
             belief="same-seed-adds-samples",
         ),
         Option(
             "64",
             reply="All ranks use the same seed, so they shuffle alike and take the same 64. The mean loss "
-            "still falls. Only equal losses on all ranks show that seven are wasted. The common shuffle can "
-            "stay, if rank r takes the 64 samples from number 64·r on.",
+            "still falls. Only a comparison of the ranks' samples shows it: with dropout, their losses can "
+            "differ. The common shuffle can stay, if rank r takes the 64 samples from number 64·r on.",
             right=True,
         ),
         Option(
@@ -219,7 +219,7 @@ WHAT_GAINED = Question(
         Option(
             "one GPU in bfloat16, the same total batch",
             reply="Then the number of GPUs is the only difference between this run and the run on eight. "
-            "In the team's comparison, the precision had changed, too.",
+            "(If the batch does not fit, accumulate gradients: lesson 05.)",
             right=True,
         ),
         Option(

@@ -107,7 +107,7 @@ draw_darts(cluster["dots"])
 # Each point has four colours, one per rank: all ranks threw the *same* darts, and we counted each dart four times.
 #
 # A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had the same seed.
-# Still, 3.14384 looked like π. One estimate could not show the mistake. The spread of a thousand could, and it does not need the true π.
+# Still, 3.14384 looked like π. One estimate hides the mistake. The spread of a thousand shows it, without the true π.
 #
 # </details>
 
@@ -117,8 +117,8 @@ draw_darts(cluster["dots"])
 # %% [markdown] tags=["slide"]
 # ## 3 · A stream for every rank
 #
-# So each rank needs its own **stream**: a sequence of random numbers that is independent of the others. To repeat a run that went wrong, you
-# also need the same streams again.
+# So each rank needs its own **stream**: a sequence of random numbers that is independent of the others. To repeat a run, you
+# need the same streams again.
 
 # %% tags=["exercise: 02.4"]
 
@@ -145,7 +145,7 @@ draw_darts(cluster["dots"])
 # <details><summary>Open after the run</summary>
 #
 # About half. Why only half? Independent errors partly cancel: one rank has too many hits, another too few. Their variances add, so the
-# standard error of all hits is √4 = 2 times that of one rank's. We divide by four times as many darts, so half of it remains.
+# error of all hits is √4 = 2 times one rank's. We divide by four times as many darts: half remains.
 #
 # For N independent darts, the standard error is 1.64/√N, here 0.0052. (One dart counts 4 or 0, with a
 # standard deviation of 1.64.)
@@ -189,7 +189,7 @@ if __name__ == "__main__":
 # On two cores, two ranks take roughly half as long as one. Four gain little or nothing more, because two of them share each core. On four free
 # cores, they take about a quarter. What is your speed-up?
 #
-# The three π agree to the last digit: a block's darts are the same, whichever rank throws them.
+# The three π agree to the last digit: any rank throws the same darts in a block, and whole numbers add up exactly.
 #
 # </details>
 
@@ -198,9 +198,9 @@ if __name__ == "__main__":
 #
 # | | with 256 ranks, each on its own core |
 # |---|---|
-# | time | About 1/256, if shares are equal, memory keeps up, and throwing takes much longer than `allreduce` |
+# | time | About 1/256, if shares are equal, memory and clock rate keep up, and throwing takes much longer than `allreduce` |
 # | error | In the same time, 256 ranks throw 256 times the darts. With separate streams, the error is 16 times smaller |
-# | seeds | Use `spawn`, not `seed + rank`: runs with seeds 0 and 1 would share 255 streams. Ranks that share one model need the same samples |
+# | seeds | Use `spawn`, not `seed + rank`: runs with seeds 0 and 1 would share 255 streams. Parts of one model need the same samples; its copies need equal first weights |
 # | training | 256 times the independent samples make a gradient's error 16 times smaller (no batch norm). How many steps that saves depends on the batch size (lesson 05) |
 
 # %% tags=["exercise: 02.q3", "subslide"]
@@ -210,7 +210,7 @@ if __name__ == "__main__":
 #
 # - Ranks with the same seed draw the same numbers, and one estimate does not show it.
 # - For different numbers, spawn streams from one seed. Then four times the darts halve the error.
-# - Independent work on n cores takes about 1/n of the time, if shares are equal, messages few, and memory keeps up.
+# - Independent work on n cores takes about 1/n of the time, if shares are equal, messages few, and memory and clock keep up.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -228,7 +228,7 @@ if __name__ == "__main__":
 # ## More
 #
 # If one rank alone needs the sum, you do not need `allreduce`. By default, **`Reduce`**
-# adds up the arrays of all ranks and gives the sum to that one rank, the **root**. The next function counts with it, and passes every small test.
+# adds up the arrays of all ranks and gives the sum to that one rank, the **root**. The next function adds up counts with it, and passes every small test.
 
 # %% tags=["exercise: 02.3"]
 
@@ -247,7 +247,7 @@ if __name__ == "__main__":
 # For every dart, Python looks up names, checks types and creates objects. All of that takes longer than the arithmetic. NumPy avoids it: one call
 # works on a whole array, in compiled code. To **vectorise** a loop is to replace it by such calls.
 #
-# How fast can *one* process become? Each step changes one thing, so we can say what it gains. (Two steps also change the generator or its numbers.)
+# How fast can *one* process become? Each step changes little, so we can say what it gains. (The first also changes the generator.)
 
 # %%
 rng = np.random.default_rng(7)
@@ -315,7 +315,7 @@ show(
 #
 # </details>
 #
-# And the article? Its first program is the loop above. That is plain Python, which uses no GPU. Its MPI program throws no darts at all: it adds up the
+# And the article? Its first program is the loop above. Plain Python uses no GPU. Its MPI program throws no darts at all: it adds up the
 # area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once: the method and the number of processes. Nobody can say
 # how much of the 6.1 is due to MPI.
 #
@@ -326,7 +326,7 @@ show(
 # %% [markdown]
 # ### What will 1,024 ranks gain?
 #
-# Suppose you compare fairly: one program with itself, on more and more ranks. How far does the speed-up go?
+# Suppose you compare fairly: the same fast program on more and more ranks. How far does the speed-up go?
 #
 # Our darts were easy to distribute. Most jobs also have work that more ranks do not shorten, such as starting, reading the input or writing the result. The
 # **serial fraction** s is the fraction of one rank's time that this work takes.
@@ -385,8 +385,7 @@ outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="co
 # <details><summary>Open after the run</summary>
 #
 # A speed-up of 1.90 allows at most 19, 1.98 allows 90, and 2.00 allows 1,024. Why so different? On two ranks, an error of 1% in the speed-up changes s by
-# about 0.01, and here s itself is about 0.01. So the measurement cannot tell whether there is any serial work. On 1,024 ranks, s decides
-# everything.
+# about 0.01, and here s itself is about 0.01. So the measurement cannot tell whether there is any serial work, and on 1,024 ranks, s decides.
 #
 # </details>
 #
@@ -394,10 +393,10 @@ outcome("Speed-up 1.98 on 2 ranks: how much, at most, on 1024?", found, word="co
 # each other and for memory.
 #
 # You can test this: compute s for 4, 8 and 16 ranks, one per core. If s stays the same, the law fits so far. If s grows with the number of ranks, time goes into
-# messages, waiting, unequal shares or memory, and Amdahl's law is the wrong model. So measure near your goal: predict 1,024 ranks from 256 and 512 on the same machine, not
+# messages, waiting, unequal shares, memory or a lower clock rate, and Amdahl's law is the wrong model. So measure near your goal: predict 1,024 ranks from 256 and 512 on the same machine, not
 # from 2.
 #
-# All this holds for a job that keeps its size. With more ranks, people often run a larger job. What the ranks gain then is a question for lesson 03.
+# All this holds for a job that keeps its size. With more ranks, people often run a larger job. Lesson 03 measures what they gain then.
 
 # %% [markdown]
 # ## References

@@ -286,15 +286,16 @@ LAST_DIGITS = Question(
     options=(
         Option(
             "a bug, because correct sums agree in every digit",
-            reply="That would make the four sums above wrong. They are right, although they differ from "
+            reply="That would make the four sums above wrong. But they only differ from "
             "about the 15th digit on. A bug is likely for a different reason: the 4th digit is far from the "
             "last ones.",
             belief="other-digits-are-a-bug",
         ),
         Option(
             "a bug, because rounding shows in the last digits",
-            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice can "
-            "change the 4th digit. Look for those first.",
+            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice "
+            "can change the 4th digit. Look for those first. (In bfloat16, rounding alone can change the "
+            "third digit.)",
             right=True,
         ),
         Option(

@@ -76,7 +76,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest of a thousand runs. (Ranks 2 and 3 leave the cores to the pair.)
+# Other programs can only slow a run down, so we keep the fastest of a thousand runs. On a cluster, report the median. (Ranks 2 and 3 leave the cores to the pair.)
 
 
 # %%
@@ -149,7 +149,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute this number from the lines, then measure sixteen jobs around it:
+# We compute it from the lines, then measure sixteen jobs around it:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -171,8 +171,8 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If ranks 0 and 1 each had a core, the measured curves cross close to where the dashed lines do.
-# Yet `fit` saw only jobs of 10 and 10,000 strips.
+# If each rank had a core, the measured curves cross near the dashed ones, although
+# `fit` saw only jobs of 10 and 10,000 strips.
 #
 # </details>
 
@@ -186,7 +186,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: without recording, *a*₂ is smaller, and *a*₁ and *b* are about the same. (From your numbers: 2·(*a*₂ − *a*₁)/*b*.)
+# It falls: without recording, *a*₂ is smaller; *a*₁ and *b* hardly change. (It is 2·(*a*₂ − *a*₁)/*b*.)
 #
 # </details>
 
@@ -212,7 +212,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips as before, but the overhead grew. It is a large part of the short job's time, and less than 1 % of the long job's.
+# Each rank computes as many strips, but the overhead grew. It is a large part of the short job's time, but under 1 % of the long job's. (Anything more is noise, or a larger *b*.)
 #
 # </details>
 #
@@ -232,7 +232,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each of 1,024 ranks computes for just under a second, so the overhead is half the time.
+# Each of 1,024 ranks computes for just under a second, so half your cost is overhead.
 #
 # </details>
 
@@ -241,14 +241,14 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in 10 steps, so this part grows with log p. Gradients are many bytes, so the network matters more. What overlaps with computing (lesson 06) does not count |
-# | *b* | Rises if many ranks read a node's memory at once, or if a GPU's share of a batch is too small to fill it |
-# | training | With one rank per GPU, N counts the images per step. More GPUs with the same batch *per GPU* are weak scaling |
+# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in 10 steps, so this part grows with log p. Gradients are many bytes, so bandwidth decides. What overlaps with computing (lesson 06) does not count |
+# | *b* | Rises if many ranks read a node's memory at once, messages overlap with computing, or a GPU's share of a batch is too small to fill it |
+# | training | With one rank per GPU, N counts the images per step. Weak scaling keeps the batch *per GPU*, so a step's batch grows (lesson 05) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks pay if they save more computing, *b*·N·(1 − 1/p), than they add overhead.
+# - More ranks are faster if they save more computing, *b*·N·(1 − 1/p), than they add overhead.
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
 # - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
@@ -258,8 +258,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew with the GPUs, each kept plenty to do. Yours stays the same: each of 480
-# GPUs has a sixtieth of what each of 8 has now, so *a* may dominate. If *a* takes a minute, no number of GPUs is enough.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU kept plenty to do. Yours stays the same: each of 480
+# GPUs has a sixtieth of the work, so with any *a*, 480 are too few. If *a* takes a minute, no number is enough.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -273,23 +273,23 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %% [markdown]
 # In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
-# the number of messages grows with p. And between nodes, both cost more.
+# the number of messages grows with p. (In a tree, it grows with log p.) Between nodes, both cost more.
 #
-# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large. So the
-# faster the GPUs, the larger the job must be before another one pays.
+# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large. So faster
+# GPUs need larger jobs before another one pays.
 
 # %% [markdown]
 # ### Who can be a rank?
 #
 # So far, all ranks knew the number of strips, because it is written in the program. Now suppose it is in a file, and only rank 0 has read the
-# file. How do the others learn it? If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
+# file. If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
 # ranks.
 
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start them with `Spawn`. They are called its workers. Parent and
-# workers talk through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
+# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start them, its workers, with `Spawn`. (On a cluster, reserve their cores first.) Parent and
+# workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
 # own ranks from 0.
 #
 # So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent. It says so with `root=MPI.ROOT`. The
@@ -350,8 +350,8 @@ shared = MPI.Wtime() - began
 print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")
 
 # %% [markdown]
-# You measured *b* in the core, so you can estimate what a thousand strips take, and twenty million. (This loop is a little different, but also pure
-# Python.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
+# You measured *b* in the core, so you can estimate what a thousand strips take, and twenty million. (This loop is a little
+# slower.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
@@ -365,12 +365,12 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # overhead, so *a* is much larger than for ranks that run already.
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core and the
-# parent has a third. Why does the parent need a core, when it only waits? Because it polls: it asks MPI again and again whether a message has come.
+# parent has a third. Why does the parent need a core, when it only waits? Because Open MPI polls: it checks again and again whether a message has come.
 # On two cores, three busy processes share what two could use, so two workers gain less, or even lose.
 #
 # </details>
 #
-# So a rank can join late. Must it at least run Python? No. MPI has an interface in C, and other languages call it. Here are a program in C and one in R.
+# So ranks can start later. Must they run Python? No. MPI has an interface in C, and other languages call it. Here are a program in C and one in R.
 # Both add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
 #
 # While you read them: which line of C does the work of our `allreduce`, and what differs?
@@ -384,8 +384,8 @@ print(in_c.read_text(), in_r.read_text(), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have looked</summary>
 #
-# `MPI_Reduce` adds up the parts. Unlike `allreduce`, it gives the sum to one rank only, rank 0. And where mpi4py sees for itself what you send, C
-# must say how many numbers there are, and of which type.
+# `MPI_Reduce` adds up the parts. Unlike `allreduce`, it gives the sum to one rank only, rank 0. And mpi4py finds out what you send; in C, you
+# state how many numbers, and of which type.
 #
 # </details>
 #
@@ -411,12 +411,12 @@ else:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Look at the errors: four terms miss π by about a quarter, and a million terms by about a millionth. After N terms, the sum is off by about 1/N. So
+# Four terms miss π by about a quarter, and a million terms by about a millionth. After N terms, the sum is off by about 1/N. So
 # with one term per rank, you would need a million ranks.
 #
 # </details>
 #
-# For many digits, then, each rank must add very many terms. Will our functions still be right then? This one adds up terms from anywhere in the series:
+# For many digits, each rank must add very many terms. Will our functions still be right? This one adds up terms from anywhere in the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -444,8 +444,8 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four different sums, and none of them is a bug. A computer rounds after every addition. A different number of ranks adds the same strips in a different
-# order, so it rounds different numbers. The differences are small: the four sums share 14 digits, and the midpoint rule itself is further off. So when
+# Four different sums, and none of them is a bug. A computer rounds after every addition. With more ranks, the same strips are added in a different
+# order, so the rounding differs. (On GPUs, even two equal runs can differ.) The differences are small: the four sums share 14 digits, and the midpoint rule itself is further off. So when
 # you compare the results of different numbers of ranks, use a tolerance, not `==`.
 #
 # </details>
@@ -502,8 +502,8 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
 # so much smaller that about ten digits still agree.
 #
-# How, then, do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps,
-# in float64, with a small model that has no dropout and no batch norm. Give both programs the same samples per step, and let the parallel one split
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps,
+# in float64, with a small model that has no dropout and no batch norm. Give both programs the same first weights and the same samples per step, and let the parallel one split
 # them into equal parts. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.
 #

@@ -277,9 +277,9 @@ LOG_THE_LOSS = Question(
         ),
         Option(
             "It pairs with the others' next all-reduce",
-            reply="MPI matches the ranks' collective calls by their order, whatever each call is meant for. "
-            "So rank 0's loss meets the others' gradients, and you get a hang, an error or wrong numbers. "
-            "The repair: all ranks make the call, and only rank 0 prints.",
+            reply="MPI matches the collective calls of a communicator by their order, whatever each is "
+            "meant for. So rank 0's loss meets the others' gradients, and you get a hang, an error or wrong "
+            "numbers. The repair: all ranks make the call, and only rank 0 prints.",
             right=True,
         ),
         Option(

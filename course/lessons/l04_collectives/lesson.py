@@ -24,13 +24,13 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks train one network, and all need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator call it together,
-# and make all such calls in the same order.
+# Four ranks train one network, and all need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator make such calls
+# together, in the same order.
 
 # %% tags=["exercise: 04.q4", "subslide"]
 
 # %% [markdown] tags=["subslide"]
-# If all send to rank 0, all wait for it. Two algorithms spread the work.
+# Two algorithms spread the work.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -45,8 +45,8 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into one **chunk** per rank, and sends one in each step to its right neighbour.
-# In the first loop, it adds the chunk that arrives to its own, and sends this sum next. The second loop passes complete sums on.
+# In the **ring algorithm**, each rank cuts its array into n **chunks**. In each step, it sends one chunk to its right neighbour.
+# In the first loop, it adds the arriving chunk to its own chunk, and sends the sum in the next step. The second loop passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -58,7 +58,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# `Filmed` records the array before each exchange. Rank 3 brings 1000 to 4000, so 4004 is 4 + 4000. **Predict:** how many exchanges does each way need?
+# `Filmed` records the array before each exchange. Rank 3 brings 1000 to 4000. **Predict:** how many exchanges does each way need?
 
 
 # %%
@@ -83,10 +83,10 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The ring needs six. Follow rank 3's 4000: 4004, 4044, 4444. After three exchanges, each rank has one complete chunk: a **reduce-scatter**. Three more copy these chunks to all
+# The ring needs six. Follow rank 3's 4000: 4004 (4 + 4000), 4044, 4444. After three exchanges, each rank has one complete chunk: a **reduce-scatter**. Three more copy them to all
 # ranks: an **all-gather**.
 #
-# Doubling needs two. Is it three times as fast?
+# Doubling needs two.
 #
 # </details>
 
@@ -99,14 +99,14 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# The ring sends more messages, doubling more bytes. An empty message takes the **latency** α, half of a **ping-pong** (there and back). Each byte adds a
+# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half the time of a **ping-pong**, there and back. Each byte adds a
 # time β: 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
 #
 # α · (messages of a rank) + β · (bytes of a rank)
 #
-# This **alpha-beta model** assumes one two-way link per rank, all equal and independent.
+# This **alpha-beta model** ignores additions, and assumes equal two-way links, one per rank.
 #
-# We have no network, so we *delay* messages: α is 10 ms, 1/β 5 MB/s (0.04 Gbit/s).
+# We *delay* messages: α is 10 ms, 1/β 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -140,12 +140,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). By the model, 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
+# (c). 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size do both take equally long on eight ranks? Use `counts(8)`, and put your bytes in place of 1000000:
+# At which size are both equally fast on eight ranks? Compute it with `counts(8)`, and write it in place of 1000000:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep ranks:
@@ -153,27 +153,28 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# At 440,000 bytes, the **crossover**. The ring sends 11 more messages, and saves 1.25 arrays. In the 10 ms of a message, our link carries 0.05 MB, and 11 · 0.05 / 1.25 = 0.44.
+# At 440,000 bytes, the **crossover**. The ring's 11 extra messages take 110 ms. So do 550,000 bytes: the 1.25 arrays that it saves.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# Now 2,048 ranks sum 100 MB over links like ours, in one call or in a hundred, one per layer. **Vote** for the slowest, then the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
+# Now 2,048 ranks sum 100 MB after backward, over links like ours, in one call or in a hundred, one per layer. **Vote** for the slowest, then the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
 
 # %%
 # %%px --save 04_allreduce.py
+alpha, bandwidth, nbytes = 10e-3, 5e6, 100e6  # s, bytes/s, bytes
 if __name__ == "__main__" and comm.rank == 0:
     for n in 2, 64, 2048:
         for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
-            one, many = (calls * messages * 0.01 + arrays * 100 / 5 for calls in (1, 100))
-            print(f"{n:4} {way:8} {messages:4g} messages {arrays:4.1f} arrays {one:5.1f} or {many:6.1f} s")
+            one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
+            print(f"{n:4} {way:8} {messages:4g} messages {arrays:4.1f} arrays {one:6.4g} or {many:6.4g} s")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), then (a). The crossover is at 22.7 MB, so lesson 07's DDP joins small arrays.
+# (c), then (a). Each ring call has 41 s of latency, so lesson 07's DDP joins small arrays.
 #
 # </details>
 
@@ -182,21 +183,21 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | α = 2 µs and 1/β = 25 GB/s: both 5,000 times better, so the crossovers stay |
-# | eight ranks share a card | Between nodes, doubling sends eight arrays through it per exchange, a ring ordered by node under two in all: it wins from smaller sizes on |
+# | a fast network card per rank | MPI: α = 2 µs, 1/β = 25 GB/s: both 5,000 times better, so crossovers stay. NCCL's α is up to 14 µs: they grow |
+# | eight ranks share a card | Doubling sends eight arrays per exchange through the card, a ring ordered by node under two in all |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - In a ring, each rank sends 2(n−1) chunks, less than two arrays. In doubling (n = 2, 4, 8 …), it sends log₂ n arrays.
-# - Of these two, from four ranks on, doubling wins below the crossover, the ring above it (equal links, one per rank).
+# - In a ring, each rank sends 2(n−1) chunks, less than two arrays. In doubling, it sends log₂ n arrays.
+# - Of these two, from four ranks on, doubling wins below the crossover, the ring above it (equal links, one per rank). Lesson 14's halving beats this ring.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You buy twice the bandwidth, but the latency stays. At which size is the crossover now? (a) Half, (b) the same, (c) twice.
+# 64 GPUs with a link of 25 GB/s each sum 25 MB; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change the last cell.
 #
-# <details><summary>What to listen for</summary>(c): in one message's 10 ms, the link now carries 0.1 MB.</details>
+# <details><summary>What to listen for</summary>64: the ring, with 3.7 against 6.1 ms. 2,048: doubling, with 11 against 59 ms.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -268,8 +269,7 @@ if comm.rank == 0:
 #
 # </details>
 #
-# Should a cluster of 64 nodes with 8 ranks each use leaders? **Predict** for the ring of all 512 ranks and for the ring of the 64 leaders: how many arrays cross between the nodes, and how many
-# steps follow one another?
+# Should a cluster of 64 nodes with 8 ranks each use leaders? **Predict** for both rings, of 512 ranks and of 64 leaders: how many arrays cross between nodes? How many steps does it take?
 #
 # <details><summary>Open after your prediction</summary>
 #
@@ -279,7 +279,8 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and about 6 inside the nodes |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes. They save steps. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine. For gigabytes, take the ring: our leaders leave the network idle while they work inside their nodes. And if each GPU has a network card, leaders leave seven of eight idle, so NCCL runs several rings at once.
+# only nine. For gigabytes, of these take the ring: our leaders leave the network idle while they work inside their nodes. And if each GPU has a network card, leaders leave seven of eight idle. Then GPUs
+# reduce-scatter inside the node, and each sums its eighth with its peers on other nodes. NCCL runs several rings at once.
 #
 # </details>
 #
@@ -313,7 +314,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # <details><summary>Open after the run</summary>
 #
 # At 1 KiB, one message beats the ring's two. At 4 MiB, additions count, too, which the model leaves out: doubling adds a whole array, the ring half of one. Where two times are close, one run
-# does not decide. In the course's folder, `python -m benchmarks.allreduce` compares them from 4 B to 64 MiB, and Gloo, too.
+# does not decide. In the course's folder, `python -m benchmarks.allreduce` compares all three, and Gloo, from 4 B to 64 MiB.
 #
 # </details>
 #
@@ -329,11 +330,11 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when MPI starts its ranks. In PyTorch, the library of a group of ranks is called its **backend**.
 #
-# On GPUs you would choose NCCL. Besides rings, it has two trees (lesson 14), which take about 2·log₂(nodes) steps and two arrays per rank. On many nodes, they can beat the ring even at 100 MB.
+# On GPUs you would choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). The trees take about 2·log₂(nodes) steps and two arrays per rank. On many nodes, they can beat the ring even at 100 MB.
 # When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** of the GPU, not when it is done. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
-# PyTorch has MPI's collectives, under almost the same names. The **root** is the one rank that has, or gets, everything:
+# PyTorch has MPI's collectives, under almost the same names. The **root** is the rank that sends or receives the full data:
 #
 # | collective | what it does |
 # |---|---|
@@ -382,7 +383,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. What one backend leaves on the other ranks is no rule.
 #
-# The guide also prints that Gloo has no `reduce_scatter` and no `all_to_all`. Today it has both, and our backend, too. Only the monitored barrier, which names late ranks, is Gloo's alone
+# The guide also prints that Gloo has no `reduce_scatter` and no `all_to_all`. Today it has both, and so does our backend. Only the call `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([all calls, tried](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

@@ -44,7 +44,7 @@ TERMS = (
     Term("crossover", "The size from which on one algorithm is faster than another.", forms=""),
     Term(
         "tree",
-        "A way to run a collective in which each rank that has the data passes it on to others.",
+        "A way to run a collective in which each rank passes data to its children, or sums to its parent.",
         forms="",
     ),
     Term(

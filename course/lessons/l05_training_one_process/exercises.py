@@ -203,8 +203,8 @@ WHOLE_BATCH_ONLY = Question(
 NOT_A_NUMBER = Question(
     id="05.q5",
     question="On one GPU, a network trained well in float32, with batches of 256 and a rate of 0.1. Now 32 "
-    "GPUs train it, with 256 images each. The rate grows from 0.1 to 3.2 in the first 10 steps. The loss is "
-    "nan after 40 steps. What do you try first?",
+    "GPUs train it, with 256 images each, and average their gradients. The rate grows from 0.1 to 3.2 in "
+    "the first 10 steps. The loss is nan after 40 steps. What do you try first?",
     options=(
         Option(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
@@ -252,9 +252,9 @@ FALLING_LOSS = Question(
         ),
         Option(
             "by central differences, computed in float32",
-            reply="With this lesson's step of 0.00001, the difference of two almost equal losses has two "
-            "right digits in float32 at best. So a gradient that is wrong by half a percent could pass. A "
-            "larger step saves more digits, but not the eight that agree in float64.",
+            reply="With this lesson's step of 0.00001, two almost equal losses have too few digits in "
+            "float32: in the cell above, the slope is wrong by about a fifth. So a wrong gradient could "
+            "pass. A larger step saves more digits, but not the eight that agree in float64.",
             belief="float32-checks-gradients",
         ),
     ),

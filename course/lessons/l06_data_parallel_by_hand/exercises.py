@@ -284,9 +284,10 @@ NO_BROADCAST = Question(
         ),
         Option(
             "the replicas stay different, and the training goes on",
-            reply="All take equal steps, so with plain SGD they stay as far apart as they started (weight decay "
-            "brings them together, slowly), and each gradient sums over different networks. Comparing the weights shows it. (After a restart, "
-            "the optimizer's state, such as momentum, must be equal, too: `broadcast_optimizer` sends it.)",
+            reply="All take equal steps, so with plain SGD they stay as far apart as they started (weight "
+            "decay brings them together, slowly), and each gradient sums over different networks. Comparing "
+            "the weights shows it. (After a restart, the optimizer's state, such as momentum, must be "
+            "equal, too: `broadcast_optimizer` sends it.)",
             right=True,
         ),
         Option(

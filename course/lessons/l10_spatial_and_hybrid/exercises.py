@@ -88,7 +88,8 @@ RETURN_GHOSTS = Exercise(
     targets=("halos-are-forward-only", "average-over-tiles"),
     stub=changed(_RETURN, (_SWAP, ""), (_FIRST, ""), (_LAST, "")),
     hints=(
-        "In forward, my upper ghosts came from the rank above. So their gradients go back to that rank.",
+        "In forward, each rank's upper ghosts came from the rank above. So their gradients go back to that "
+        "rank.",
         "forward    last rows of rank 0  ──→  upper ghosts of rank 1\n"
         "backward   last rows of rank 0  ←──  their gradients, and they are ADDED",
         "from_above, from_below = swap(comm, …, …)   and   own[:, :, :width] += …",

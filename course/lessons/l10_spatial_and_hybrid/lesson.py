@@ -16,7 +16,7 @@
 #       All ranks send an array to the right and receive one from the left. Which call does both, without a deadlock?
 #     answer: <code>Sendrecv</code>. MPI can receive while it sends, so the ranks cannot all wait for one another in a circle.
 #   - ask: Each rank has a part of a batch. How do their gradients become the gradient of the batch?
-#     answer: They are added up, provided that each loss was divided by the size of the global batch.
+#     answer: They are added up, if each rank divided its summed loss by the size of the global batch.
 #   - ask: Four ranks call <code>comm.Split(comm.rank // 2)</code>. Which communicator does rank 3 get?
 #     answer: The one of ranks 2 and 3, which both passed 1. In it, rank 3 has rank 1.
 # ---
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A slide of tissue can have 100,000 × 100,000 pixels. One layer's 8 feature maps take 320 GB in float32. How can
+# A slide of tissue can have 100,000 × 100,000 pixels. Eight such feature maps take 320 GB in float32. How can
 # several GPUs share one slide?
 #
 # In **spatial parallelism**, each rank that shares an image keeps one part of it, its **tile**, here a strip:
@@ -79,13 +79,13 @@ predict("Of 80 rows, how many come out wrong?", None)
 # %%
 from course.lessons.l10_spatial_and_hybrid.figures import draw
 
-draw({"page": cluster["mine"], "blur, uncut": cluster["wanted"], "blur by four ranks": cluster["blurred"]})
 outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="counted")
+draw({"page": cluster["mine"], "blur, uncut": cluster["wanted"], "blur by four ranks": cluster["blurred"]})
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At each of the three cuts, two rows are wrong on either side:
+# At each cut, two rows are wrong on either side:
 #
 # ```
 # rank 0   … 15 16 17 18 19 │  0  0          row 18 needs rows 16 to 20, but padding stands in for row 20
@@ -106,7 +106,7 @@ outcome("Of 80 rows, how many come out wrong?", sum(cluster["wrong"]), word="cou
 #                    ↓  ↓    ↑  ↑
 # rank 1             18 19 [ 20 21 22 23 … ]   2. down:  rank 0 sends rows 18 and 19
 #
-# rank 3   has no rank below. It names MPI.PROC_NULL, no process: nothing arrives, ghosts stay zero, like padding.
+# rank 3   has no rank below. Its partner is MPI.PROC_NULL: nothing arrives, so ghosts stay zero, like padding.
 # ```
 
 # %% tags=["source: course_lib.comm.halo:swap"]
@@ -128,11 +128,11 @@ draw({"blur, uncut": cluster["wanted"], "blur by four ranks": cluster["blurred"]
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# Training also needs gradients. As the loss we take the sum of all blurred pixels:
+# Training needs gradients. Our loss is the sum of all blurred pixels:
 #
 # ```
-# a pixel is read by 25 means, with weight 1/25 each     →   its gradient is 25 × 1/25 = 1, drawn white
-# near the page's edge, fewer means read it              →   smaller, drawn grey
+# 25 outputs read each pixel, with weight 1/25           →   its gradient is 25 × 1/25 = 1, drawn white
+# near the page's edge, fewer outputs read it            →   smaller, drawn grey
 # ```
 #
 # **Vote:** beside the cuts, are the gradients (a) also 1, (b) smaller, (c) larger?
@@ -149,21 +149,21 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), and no error. Two ranks read a pixel beside a cut: its owner, and the neighbour that holds its ghost. The pixel's gradient is the *sum* of one
-# part from each. The neighbour's part is missing:
+# (b), and no error. Two ranks read a pixel beside a cut: its owner, and the neighbour that holds its ghost. Its gradient is the *sum* of both
+# ranks' parts. The neighbour's part is missing:
 #
 # ```
 #                      read on rank 0            read on rank 1, as a ghost
-# a pixel of row 19    by 15 means:  0.6         by 10 means:  0.4
-# a pixel of row 18    by 20 means:  0.8         by  5 means:  0.2
+# a pixel of row 19    by 15 outputs: 0.6        by 10 outputs: 0.4
+# a pixel of row 18    by 20 outputs: 0.8        by  5 outputs: 0.2
 #
 #                      kept: the two greys       missing: autograd cannot follow a message.
-#                                                It takes received ghosts for constants.
+#                                                Received ghosts are constants to it.
 # ```
 #
 # </details>
 #
-# A `torch.autograd.Function` has its own `backward`; `apply` runs `forward`. Ours calls `return_ghost_rows`, your exercise:
+# A `torch.autograd.Function` has its own `backward`; `apply` runs `forward`. Our `backward` calls `return_ghost_rows`, your exercise:
 
 
 # %%
@@ -175,7 +175,7 @@ class GhostRows(torch.autograd.Function):
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # and this on the way back; gradient: of the loss, by forward's output
+    def backward(ctx, gradient):  # and this on the way back; `gradient`: d loss / d output of forward
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per input
 
 
@@ -196,7 +196,7 @@ def convolve(comm, x, kernel):  # 5 × 5, across the cuts
 draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": cluster["gradients"]})
 
 # %% [markdown] tags=["notes"]
-# Nine minutes up to the exercise, five for it. The usual slips: rows from above are added to the last rows, or they replace the own gradients.
+# Nine minutes up to the exercise, five for it. The usual slips: rows from above are added to the last rows, or they replace this rank's own gradients.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
@@ -213,10 +213,10 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 #           rank 2   rank 2
 #           rank 3   rank 3
 #
-# halos     among all 4 ranks                   in each team: ranks 0 and 1, ranks 2 and 3
+# halos     among all 4 ranks                   in each replica: ranks 0 and 1, ranks 2 and 3
 # ```
 #
-# The second way cuts the batch *and* each image. This is **hybrid parallelism**.
+# Cutting the batch *and* each image is **hybrid parallelism**.
 
 
 # %%
@@ -264,18 +264,18 @@ return_ghost_rows = right
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), by 0.3 %. (After 120 steps, it would be 0.7 % *higher*.) So a low loss proves nothing; agreement with one process is evidence.
+# (c), by 0.3 %. (After 120 steps, it would be 0.7 % *higher*.) So a low loss is no evidence of right gradients. Agreement with one process is (but Adam hides constant factors).
 #
 # </details>
 #
-# Which loss will one rank print, and which two replicas of two tiles?
+# Which loss will one rank print? And two replicas of two tiles?
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
 # !mpiexec -n 4 python code/10_halo.py 2
 
 # %% [markdown] tags=["subslide"]
-# A page of 1024 × 1024 pixels takes 4 MiB in float32. Let each rank allocate at most 128 MiB more than it holds (Linux only). **Vote:** who can train on this page? (a) One rank suffices. (b) It takes two. (c) Two fail, too: each holds all weights.
+# A page of 1024 × 1024 pixels takes 4 MiB in float32. Each rank may now allocate only 128 MiB more (Linux only). **Vote:** who can train on this page? (a) One rank suffices. (b) It takes two. (c) Two fail, too: each holds all weights.
 
 # %%
 from course_lib.effects import runs_within
@@ -288,9 +288,9 @@ for ranks in 1, 2:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). There are only 400 weights, but the first convolution makes eight maps, 32 MiB, and training keeps several arrays of that size. Each of two tiles needs half.
+# (b). There are only 400 weights, but the first convolution makes eight maps, 32 MiB, and training keeps several arrays of that size. Two ranks need about half each.
 #
-# Replicas would not help: one of them would compute the whole page.
+# Replicas would not help: one would compute the whole page.
 #
 # </details>
 
@@ -305,22 +305,22 @@ for ranks in 1, 2:
 #
 # ```
 #
-# So an inner tile sends about a quarter of the pixels, but in more messages: it pays where bytes take the time, not latency. After pooling, a strip must still have as many rows as its halo. Keep neighbouring tiles in one machine, and compute inner rows while halos travel.
+# So an inner tile sends about a quarter of the pixels, but in more messages: tiles pay where bytes, not messages, cost the time. After pooling, a strip must still have as many rows as its halo. Keep neighbours in one machine where possible, and compute inner pixels while halos travel. On GPUs, `swap` needs CUDA-aware MPI.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Forward copies pixels across a cut, so backward adds each copy's gradient to the original's.
 # - Divide a loss per pixel by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
-#   needs statistics of all ranks. What all tiles compute alike, such as a classifier after pooling, is added over replicas only.)
+#   needs statistics of all ranks, dropout one process's masks. What all tiles compute alike, such as a classifier, is added over replicas only.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty 3 × 3 convolutions, and a tile has 64 × 64 pixels. Do you exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), two ranks compute and store each pixel near a cut. If all layers have equally
-# many channels, (b) sends 29 % more bytes. (b) pays if extra work and bytes cost less than 19 exchanges, and if memory suffices.</details>
+# <details><summary>What to listen for</summary>In (b), several ranks compute and store each pixel near a cut. If all layers have equally
+# many channels, (b) sends 29 % more bytes. (b) pays if extra work and bytes cost less than waiting for 19 exchanges, and memory suffices.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -330,7 +330,7 @@ for ranks in 1, 2:
 #
 # ### Must every layer ask its neighbours?
 #
-# How many rows does a rank need if the convolution has stride 2, so that it skips rows?
+# How many rows does a rank need if the convolution has stride 2?
 
 # %% tags=["exercise: 10.q4"]
 
@@ -359,7 +359,7 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
         print(f"{name}: messages {sent.messages}, bytes {sent.nbytes}")
 
 # %% [markdown]
-# A quarter of the messages. The bytes grow by 9 %, since wider halos have larger corners.
+# Fused, rank 0 sends a quarter of the messages. The bytes grow by 9 %, since wider halos have larger corners.
 #
 # And what does it cost? A tile of 64 × 64 pixels has neighbours on all sides. If twenty layers are fused, all but the last also compute pixels outside the tile. **Predict:** how many times as many pixels do twenty fused layers compute?
 
@@ -368,7 +368,7 @@ predict("Twenty fused layers compute how many times as many pixels?", None)
 
 # %%
 for layers in (1, 4, 20):
-    computed = sum((64 + 2 * later) ** 2 for later in range(layers))  # by layers with so many later ones
+    computed = sum((64 + 2 * later) ** 2 for later in range(layers))  # `later` layers follow
     times = computed / (layers * 64**2)
     print(f"fused layers: {layers:2}, pixels computed: {times:.2f} times as many")
 outcome("Twenty fused layers compute how many times as many pixels?", times, word="counted")
@@ -384,7 +384,7 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 #
 # ### Must tiles talk at all?
 #
-# Could we treat each tile as an image, and take the mean of the tiles' scores? We choose a task on which that should be hard. An image of 32 × 32 pixels has two marks, each bright or dark. The label says whether they match. Guessing is right in 50 %.
+# Could we treat each tile as an image, and take the mean of the tiles' scores? We choose a task on which that should be hard. An image of 32 × 32 pixels has two marks, each bright or dark. The label says whether they match. Guessing is right half of the time.
 #
 # Each rank trains a network of its own:
 #
@@ -418,7 +418,7 @@ show(cluster["row"], x="judges", y="right")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 3 is right in 100 %, without halos. So missing halos do not hold rank 1 back. A tile that is judged alone seldom has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
+# Rank 3 is always right, without halos. So missing halos are not what holds rank 1 back. A tile that is judged alone seldom has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
 #
 # **Remember: halos let tiles compute what the uncut image computes. A decision about the whole image must combine features of all tiles (here eight numbers per image, an all-reduce).**
 #

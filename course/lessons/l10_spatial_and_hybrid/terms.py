@@ -5,7 +5,7 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "spatial parallelism",
-        "Each rank holds one tile of every image, and exchanges halos with its neighbours.",
+        "The ranks that share an image hold one tile of it each, and exchange halos with their neighbours.",
     ),
     Term("tile", "The part of an image that one rank owns.", forms=r"tiles?"),
     Term(

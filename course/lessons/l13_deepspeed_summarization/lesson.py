@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Read what it writes
 #
-# Would you trust a summarizer because its loss fell? We train one on 48 invented articles, and read what it writes about 12 others.
+# Would you trust a summarizer because its loss fell? We train one on 48 invented articles, and read what it writes about others.
 
 # %%
 # %%px --timeout 300 --save 13_summarize.py
@@ -108,7 +108,7 @@ def write(model, article):  # at ZeRO stage 3, all ranks must call this
 
 
 # %% [markdown] tags=["subslide"]
-# Before training, each rank summarizes one article. Is the event right?
+# Before training, each rank summarizes one article. Does it name the right event?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -185,7 +185,7 @@ def encode(article):
 
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed takes each loss for a mean, so it averages twice:
+# DeepSpeed assumes that each loss is a mean, so it averages twice:
 #
 # ```
 # 12 articles per step    3 micro-batches on each of 4 ranks
@@ -193,7 +193,7 @@ def encode(article):
 # between the ranks       the sum of the gradients is divided by 4
 # ```
 #
-# Our factors already divide by all tokens, so we multiply by both:
+# Our factors already divide by all tokens, so we undo both:
 
 # %%
 # %%px --save 13_summarize.py
@@ -234,8 +234,8 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: without dropout, as here, four ranks train like one. But the mean of means would pass this test, too. So would a loop that undoes no
-# division: both runs divide by 12 (12 · 1 and 3 · 4).
+# Yes: without dropout, as here, four ranks train like one, up to rounding. But the mean of means would pass this test, too. So would a loop that undoes neither
+# division: both runs divide by 12, as 12 · 1 or 3 · 4.
 #
 # The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33 (each step has new articles). It wrote:
 #
@@ -244,7 +244,7 @@ if __name__ == "__main__":
 #                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# This is true, but copied from the article, until the 40 tokens are used up. The loss showed neither the false statements nor the copying.
+# This is true, but SmolLM2 copied it, until its 40 tokens were used up. The loss showed neither the false statements nor the copying.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -282,7 +282,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating a token is easier than guessing the next, so her loss falls more. After *n*, the tiny model already repeats. Losses on different labels cannot be compared. (SmolLM2 never learned to repeat: hers starts near 15, ours at 1.6.)
+# Repeating a token is easier than guessing the next, so her loss falls more. Her tiny model already repeats *n*. Losses on different labels cannot be compared. (SmolLM2 expects no repeats: her loss starts near 15, ours at 1.6.)
 #
 # </details>
 
@@ -323,7 +323,7 @@ print("the forger shares 19; you missed:", *(reference - shared))
 #                                         of Elmstead on Sunday because flies had stopped up its pipes.
 # ```
 #
-# Try again with the missed words. Then add *never*, and run again: now it is false, and shares as many words.
+# Try again with the missed words. Then add *never*, and run again: now it is false, but shares as many words.
 #
 # </details>
 
@@ -333,7 +333,7 @@ print("the forger shares 19; you missed:", *(reference - shared))
 # Do you need ZeRO?
 #
 # ```
-# training state per rank without ZeRO, in 32 bits: weights 4 + gradients 4 + AdamW 8 bytes per parameter
+# per rank without ZeRO or activations, in float32: weights 4 + gradients 4 + AdamW 8 bytes per parameter
 # SmolLM2                 135 million × 16 bytes = 2.2 GB    fits a GPU of 80 GB
 # 7 billion parameters      7 billion × 16 bytes = 112 GB    does not
 # ```
@@ -342,11 +342,12 @@ print("the forger shares 19; you missed:", *(reference - shared))
 #
 # ```
 # batch    a multiple of the data-parallel ranks; all wait for the rank with most tokens
-# encode   for micro-batches of several articles, pad them here, with label −100
-# comm     the data-parallel ranks only: tensor and pipeline ranks of one copy read the same tokens
-# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3 (in `setup`), make
-#          HfDeepSpeedConfig(setup) and keep it: from_pretrained then shards as it loads
-# write    at stage 3, move it out of `if comm.rank == 0`: all ranks gather the weights together
+# encode   makes one article: pad micro-batches of several, with label −100
+# comm     data-parallel ranks only: tensor and pipeline ranks read the same tokens. On many,
+#          sum with dist.all_reduce
+# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3 (in `setup`), first keep an
+#          HfDeepSpeedConfig(setup): from_pretrained then shards as it loads
+# write    at stage 3, call it on all ranks: they gather the weights together
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -361,7 +362,7 @@ print("the forger shares 19; you missed:", *(reference - shared))
 #
 # A newsroom publishes 100 summaries per day, unread. It accepts one false summary per week. A summary has four names or numbers; the articles contain 99 % of them. Is that enough?
 #
-# <details><summary>What to listen for</summary>No: per day, about four of 400 are not in their article. And a summary without a wrong name can be false, like SmolLM2's of the pilot.</details>
+# <details><summary>What to listen for</summary>No: four of 400 per day, 28 per week, are not in their article. And a summary without a wrong name can be false, like SmolLM2's of the pilot.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -435,7 +436,7 @@ if comm.rank == 0:
 #
 # Before each step, the Trainer counts the tokens of all micro-batches on all ranks. It divides by their number, as `factors` does.
 #
-# It did not always do so. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers repaired that. Counting over the ranks became the default later.
+# It did not always do so. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers began the repair. Counting over the ranks became the default later.
 #
 # </details>
 #
@@ -500,7 +501,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They would not: the difference stays below 0.01, although every gradient is four times too small. AdamW divides each gradient by its usual size, so without gradient clipping, a constant factor hardly changes its steps. SGD would take steps four times too short. Equal losses under AdamW do not prove that the gradients are right.
+# They would not: the difference stays below 0.01, although every gradient is four times too small. AdamW divides each gradient by its average size, so without gradient clipping, a constant factor hardly changes its steps. SGD would take steps four times too short. Equal losses under AdamW do not prove that the gradients are right.
 #
 # Which mean do you get? With DeepSpeed and Lightning, you compute the loss, so you choose. The Trainer chooses for you.
 #
@@ -517,7 +518,7 @@ if rank == 0:
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
 # %% [markdown]
-# Facts need scores of their own. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states. This function is crude: a right name in the wrong *place* escapes it, and a text without names scores 100 %.
+# Facts need scores of their own. **Precision** is the share of a summary's names and numbers that are in the article. **Recall** is the share of the important facts that the summary states. This function is crude: it accepts right names in wrong *places*, and a text without names scores 100 %.
 
 # %% tags=["source: course_lib.training.facts:fact_scores"]
 
@@ -589,9 +590,9 @@ outcome("Precision of references with one wrong name, in percent?", precision, "
 #
 # And the vote: (a). The first sentence beats lead-3 by ROUGE-1, and the interval of their difference does not contain 0. Yet it states only half of the important facts, and lead-3 most of them.
 #
-# Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers ROUGE, so lead-3 pays for its length. Compare systems at equal length.
+# Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers the F1, so lead-3 pays for its length. Compare systems at equal length.
 #
-# Can a *model* beat lead-3 on real news? For this course, two were trained with ZeRO on two ranks, and tested on 200 articles from a small sample of CNN/DailyMail. One is **extractive**: it chooses sentences of the article. SmolLM2 is **abstractive**: it writes its own.
+# Can a *model* beat lead-3 on real news? We trained two with ZeRO on two ranks, and tested them on 200 articles from a small sample of CNN/DailyMail. One is **extractive**: it chooses sentences of the article. SmolLM2 is **abstractive**: it writes its own.
 #
 # ```
 # extractive    a small Transformer, trained from scratch

@@ -131,13 +131,13 @@ HOW_WELL = Question(
         Option(
             "0.50: 16.1 times as fast as Basic",
             reply="16.1 is measured from Basic, which is a different method: its 7.25 hours on 4 GPUs became "
-            "4.21 with MASTER, so a factor of 1.72 came without one more GPU. Start from MASTER's time.",
+            "4.21 with MASTER, a factor of 1.72 with no more GPUs. Start from MASTER's time.",
             belief="any-baseline-will-do",
         ),
         Option(
             "0.29: 9.4 times as fast as MASTER",
-            reply="4.21 hours are 253 minutes, and 253 / 27 = 9.4, of 32. Both times are MASTER's, so as far "
-            "as is published only the data parallelism differs. The reported 16.1 is a product: 1.72 from "
+            reply="4.21 hours are 253 minutes, and 253 / 27 = 9.4, of 32. Both times are MASTER's, but "
+            "neither batch nor GPUs per replica is published. The reported 16.1 is a product: 1.72 from "
             "MASTER times 9.4 from more GPUs.",
             right=True,
         ),

@@ -12,7 +12,7 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
-#     answer: One. The others wait for activations, and on the way back for gradients.
+#     answer: One. The others wait for activations, later for gradients.
 #   - ask: Why does a stage keep activations after it has sent its output?
 #     answer: >-
 #       Its backward needs them: layers' inputs for the weights' gradients, and ReLU's outputs and pooling's
@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# One large image can fill a GPU with activations. Then rank 0 must finish this image's backward before it starts another,
-# so one stage works at a time. This is **layer parallelism**, here *Basic*.
+# One large image can fill a GPU with activations. Without recomputing, rank 0 then finishes this image's backward
+# before it starts another: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Our network has four stages. Stage 0 sees 256 × 256 pixels and pools to 64 × 64.
 
@@ -49,7 +49,7 @@ comm = MPI.COMM_WORLD
 # %%
 # %%px
 def cut(n):
-    """Stage `n` of four, with the same weights on every rank."""
+    """Stage `n` of four: same `n`, same weights on any rank."""
     torch.manual_seed(n)
     side, maps = (256, 1) if n == 0 else (64, 8)
     conv = nn.Conv2d(maps, 8, 3, padding=1)
@@ -58,7 +58,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# An arrow is one image. Lesson 08's `run_stage` runs it from rank 0, and `SavedBytes` counts the activations that autograd keeps.
+# Each arrow stands for one image. Lesson 08's `run_stage` runs it, and `SavedBytes` counts the activations that autograd keeps.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -120,14 +120,14 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75. Image 0's backward frees its activations before rank 0 begins image 1. So the peak is that of the larger stage.
+# Still 4.75. Image 0's backward frees its activations before rank 0 begins image 1. So rank 0's peak is its larger stage's.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the images. Our loss is a sum over images, so we add both replicas' gradients of a stage. To compare, each rank also trains as one process.
+# Each replica saw half of the images. Our loss is a sum over images, so we add both replicas' gradients of each stage. To compare, each rank also computes all gradients alone.
 
 
 # %%
@@ -164,14 +164,14 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding, in every order. With a mean per replica, images of the smaller group would weigh more.
+# Yes, up to rounding, in every order. If each replica averaged its losses, the smaller group's images would weigh more.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Instead of timing the orders, we **replay** them: equal stages, one slot per forward, two per backward, free messages.
+# Instead of timing the orders, we **replay** them, assuming equal stages, one slot per forward, two per backward, free messages.
 #
 # **Vote:** is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
 
@@ -185,7 +185,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open when you have one</summary>
 #
-# Two changes of direction, as in `→←←→`. Each saves 3 of an image's 12 slots, because a rank starts the next forward right after its backward. MASTER's three changes save 9 of 48, and 48 / 39 = 1.23: (b).
+# Two changes of direction, as in `→←←→`. Each saves 3 of the next image's 12 slots: three of its forwards overlap the previous backward. MASTER's three changes save 9 of 48, and 48 / 39 = 1.23: (b).
 #
 # </details>
 #
@@ -210,12 +210,12 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
 # [ ]  two ranks share stage 0: each computes, and keeps, about half of an image; both send to stage 1.
-#      So two micro-batches fit.
+#      Two micro-batches fit where one did.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains like this, then without one of its sums, and compares weights with one process.
+# A program trains this plan, then omits one sum, and compares weights with one process's.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -223,31 +223,31 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two groups. Without the sum between ranks 0–3 and 4–7, nothing hangs. Comparing weights shows the mistake.
+# (c): two tiles, two directions, two groups. Without the sum between ranks 0–3 and 4–7, nothing hangs: only comparing weights shows the mistake.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - Where two micro-batches fit, 1F1B idles less than MASTER, and keeps model states once.
-# - Keep an image's tiles inside one machine, if they fit there: most layers exchange halos.
-# - We had no batch norm (statistics differ between replicas) and no dropout (masks differ).
+# - Where two micro-batches fit, 1F1B idles less than MASTER, and keeps model states once. Try recomputing first.
+# - If they fit, keep an image's tiles inside one machine: convolutions exchange halos.
+# - We had no batch norm (statistics differ between tiles and micro-batches, running statistics between replicas) and no dropout (masks differ).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count memory on every rank: the fullest decides.
-# - With one image per rank at a time, GEMS adds no activations to the fullest rank, but keeps model states twice.
+# - With one image per rank at a time, GEMS adds no activations to the fullest rank, but another stage's model states.
 # - For scaling efficiency, compare a method with itself on fewer GPUs.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations; weights and optimizer take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
+# An image needs 60 GB of activations; model states take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, or layers too small to tile, take long: it needs 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles for 3/(m + 3) of a step with m images, if a first stage has room for four.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, or layers too small to tile, take long: it needs about 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles for 3/(m + 3) with m images and equal stages, if each first-stage GPU has room for four.</details>
 
 # %% [markdown]
 # ## References
