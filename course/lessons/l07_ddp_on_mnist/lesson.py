@@ -121,16 +121,16 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# DDP all-reduces the gradients inside `backward`, and **averages** them.
+# DDP all-reduces gradients in buckets while `backward` still computes (lesson 06), and **averages** them.
 #
 # </details>
 #
-# Lesson 06 *added* them. With DDP, line 3 becomes the mean over a rank's shard. If shards are equally large, the average is the whole batch's gradient.
+# Lesson 06 *added* them. DDP also divides by the number of ranks, so line 3 becomes the mean over a rank's shard. If shards are equally large, the average is the whole batch's gradient.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP leaves line 2 to you: without a sampler, each rank reads all images. A **DistributedSampler** lists the indices of a rank's own.
+# DDP leaves line 2 to you: without a sampler, each rank reads all images. A **DistributedSampler** lists the indices of the images that a rank reads.
 #
 # **Vote:** of ten images, do four ranks get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out? (Remember: every step all-reduces.)
 
@@ -144,7 +144,7 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take one more step, and its all-reduce would wait for the others, which are done. (In tests, count no image twice.)
+# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take a third step, and its all-reduce would wait for ranks 2 and 3. (In tests, count no image twice.)
 #
 # All ranks shuffle with one seed. Each takes every fourth image:
 #
@@ -163,7 +163,7 @@ for epoch in (0, 1):
 #
 # DDP does lines 1 and 4. Lines 2 and 3 are yours (and 5, if you print losses).
 #
-# We train lesson 06's network on its 1,500 digits.
+# We train lesson 06's network on its 1,500 digits. (`code/train_mnist_ddp.py` trains on MNIST.)
 
 # %%
 # %%px --save 07_ddp.py
@@ -183,7 +183,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with equal weights (for batch norm, see More). So rank 0 alone saves and tests.
+# All ranks end with equal weights (for batch norm, see More). So rank 0 alone saves, and tests if that is short: the others wait.
 
 
 # %%
@@ -219,7 +219,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One and three: in every step, all ranks together average over the same images. Eight do not divide 1,500, so the sampler repeats four images. (With batch norm or dropout, runs differ. In float32, their last decimals do.)
+# One and three: in every step, all ranks together average over the same images. Eight do not divide 1,500, so the sampler repeats four images. (Batch norm or dropout makes runs differ. So does float32: by last decimals here, by more in long training.)
 #
 # </details>
 #
@@ -243,7 +243,7 @@ main(480, lr=0.05, epochs=5)
 #
 # </details>
 #
-# For SGD and moderate batches, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate. **Contest:** find the rate
+# For SGD and moderate batches, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate, after a warm-up. **Contest:** find the rate
 # with the lowest loss for each batch.
 
 # %%
@@ -260,7 +260,7 @@ main(120, lr=0.2, epochs=5)
 # 120 images      0.468   0.376   0.385   0.480   0.575
 # ```
 #
-# A larger batch wants a larger rate, which closes most of the gap. (64 steps at the old rate, 16 epochs, close all of it: 0.467.) A comparison is fair only if *both* sides are tuned.
+# A larger batch wants a larger rate, which closes most of the gap. (At the old rate, 64 steps, or 16 epochs, end at 0.467.) A comparison is fair only if *both* sides are tuned, and on other images than the test's (we used those).
 #
 # </details>
 
@@ -275,7 +275,7 @@ main(120, lr=0.2, epochs=5)
 # torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # this process's GPU, before the next line
 # dist.init_process_group("nccl")                       # in place of "gloo"
 # model = network().cuda()                              # before it is wrapped
-# images, labels = images.float().cuda(), labels.cuda() # likewise the new ones; large data: each batch
+# images, labels = images.float().cuda(), labels.cuda() # the test's, too; large data: each batch
 # ```
 #
 # The loss will be nearby, not the same: fewer steps, other weights in float32, and 36 images repeated. (Two images per GPU only show that it runs.)
@@ -288,8 +288,8 @@ main(120, lr=0.2, epochs=5)
 # ## Key points
 #
 # - DDP broadcasts the weights when it wraps a model, and averages the gradients inside `backward`.
-# - The rest is yours: shards, `set_epoch`, learning rate, testing, saving.
-# - Compare numbers of ranks at the same global batch. If it grows, count steps and tune the rate.
+# - The rest is yours: shards, `set_epoch`, learning rate, saving, and tests (on all ranks if they take long).
+# - Compare runs on different numbers of ranks at one global batch. If it grows, count steps and tune the rate.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -309,7 +309,7 @@ main(120, lr=0.2, epochs=5)
 #
 # Jakovac and Pichler (2025) trained a CNN on MNIST. On eight ranks, its test error was 1.3 % instead of 0.9 %, with their own MPI loop and with DDP. Do ranks cost accuracy after all?
 #
-# Their batch is 128 images, but per rank or in total? They do not say. We repeated the study both ways: five epochs, three seeds, the same rate. (With 128 in total, we have no run on eight ranks.)
+# Their batch is 128 images, but per rank or in total? They do not say. We repeated the study both ways: five epochs, three seeds, the same rate. (With 128 in total, we ran up to four ranks; eight should train as one, up to rounding.)
 #
 # **Predict:** with 128 images per rank, by what factor do our errors grow from one rank to eight?
 
@@ -331,12 +331,12 @@ draw_errors(
 #
 # 2.2 times: 1.84 % instead of 0.85 %. Five epochs have fewer steps when each rank takes 128 images. With 128 in total, four ranks make as many errors as one.
 #
-# So a growing batch could explain the published rise. It proves nothing, because their batch is unknown, and our eight ranks make more errors than theirs.
+# So a growing batch could explain the published rise. But this is no proof: their batch is unknown, and their eight ranks make fewer errors than ours.
 #
 # </details>
 #
 # Can equal global batches differ, too? **Batch norm** subtracts the mean of a rank's own images. For tests, it keeps a running mean, a **buffer**: a tensor of the model without a gradient.
-# Before each forward, DDP sends rank 0's buffers to all, so what rank 0 saves saw only its own shards.
+# By default, DDP overwrites all buffers with rank 0's before each forward. So the saved mean comes from rank 0's images only.
 
 # %% tags=["exercise: 07.q6"]
 
@@ -359,7 +359,7 @@ draw_errors(
 #
 # **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
 #
-# We count bytes with a **communication hook**: a function that DDP calls with each **bucket** of gradients, in place of its own all-reduce:
+# We count the bytes of gradients with a **communication hook**: a function that DDP calls with each **bucket** of gradients, in place of its own all-reduce:
 
 # %%
 # %%px
@@ -386,7 +386,7 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the gradient's norm in the last layer is that of "none". In (a) and (c), the norms differ between ranks: the replicas would drift apart without an error.
+# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the norm of the last layer's gradient is that of "none". (A ring sends 1.5 times as many bytes.) In (a) and (c), the norms differ between ranks: the replicas would drift apart without an error.
 #
 # </details>
 #
@@ -416,7 +416,7 @@ for event in profiler.events():
 #
 # (b), two. DDP starts the first all-reduce while backward still computes, and Gloo works on two at a time here. Both wait during the *same* 200 ms. (NCCL runs a process group's all-reduces one after another: there, only the first waits.)
 #
-# This is **waiting**: no byte moves before rank 1 arrives. On rank 1, the same all-reduces are much shorter. That is how you find a late rank.
+# This is **waiting**: no all-reduce ends before rank 1 arrives. On rank 1, the same all-reduces are much shorter. The rank whose all-reduces are shortest in *many* steps is the late one.
 #
 # </details>
 

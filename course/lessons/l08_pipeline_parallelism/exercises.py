@@ -66,8 +66,8 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** alternates, too, but first fills the pipeline. Two lines do not do what their comments "
-    "say.",
+    task="**1F1B** (one forward, one backward) alternates, too, but first fills the pipeline. Two lines do "
+    "not do what their comments say.",
     objectives=(3,),
     stub='''\
 def one_f_one_b(stage, stages, m):

@@ -112,7 +112,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
     print(f"ranks: {comm.size}, loss {loss:.9f}")
 
 # %% [markdown]
-# Now one rank trains all layers. **Vote:** on how many decimals do both losses agree: (a) all nine, (b) about three, (c) none?
+# Now one rank trains all layers. **Vote:** to how many decimals do the two losses agree: (a) all nine, (b) about three, (c) none?
 
 # %%
 # !mpiexec -n 1 python code/08_pipeline.py
@@ -120,7 +120,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each layer does the same arithmetic in the same order. (With batch norm, too: both runs normalize the same micro-batches. Not with
+# (a). Each layer does the same arithmetic in the same order. (With batch norm, too, if m is the same. Not with
 # dropout: ranks draw their own random numbers.)
 #
 # </details>
@@ -128,7 +128,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown] tags=["slide"]
 # ## 2 · Is it faster?
 #
-# We time a step of 1 to 16 micro-batches: on one rank with all layers, and on two with half each.
+# We time a step of 1 to 16 micro-batches of 512 images: first one rank has all layers, then two ranks have half of them each.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -180,7 +180,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Rank 0 waits while the last micro-batch passes three stages there and back. But the step gets longer:
+# (b). Rank 0 waits while the last micro-batch goes forward and backward through three stages: 3 · (1 + 2). But the step gets longer:
 #
 # ```
 #                          4 ranks, 16 micro-batches    p ranks, m micro-batches
@@ -190,14 +190,14 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages and undisturbed cores, which only roughly holds.
+# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and cores that do not slow each other.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# Why not take many micro-batches? GPipe keeps each one's activations until its backward. On rank 1 of 2:
+# Why not take many micro-batches of 512? The batch grows, and GPipe keeps each one's activations until its backward. On rank 1 of 2:
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
@@ -208,14 +208,14 @@ draw_schedules(16, cluster[0]["gpipe"])
 # **Predict:** how many fit into 64 MiB? Write your number in place of 32.
 
 # %%
-from course_lib.effects import runs_within  # True if 64 MiB per rank suffice; `first` runs before
+from course_lib.effects import runs_within  # True if `train` ends with 64 MiB more per rank; `first` loads libraries
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 64 / 2.75 = 23. Fewer fit: a rank also holds weights, gradients and the loss's activations.
+# On paper, 64 / 2.75 = 23. Fewer fit (which is the largest number?): a rank also holds weights, gradients and the loss's activations.
 #
 # </details>
 #
@@ -264,24 +264,24 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
 # ```
 #
-# With free messages, 1F1B takes as long as GPipe, and needs less memory if m > p. After four forwards, rank 0 runs a backward before each
-# forward, so it keeps at most 4 micro-batches.
+# With free messages, 1F1B takes as long as GPipe. After four forwards, rank 0 runs a backward before each
+# forward, so it keeps at most 4 micro-batches instead of m.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Eight pipelines of 8 GPUs share 128 micro-batches, so m = 16. With GPipe or 1F1B and one equal stage per GPU, a GPU idles for
-# 7/23 of its pipeline's time. Messages and the pipelines' all-reduce come on top.
+# Eight pipelines of 8 GPUs share 128 micro-batches per step, so m = 16 (with 16 pipelines, 8). With GPipe or 1F1B and one equal stage per GPU, a GPU idles for
+# 7/23 of its pipeline's time. Messages and the pipelines' all-reduce come on top, where computing does not hide them.
 #
-# One output and one gradient per micro-batch cross a boundary. If that is the plan's least traffic, let pipelines span nodes.
+# One output and one gradient per micro-batch cross a boundary. Tensor and data parallelism usually send more: keep them within nodes, and let pipelines span nodes.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
-# - Without recomputing, GPipe keeps the activations of m micro-batches. 1F1B keeps at most p on rank 0, and 1 on the last rank.
+# - Without recomputing, GPipe keeps the activations of all m micro-batches, so of the whole batch. 1F1B keeps at most p on rank 0, and 1 on the last rank.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -298,7 +298,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # ### What can memory buy?
 #
-# GPipe and 1F1B idle equally long. Can memory buy time, and time memory? We begin with a rank whose memory is full.
+# GPipe and 1F1B idle equally long. Can a rank compute more to save memory, or use more memory to idle less? We begin with a rank whose memory is full.
 
 # %% tags=["exercise: 08.q4"]
 
@@ -330,8 +330,9 @@ print("GPipe", kept(gpipe), "  1F1B", kept(one_f_one_b), "  GPipe, recomputing",
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 0 keeps eight micro-batches (6 MiB), four (3 MiB), or eight inputs and the activations of the one that goes backward (2.75 MiB). Rank 3
-# needs least with 1F1B: it has no later stage to feed, so it keeps one. (Outputs in `held` come on top. Megatron frees them once they are sent.)
+# Rank 0 keeps eight micro-batches (6 MiB), four (3 MiB), or, recomputing, eight inputs and the activations of one micro-batch (2.75 MiB). Here, rank 3
+# needs least with 1F1B: it has no later stage to feed, so it keeps one. (On ranks 1 to 3, inputs in `held` come on top, except with recomputing, which counts them. Outputs do, too; Megatron
+# frees sent ones.)
 #
 # Recomputing takes 4 slots per micro-batch instead of 3, if it repeats the whole stage. Deep stages save more than ours, since they have many
 # activations for one input.
@@ -365,7 +366,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 # </details>
 #
 # The rest of the bubble comes from the **flush**: the pipeline runs empty before each update. PipeDream, which introduced 1F1B, has no flush. Its stages
-# update after each backward and go on. So a stage must keep old weights for micro-batches on their way, and gradients are **stale**:
+# update after each backward and go on. So a stage keeps the old weights until each micro-batch returns. Its gradients are **stale**:
 # computed with old weights, applied to new ones. *Zero-bubble* schedules (see References) fill idle slots without stale gradients: a
 # rank computes the gradients of its weights later, since no other rank waits for them.
 #
@@ -399,7 +400,7 @@ if comm.rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # The last stage works for 16 · 9 = 144 ms. Before it starts, the first micro-batch passes three stages (3 · 1 ms). After it ends, the last gradient passes back through
-# them (3 · 2 ms). That makes 153 ms. You measure more, because messages take time, and sleeps last a little too long.
+# them (3 · 2 ms). That makes 153 ms. You measure more: messages take time, sleeps last too long, and ranks that wait for a message may keep a core busy.
 #
 # Four equal stages of 4.5 ms would take (16 + 3) · 4.5 = 85.5 ms for the same work.
 #
@@ -429,8 +430,8 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # 95 %. The first linear layer has nearly all weights, so the first stage gets all convolutions. But a convolution uses its few weights again at every pixel, and a linear layer
 # uses each weight once per image. The second rank would be idle nearly all the time.
 #
-# Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer away from a slow one, if it fits elsewhere: with 1F1B, early
-# stages keep more micro-batches.
+# Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster one that has memory for it. (With 1F1B, early
+# stages have least.)
 #
 # </details>
 #
