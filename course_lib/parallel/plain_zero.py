@@ -1,14 +1,14 @@
 """ZeRO on one screen: each stage adds one function. `zero.py` is the fast one, for any model.
 
-    stage   a rank keeps all               and its slice of            with
-    1       weights, gradients             optimizer state             own_slice, update
+    stage   a rank keeps all               and its shard of            with
+    1       weights, gradients             optimizer state             own_shard, update
     2       weights                        gradients, too              … and sum_in_backward
     3                                      weights, too                … and gather_in_time
 
-Every parameter is cut by itself: this rank's slice is a flat tensor, and the slices of two ranks differ by at
-most one number. The optimizer knows the slices only. The caller divides the loss by the global batch.
+Every parameter is cut by itself: this rank's shard is a flat tensor, and the shards of two ranks differ by at
+most one number. The optimizer knows the shards only. The caller divides the loss by the global batch.
 
-    mine = [Parameter(own_slice(comm, full)) for full in model.parameters()]
+    mine = [Parameter(own_shard(comm, full)) for full in model.parameters()]
     sum_in_backward(comm, model, mine)      # stages 2 and 3
     gather_in_time(comm, model, mine)       # stage 3
     optimizer = Adam(mine)
@@ -32,29 +32,29 @@ from torch.optim import Optimizer
 # ------------------------------------------------------------------ stage 1
 
 
-def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
-    """This rank's slice of a full tensor, as a flat view into it."""
+def own_shard(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
+    """This rank's shard of a full tensor, as a flat view into it."""
     return full.data.view(-1).tensor_split(comm.size)[comm.rank]
 
 
-def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
-    """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # `update` finds none in stages 2 and 3
+def sum_shard(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
+    """Give `part` its shard of the gradient of `full`, summed over all ranks; drop the full gradient."""
+    if full.grad is not None:  # None: nothing to sum
         part.grad = torch.empty_like(part)
-        comm.Reduce_scatter(full.grad, part.grad)  # each rank gets as much as its slice holds
+        comm.Reduce_scatter(full.grad, part.grad)  # each rank gets as much as its shard holds
         full.grad = None
 
 
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
-    """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
-    if full.untyped_storage().nbytes():  # 0 in stage 3, which gathers elsewhere
+    """Fill a full tensor with all ranks' shards. This rank's shard is already there: it is a view."""
+    if full.untyped_storage().nbytes():  # freed: nothing to fill
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
 def update(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter], optimizer: Optimizer) -> None:
-    """Sum the gradients, update this rank's slices, and gather the weights."""
+    """Sum the gradients, update this rank's shards, and gather the weights."""
     for full, part in zip(model.parameters(), mine, strict=True):
-        sum_slice(comm, full, part)
+        sum_shard(comm, full, part)
     optimizer.step()
     optimizer.zero_grad()
     for full in model.parameters():
@@ -67,7 +67,7 @@ def update(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter], 
 def sum_in_backward(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
     """Sum a gradient, and drop the full one, as soon as backward has it."""
     for full, part in zip(model.parameters(), mine, strict=True):
-        full.register_post_accumulate_grad_hook(lambda full, part=part: sum_slice(comm, full, part))
+        full.register_post_accumulate_grad_hook(lambda full, part=part: sum_shard(comm, full, part))
 
 
 # ------------------------------------------------------------------ stage 3
@@ -80,12 +80,12 @@ def free(full: torch.Tensor) -> None:
 
 def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
     """Gather a layer's weights just before it runs, forward and backward, and free them right after."""
-    slices = dict(zip(model.parameters(), mine, strict=True))
+    shards = dict(zip(model.parameters(), mine, strict=True))
 
     def before(layer: nn.Module, *_: object) -> None:
         for full in layer.parameters():
             full.untyped_storage().resize_(full.nbytes)
-            comm.Allgatherv(slices[full].data, full.data)
+            comm.Allgatherv(shards[full].data, full.data)
 
     def after(layer: nn.Module, _: object, output: torch.Tensor) -> None:
         for full in layer.parameters():
@@ -95,6 +95,6 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
     for layer in model.children():
         layer.register_forward_pre_hook(before)
         layer.register_forward_hook(after)
-    for full, part in slices.items():
-        part.data = part.data.clone()  # a slice with memory of its own
+    for full, part in shards.items():
+        part.data = part.data.clone()  # a shard with memory of its own
         full.register_post_accumulate_grad_hook(free)  # backward has its gradient

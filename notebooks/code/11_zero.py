@@ -27,24 +27,24 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 
 
 # %%
-def own_slice(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
-    """This rank's slice of a full tensor, as a flat view into it."""
+def own_shard(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
+    """This rank's shard of a full tensor, as a flat view into it."""
     return full.data.view(-1).tensor_split(comm.size)[comm.rank]
 
 
 # %%
-def sum_slice(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
-    """Give `part` its slice of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # `update` finds none in stages 2 and 3
+def sum_shard(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
+    """Give `part` its shard of the gradient of `full`, summed over all ranks; drop the full gradient."""
+    if full.grad is not None:  # None: nothing to sum
         part.grad = torch.empty_like(part)
-        comm.Reduce_scatter(full.grad, part.grad)  # each rank gets as much as its slice holds
+        comm.Reduce_scatter(full.grad, part.grad)  # each rank gets as much as its shard holds
         full.grad = None
 
 
 # %%
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
-    """Fill a full tensor with all ranks' slices. This rank's slice is already there: it is a view."""
-    if full.untyped_storage().nbytes():  # 0 in stage 3, which gathers elsewhere
+    """Fill a full tensor with all ranks' shards. This rank's shard is already there: it is a view."""
+    if full.untyped_storage().nbytes():  # freed: nothing to fill
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 
@@ -56,10 +56,10 @@ def network(layers=0, width=128):  # section 4 adds layers
 
 
 def train(comm, model, *hooks, steps=60):
-    mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
+    mine = [nn.Parameter(own_shard(comm, full)) for full in model.parameters()]
     for register in hooks:  # for section 3; none here
         register(comm, model, mine)
-    optimizer = torch.optim.Adam(mine, lr=0.01)  # averages for our slices only
+    optimizer = torch.optim.Adam(mine, lr=0.01)  # averages for our shards only
     for _ in range(steps):
         loss = F.cross_entropy(model(images), labels, reduction="sum") / 128  # images of all ranks
         loss.backward()
@@ -74,7 +74,7 @@ def train(comm, model, *hooks, steps=60):
 def update(comm, model, mine, optimizer):
     """One step of the optimizer, from the gradients of all ranks."""
     for full, part in zip(model.parameters(), mine, strict=True):
-        sum_slice(comm, full, part)
+        sum_shard(comm, full, part)
     optimizer.step()
     optimizer.zero_grad()
     for full in model.parameters():
@@ -85,7 +85,7 @@ def update(comm, model, mine, optimizer):
 def sum_in_backward(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
     """Sum a gradient, and drop the full one, as soon as backward has it."""
     for full, part in zip(model.parameters(), mine, strict=True):
-        full.register_post_accumulate_grad_hook(lambda full, part=part: sum_slice(comm, full, part))
+        full.register_post_accumulate_grad_hook(lambda full, part=part: sum_shard(comm, full, part))
 
 
 # %%
@@ -97,12 +97,12 @@ def free(full: torch.Tensor) -> None:
 # %%
 def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Parameter]) -> None:
     """Gather a layer's weights just before it runs, forward and backward, and free them right after."""
-    slices = dict(zip(model.parameters(), mine, strict=True))
+    shards = dict(zip(model.parameters(), mine, strict=True))
 
     def before(layer: nn.Module, *_: object) -> None:
         for full in layer.parameters():
             full.untyped_storage().resize_(full.nbytes)
-            comm.Allgatherv(slices[full].data, full.data)
+            comm.Allgatherv(shards[full].data, full.data)
 
     def after(layer: nn.Module, _: object, output: torch.Tensor) -> None:
         for full in layer.parameters():
@@ -112,8 +112,8 @@ def gather_in_time(comm: MPI.Intracomm, model: nn.Module, mine: Sequence[nn.Para
     for layer in model.children():
         layer.register_forward_pre_hook(before)
         layer.register_forward_hook(after)
-    for full, part in slices.items():
-        part.data = part.data.clone()  # a slice with memory of its own
+    for full, part in shards.items():
+        part.data = part.data.clone()  # a shard with memory of its own
         full.register_post_accumulate_grad_hook(free)  # backward has its gradient
 
 

@@ -8,7 +8,7 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.parallel import plain_zero
-from course_lib.parallel.plain_zero import gather_in_time, own_slice, sum_in_backward, update
+from course_lib.parallel.plain_zero import gather_in_time, own_shard, sum_in_backward, update
 from course_lib.theory.partition import even_range
 
 SAMPLES, STEPS = 12, 5
@@ -35,9 +35,9 @@ def one_process() -> list[torch.Tensor]:
 
 
 def sharded(comm: MPI.Intracomm, stage: int) -> tuple[nn.Sequential, list[nn.Parameter]]:
-    """A net, and this rank's slices of it."""
+    """A net, and this rank's shards of it."""
     model = net()
-    mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
+    mine = [nn.Parameter(own_shard(comm, full)) for full in model.parameters()]
     if stage >= 2:
         sum_in_backward(comm, model, mine)
     if stage == 3:
@@ -70,11 +70,11 @@ def test_each_stage_is_the_training_of_one_process(comm: MPI.Intracomm, stage: i
 def own_only(comm: MPI.Intracomm, full: torch.Tensor, mine: torch.Tensor) -> None:
     """A sum that adds nothing."""
     assert full.grad is not None
-    mine.grad = plain_zero.own_slice(comm, full.grad).clone()
+    mine.grad = plain_zero.own_shard(comm, full.grad).clone()
     full.grad = None
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("sum_slice", own_only), ("gather", lambda *_: None)])
+@pytest.mark.parametrize(("name", "wrong"), [("sum_shard", own_only), ("gather", lambda *_: None)])
 def test_what_does_not_add_or_does_not_gather_is_another_training(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[..., None]
 ) -> None:
@@ -83,7 +83,7 @@ def test_what_does_not_add_or_does_not_gather_is_another_training(
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_a_stage_keeps_slices_of_what_it_shards(comm: MPI.Intracomm, stage: int) -> None:
+def test_a_stage_keeps_shards_of_what_it_shards(comm: MPI.Intracomm, stage: int) -> None:
     model, mine = sharded(comm, stage)
     loss_of(model, even_range(SAMPLES, comm.size, comm.rank)).backward()
     full = list(model.parameters())

@@ -208,7 +208,9 @@ draw_schedules(16, cluster[0]["gpipe"])
 # **Predict:** how many fit into 64 MiB? Write your number in place of 32.
 
 # %%
-from course_lib.effects import runs_within  # True if `train` ends with 64 MiB more per rank; `first` loads libraries
+from course_lib.effects import (
+    runs_within,  # True if `train` ends with 64 MiB more per rank; `first` loads libraries
+)
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
 

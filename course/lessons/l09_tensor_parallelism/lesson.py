@@ -41,7 +41,7 @@ images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits
 new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %% [markdown] tags=["subslide"]
-# Our network has three matrices. We cut `up` and `down`, which papers call an **MLP**:
+# Our network has three matrices. Papers call the last two, with the ReLU between them, an **MLP**. We cut `up` and `down`:
 #
 # ```
 # x      = relu(image @ first)     first:  64 × 54
@@ -131,7 +131,7 @@ def correct(comm, first, up, down):
 # A team of one rank trains, then a team of four. Each team reads 297 new images together. Then *one* process reads them with the collected
 # matrices.
 #
-# **Vote:** is the network of four ranks worse by 20 images or more? (a) no, (b) yes, in the team and when collected, (c) only when collected.
+# **Vote:** does the network of four ranks lose 20 images or more? (a) no, (b) in the team and when collected, (c) only when collected.
 
 # %%
 # %%px
@@ -195,14 +195,14 @@ if __name__ == "__main__":
 #
 # Yes: this weight agrees to nine decimals (float64, no dropout).
 #
-# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete, because it has all images. So an MLP needs *two all-reduces*: `y` forward, `d_x` backward.
+# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete: it has all images, and all of its hidden numbers. So an MLP needs *two all-reduces*: `y` forward, `d_x` backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Our network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks and global batch, a step all-reduces:
+# Our network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks, global batch and algorithm, a step all-reduces:
 #
 # ```
 # data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
@@ -214,7 +214,7 @@ if __name__ == "__main__":
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# We count the bytes that one step of each all-reduces:
+# We count the all-reduced bytes of one step of each:
 
 
 # %%
@@ -265,18 +265,18 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # ```
 # data parallelism       d_up and d_down     2 · width of x · numbers in hidden     while backward runs
 #
-# tensor parallelism     y and d_x           2 · width of x · tokens                GPUs wait for y; many small sums
+# tensor parallelism     y and d_x           2 · width of x · tokens                GPUs wait for y; two sums per MLP
 #
-#                        (same ranks, one per GPU; same all-reduce, same precision)
+#                        (same ranks, all-reduce and precision)
 # ```
 #
-# Usually a step has more tokens than `hidden` has numbers, so tensor parallelism sends more. It is used all the same: it divides the weights, and
+# Usually a step has more tokens than `hidden` has numbers, so pure tensor parallelism sends more. People use it all the same: it divides a layer's weights and work, and
 # needs no larger batch. (Data parallelism on 2,048 GPUs needs at least 2,048 samples per step.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With `up` cut by columns and `down` by rows, an MLP needs one all-reduce forward and one backward.
+# - With `up` cut by columns and `down` by rows, an MLP needs one all-reduce forward and one backward per micro-batch.
 # - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights per rank.
 
 # %% [markdown] tags=["slide"]
@@ -296,7 +296,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 #
 # ### Which cuts work, and which pay?
 #
-# Our cut works. Does every cut? And when does a cut pay? Decide three cases; then we measure seconds.
+# Which other cuts work, and when do they pay? Decide three cases. Then we measure seconds.
 
 # %% tags=["exercise: 09.q4"]
 
@@ -340,7 +340,7 @@ for width in 8, 512:
 #
 # This also tells why an MLP is rarely cut 64 ways: each rank has less work, but `y` and `d_x` stay as large. (And 64 GPUs usually span slower links.)
 #
-# Part of the sums can hide. While `d_x` is summed, Megatron-LM computes `d_up`. In forward this is harder, because the next layer needs all of `y`.
+# Computation can hide part of the sums. While `d_x` is summed, Megatron-LM computes `d_up`. In forward this is harder, because the next layer needs all of `y`.
 #
 # </details>
 
@@ -350,7 +350,7 @@ for width in 8, 512:
 # Most language models are **Transformers**: stacks of blocks, each with two halves. One half is often an MLP like ours, with **GeLU**, a smooth form of ReLU. The
 # other half is *attention*, which mixes the positions of a text. Can we cut it as well?
 #
-# From `x`, attention computes queries, keys and values. Their columns form *heads*, and no head needs the numbers of another. So each rank gets complete heads, as it
+# From `x`, attention computes queries, keys and values. Their columns form *heads*, and no head needs another's numbers (unless heads share keys and values). So each rank gets complete heads, as it
 # got complete hidden numbers in section 1. The matrix that leads into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by
 # rows: it is **row-parallel**. Both halves of a block then look alike:
 #
@@ -401,7 +401,7 @@ outcome("All-reduces in one block, forward and backward together?", cluster["cal
 #
 # Four: attention and the MLP each have one all-reduce forward and one backward. (Our attention keeps queries, keys and values in one matrix.)
 #
-# Six heads do not divide by four: two ranks wait for the two that have two heads. Megatron-LM refuses such a number of ranks.
+# Four does not divide six: the ranks with one head wait for those with two. Megatron-LM refuses such a number of ranks.
 #
 # Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`; for its own heads and hidden numbers, each
 # rank draws its own.
@@ -442,7 +442,7 @@ for way, nbytes in most.items():
 # A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of
 # the output: 27 % instead of 49 %. (Not 25 %: this rank has two of six heads.)
 #
-# It puts an all-gather before attention and the MLP, and a reduce-scatter after. Together these send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
+# It puts an all-gather before attention and the MLP, and a reduce-scatter after. In a ring, these send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
 # once more, because each rank kept only its positions.
 #
 # And it needs one more sum: each rank now computes the gradient of a norm's weights, and of a row-parallel layer's bias, from its own positions only. Forget it, and
@@ -461,13 +461,13 @@ for way, nbytes in most.items():
 # Partial()     each rank has a part of a sum, like our y before the all-reduce
 # ```
 #
-# You write a plan that names the layers to cut. From the layouts, DTensor derives what the ranks have to send.
+# You write a plan that names the layers to cut. DTensor derives from the layouts what the ranks send.
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
 
 # %% [markdown]
-# Follow the layouts through this MLP. The input `x` is `Replicate()`. Which layout has the output of `up`, and which that of `down`? Where must DTensor send?
+# Follow the layouts through this MLP. The input `x` is `Replicate()`. What is the layout of `up`'s output, and of `down`'s? Where must DTensor send?
 #
 # **Vote:** for an MLP, forward and backward, DTensor calls (a) two collectives, as we do, (b) more than two. We count them, and compare DTensor's gradient of `x` with the gradient in one process.
 
@@ -497,7 +497,7 @@ if comm.rank == 0:
 # backward: these are our two sums. (`S(0)` for `up` is a cut by rows, although we asked for columns: `nn.Linear` stores its matrix transposed.)
 #
 # DTensor knows nothing of heads. GPT-2 keeps queries, keys and values side by side in one matrix. Cut in four, rank 0 would get only queries and rank 3 only values. So
-# plans for DTensor cut three matrices, and each then sums its own part of `d_x`: a block calls six collectives, not four. The number of ranks must divide the number of
+# plans for DTensor cut three matrices. In our plan, each sums its own part of `d_x`: a block calls six collectives, not four. (`PrepareModuleInput` saves two.) The number of ranks must divide the number of
 # heads, and of key and value heads if there are fewer.
 #
 # </details>

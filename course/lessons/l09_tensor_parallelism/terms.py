@@ -5,7 +5,7 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "tensor parallelism",
-        "The weights of each layer are split among the ranks, which all work on the same batch.",
+        "Large weight matrices are split among the ranks, which all work on the same batch.",
         forms=r"tensor[- ]parallel(ism)?",
     ),
     Term(
@@ -25,7 +25,7 @@ TERMS = (
         "A network for sequences: its blocks are attention and a pair of linear layers, one after the other.",
         forms=r"Transformers?",
     ),
-    Term("GeLU", "A smooth form of ReLU, used between the two linear layers of a Transformer's block."),
+    Term("GeLU", "A smooth form of ReLU, often used between the two linear layers of a Transformer's block."),
     Term(
         "DTensor",
         "PyTorch's tensor that knows its layout on the ranks; its operations communicate where needed.",

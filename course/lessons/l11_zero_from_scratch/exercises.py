@@ -27,13 +27,13 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
     import torch
     from torch import nn
 
-    from course_lib.parallel.plain_zero import own_slice
+    from course_lib.parallel.plain_zero import own_shard
 
     model = nn.Linear(length, 1).double()
     for tensor in model.parameters():
         tensor.data.zero_()
         tensor.grad = torch.arange(1.0, tensor.numel() + 1).double().view_as(tensor) * 10.0**comm.rank
-    mine = [nn.Parameter(own_slice(comm, tensor)) for tensor in model.parameters()]
+    mine = [nn.Parameter(own_shard(comm, tensor)) for tensor in model.parameters()]
     answer.update(comm, model, mine, torch.optim.SGD(mine, lr=1.0))
     counted = [np.arange(1.0, tensor.numel() + 1) for tensor in model.parameters()]
     own = np.concatenate(counted) * 10.0**comm.rank
@@ -46,21 +46,21 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
     }
     if comm.size > 1:
         lookalikes |= {
-            "only this rank's own slice is new. Who has the other slices?": -np.concatenate(here)
+            "only this rank's own shard is new. Who has the other shards?": -np.concatenate(here)
             * sum(10.0**rank for rank in range(comm.size)),
             "all weights moved along this rank's own gradient: nothing was added.": -own,
         }
     got = torch.cat([tensor.detach().view(-1) for tensor in model.parameters()]).numpy()
     expect_array(got, -total, lookalikes)
     kept = sum(part.grad is not None for part in mine)
-    expect(not kept, f"the weights are right, but {kept} slices still keep a gradient that nobody needs.")
+    expect(not kept, f"the weights are right, but {kept} shards still keep a gradient that nobody needs.")
 
 
 _UPDATE = '''\
 def update(comm, model, mine, optimizer):
     """One step of the optimizer, from the gradients of all ranks."""
     for full, part in zip(model.parameters(), mine, strict=True):
-        sum_slice(comm, full, part)
+        sum_shard(comm, full, part)
     optimizer.step()
     optimizer.zero_grad()
     for full in model.parameters():
@@ -79,7 +79,7 @@ UPDATE = Exercise(
     hints=(
         "Which numbers of a weight matrix are new on rank 1 after `optimizer.step()`? Where are the others?",
         "rank 0    new │ old │ old        rank 1    old │ new │ old        rank 2    old │ old │ new\n"
-        "One of the functions above fills a tensor with the slices of all ranks.",
+        "One of the functions above fills a tensor with the shards of all ranks.",
         "for … in model.parameters():   and below it   gather(comm, …)",
     ),
     solution=_UPDATE,
@@ -88,11 +88,11 @@ UPDATE = Exercise(
     describe=lambda length: f"{length} weights and a bias",
     sizes=(2, 3, 4, 1),
     imports="import torch\nimport torch._dynamo  # else an optimizer's first step imports it, for seconds\n"
-    "from course_lib.parallel.plain_zero import gather, sum_slice\n",
+    "from course_lib.parallel.plain_zero import gather, sum_shard\n",
     save="11_zero.py",
     wrong=(
         WrongAnswer(
-            changed(_UPDATE, (_STEP, ""), (_GATHERED, _GATHERED + _STEP)), "only this rank's own slice is new"
+            changed(_UPDATE, (_STEP, ""), (_GATHERED, _GATHERED + _STEP)), "only this rank's own shard is new"
         ),
         WrongAnswer(changed(_UPDATE, ("    optimizer.step()\n", "")), "the optimizer took no step"),
         WrongAnswer(changed(_UPDATE, ("    optimizer.zero_grad()\n", "")), "still keep a gradient"),
@@ -120,20 +120,21 @@ def update(comm, model, mine, optimizer):
 
 WHICH_STAGE = Question(
     id="11.q4",
-    question="Each of 64 GPUs has 80 GB. Stage 0 would need 14 GB for weights, 14 for gradients, 84 for "
-    "Adam, and 60 for activations. Which is the lowest stage that fits?",
+    question="Each of 64 GPUs has 80 GB, and accumulates gradients over four micro-batches. Stage 0 would "
+    "need 14 GB for weights, 14 for gradients, 84 for Adam, and 60 for a micro-batch's activations. Which "
+    "is the lowest stage that fits?",
     options=(
         Option(
             "stage 1: it cuts the largest part",
             reply="Adam's state is the largest part, but cutting it is not enough. Weights, gradients and "
-            "activations stay as they are: 14 + 14 + 84 / 64 + 60 is 89 GB.",
+            "activations stay as they are. In the second micro-batch, 14 + 14 + 84 / 64 + 60 is 89 GB.",
             belief="every-stage-an-nth",
         ),
         Option(
             "stage 2: the weights need no cutting",
             reply="Stage 2 needs 14 + (14 + 84) / 64 + 60, which is 76 GB. Stage 1 keeps the full gradients "
-            "and needs 89 GB. Buffers and fragmentation take some GB, too, so measure before you rely on "
-            "the last 4.",
+            "between micro-batches and needs 89 GB. Buffers and fragmentation take some GB, too, so measure "
+            "before you rely on the last 4.",
             right=True,
         ),
         Option(
@@ -153,7 +154,7 @@ WHO_COMPUTES = Question(
     options=(
         Option(
             "½ s: a quarter of all layers, on 8 samples",
-            reply="That would mean a rank computes with its slice only. It doesn't: before a layer runs, "
+            reply="That would mean a rank computes with its shard only. It doesn't: before a layer runs, "
             "each rank gathers all weights of the layer, and runs the full layer on its 8 samples.",
             belief="zero-splits-computation",
         ),
@@ -166,7 +167,7 @@ WHO_COMPUTES = Question(
         Option(
             "2 s: the layers that it owns, on 32 samples",
             reply="That would be a pipeline, as in lesson 08: ranks own layers and send activations. "
-            "In stage 3, every rank owns a slice of every layer, and ranks send weights.",
+            "In stage 3, every rank owns a shard of every layer, and ranks send weights.",
             belief="owner-runs-the-layer",
         ),
     ),

@@ -32,7 +32,7 @@
 #
 # Not with data parallelism alone. Every rank keeps all **model states**: the weights, their gradients, and the **optimizer state** (Adam's two averages per weight).
 #
-# So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one slice, its shard. Only this rank, the **owner**, updates the slice.
+# So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one part, its **shard**. Only this rank, the **owner**, updates it.
 #
 # Stage 0 is plain data parallelism, and stage 3 shards everything. Guess: of four numbers per parameter, how many does one of four ranks keep in stage 3?
 
@@ -66,25 +66,25 @@ images = torch.from_numpy(digits["train_images"][comm.rank : 128 : comm.size] / 
 labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).long()
 
 # %% [markdown]
-# We cut every tensor, so each rank owns a slice of every layer:
+# We cut every tensor, so each rank owns a shard of every large one:
 
-# %% tags=["source: course_lib.parallel.plain_zero:own_slice"]
+# %% tags=["source: course_lib.parallel.plain_zero:own_shard"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A **reduce-scatter** sums the full gradients of all ranks. Each owner gets its slice of the sum:
+# A **reduce-scatter** sums the full gradients of all ranks. Each owner gets its shard of the sum:
 
-# %% tags=["source: course_lib.parallel.plain_zero:sum_slice"]
+# %% tags=["source: course_lib.parallel.plain_zero:sum_shard"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# An **all-gather** builds the full tensor from all ranks' slices:
+# An **all-gather** builds the full tensor from all ranks' shards:
 
 # %% tags=["source: course_lib.parallel.plain_zero:gather"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Adam gets only `mine`, this rank's slices. A slice is a view: when Adam changes it, that part of the full tensor changes, too:
+# Adam gets only `mine`, this rank's shards. A shard is a view: when Adam changes it, that part of the full tensor changes, too:
 
 
 # %%
@@ -96,10 +96,10 @@ def network(layers=0, width=128):  # section 4 adds layers
 
 
 def train(comm, model, *hooks, steps=60):
-    mine = [nn.Parameter(own_slice(comm, full)) for full in model.parameters()]
+    mine = [nn.Parameter(own_shard(comm, full)) for full in model.parameters()]
     for register in hooks:  # for section 3; none here
         register(comm, model, mine)
-    optimizer = torch.optim.Adam(mine, lr=0.01)  # averages for our slices only
+    optimizer = torch.optim.Adam(mine, lr=0.01)  # averages for our shards only
     for _ in range(steps):
         loss = F.cross_entropy(model(images), labels, reduction="sum") / 128  # images of all ranks
         loss.backward()
@@ -119,7 +119,7 @@ def train(comm, model, *hooks, steps=60):
 # %%px
 def update(comm, model, mine, optimizer):
     for full, part in zip(model.parameters(), mine, strict=True):
-        sum_slice(comm, full, part)
+        sum_shard(comm, full, part)
     optimizer.step()
     optimizer.zero_grad()
 
@@ -134,7 +134,7 @@ train(comm, network())
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank updates only its own slices, so the ranks train different networks. On one rank, a slice is the full tensor.
+# (b). Each rank updates only its own shards, so the ranks train different networks. On one rank, a shard is the full tensor.
 #
 # </details>
 
@@ -154,17 +154,17 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# Stage 1 piles up the full gradients of all layers. In **stage 2**, PyTorch calls a **hook**, a function of ours, as soon as a tensor's
+# In stage 1, each rank holds all layers' full gradients. In **stage 2**, PyTorch calls a **hook**, a function of ours, as soon as a tensor's
 # gradient is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A layer cannot run with a slice. In **stage 3**, hooks gather its full weights just before it runs, in forward and again in backward, and free them
+# A layer cannot run with a shard. In **stage 3**, hooks gather its full weights just before it runs, in forward and again in backward, and free them
 # right after.
 #
-# **Vote:** your `update` still calls `sum_slice` and `gather`. In stage 3, (a) gradients are summed twice, so the loss is wrong, (b) a call fails: nothing full is left, (c) the loss is 0.001087.
+# **Vote:** your `update` still calls `sum_shard` and `gather`. In stage 3, (a) gradients are summed twice, so the loss is wrong, (b) a call fails: nothing full is left, (c) the loss is 0.001087.
 
 # %%
 # %%px
@@ -175,14 +175,14 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Hooks have done both jobs, so the `if` lines skip them. ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
+# (c). Hooks have summed and gathered already, so both `if` lines do nothing. ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# Which stage do you need? We train a larger network on two ranks, so a slice is half. In stage 0, each rank keeps:
+# Which stage do you need? We train a larger network on two ranks, so a shard is half. In stage 0, each rank keeps:
 #
 # ```
 # 8.4 million parameters, 8 bytes per number:  weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB
@@ -211,7 +211,7 @@ def trains(mib, how):
 trains(184, "steps=3")
 
 # %% [markdown]
-# A rank asked for more memory than that. **Vote:** in the backward of (a) the first step, (b) the second? We run a single step:
+# A rank asked for more than 184 MiB. **Vote:** in the backward of (a) the first step, (b) the second? We run a single step:
 
 # %%
 trains(184, "steps=1")
@@ -219,7 +219,7 @@ trains(184, "steps=1")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Adam makes its averages at the end of the first step. They stay:
+# (b). Adam makes its averages at the end of the first step, and keeps them:
 #
 # ```
 #                                weights   gradients   optimizer state    MiB per rank
@@ -239,15 +239,15 @@ fits = trains(184, "sum_in_backward, steps=3")  # stage 2
 outcome("The lowest stage that fits into 184 MiB?", 2 if fits else "not 2", word="it is stage")
 
 # %% [markdown]
-# **Your turn:** what is the smallest limit in which *stage 3* trains? Guess, then find it in four runs:
+# **Your turn:** what is the smallest limit in which *stage 3* trains? Bet, then find it in four runs:
 
 # %%
-trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small for it
+trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 3, `sum_in_backward, gather_in_time`, needs 128 MiB, and up to 12 on top. (We found 140.)
+# Stage 3 needs 128 MiB, and up to 12 on top. (We found 140.)
 #
 # ```
 #            weights   gradients   optimizer state    MiB per rank
@@ -271,7 +271,7 @@ trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations; in stages 2 and 3 full gradients of a layer or a few; in stage 3 also full weights:
+# on top: activations (they shrink while gradients grow); in stages 2 and 3 full gradients of a layer or a few; in stage 3 also full weights:
 #         PyTorch's FSDP gathers one or two layers, and what is in no layer; DeepSpeed (lesson 12) up to 10⁹ weights
 # ```
 
@@ -281,15 +281,15 @@ trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
 # - With an optimizer that works element by element, such as Adam, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one
 #   more all-reduce. Batch norm and dropout act per rank.)
-# - Choose the lowest stage that fits. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
+# - Choose the lowest stage that fits with the micro-batch you want. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>What fills the memory. Choose (a) if 7/8 of the optimizer state is over 20 GB, (c) if
-# activations fill it (accumulate, so the batch stays), else (b).</details>
+# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if only 7/8 of all model states is, (c) if
+# activations fill the memory (accumulate, so the batch stays).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -299,7 +299,7 @@ trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small
 #
 # ### How does a layer run without its weights?
 #
-# In stage 3, a rank keeps only a slice of each weight. So who runs a layer?
+# In stage 3, a rank keeps only a shard of each weight. So who runs a layer?
 
 # %% tags=["exercise: 11.q1"]
 
@@ -319,7 +319,7 @@ trains(154, "sum_in_backward, steps=3")  # stage 2, in a limit that is too small
 # %%px --save 11_zero.py
 
 # %% [markdown]
-# Your file now has all three stages. Stage 3 keeps less than stage 2. Does it send more? A communicator can count: n numbers per reduce-scatter or all-gather of n numbers. (In a
+# Your file now has all three stages. Stage 3 keeps less than stage 2. Does it send more? Our communicator counts n numbers for a reduce-scatter or all-gather of n numbers. (In a
 # ring of N ranks, a rank sends (N − 1)/N of that: lesson 04.) Find the collectives in the hooks before you predict.
 
 # %%
@@ -359,7 +359,7 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 #
 # ZeRO's paper counts the same: 2, 2, 2 and 3. (DeepSpeed's defaults send more: lesson 12.) All this holds for one backward per step. If you
 # accumulate gradients, stages 0 and 1 can sum once, but stage 2 sums after each backward, and stage 3 also gathers for each. (Our short code
-# expects one backward.)
+# expects one backward. Libraries join many tensors per message, and send while backward goes on.)
 #
 # </details>
 #
@@ -403,14 +403,14 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # <details><summary>Open after the run</summary>
 #
 # Both losses equal ours, to all six decimals. FSDP keeps 2,467 weights, a little more than a quarter: it cuts by rows, and the last layer has ten. Our code cuts between any two
-# numbers. HSDP keeps half, because two ranks share a copy. In return, only slices of gradients cross between machines.
+# numbers. HSDP keeps half, because two ranks share a copy. In return, only shards of gradients cross between machines.
 #
-# FSDP2 gathers the next layer while this one runs, so two may be full at a time. In mixed precision its slices have 32 bits (4 + 4 + 8 bytes per parameter), and it gathers them
+# FSDP2 gathers the next layer while this one runs, so two may be full at a time. In mixed precision its shards have 32 bits (4 + 4 + 8 bytes per parameter), and it gathers them
 # in 16 bits.
 #
 # </details>
 #
-# FSDP2 has one more setting of this kind:
+# FSDP2 has one more setting:
 
 # %% tags=["exercise: 11.q6"]
 
@@ -420,7 +420,7 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # So ZeRO's stages have these names in PyTorch:
 #
 # ```
-# stage 1    ZeroRedundancyOptimizer, with DDP: sends 3 numbers, not 2; FSDP2 has no stage 1
+# stage 1    ZeroRedundancyOptimizer, with DDP: in a ring, sends 3 numbers per parameter, not 2; FSDP2 has no stage 1
 # stage 2    nearly: fully_shard(…, reshard_after_forward=False)
 # stage 3    fully_shard(…), with its defaults
 # HSDP       fully_shard(…, mesh=…), with a mesh of two dimensions
@@ -428,7 +428,7 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 #
 # </details>
 #
-# Each rank keeps one slice in 64. What is left? Activations, which no stage shards. For the network that we trained:
+# What is left besides the shards? Activations, which no stage shards. Our network on four ranks has:
 #
 # ```
 # per image        64 inputs + 128 hidden numbers + 10 outputs  =    202
@@ -456,12 +456,12 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # ```
 # activations are too large    fewer images per rank, recomputing (lesson 08), tensor and spatial parallelism (09, 10)
 # one layer is too large       tensor parallelism (09), or tiles: many small linear layers, gathered one after the other
-# a slice is too large         offload: keep it in the CPU's memory or in files; Adam reads and writes the same numbers
+# a shard is too large         offload: keep it in the CPU's memory or in files; Adam's results stay equal
 # ```
 #
-# To **offload** takes time, unless computing hides it. [All ways to split](../docs/ways-to-split.md) says where to find the last two in `course_lib`.
+# **Offloading** takes time, unless computing hides it. [All ways to split](../docs/ways-to-split.md) says where to find the last two in `course_lib`.
 #
-# **To remember:** more ranks shrink model states, but not activations, and not the layer that runs.
+# **To remember:** more ranks shrink model states. Activations shrink only with fewer images per rank, and the layer that runs never does.
 
 # %% [markdown]
 # ## References

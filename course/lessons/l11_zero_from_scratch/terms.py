@@ -5,16 +5,16 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "model states",
-        "What a training keeps for every parameter: the weight, its gradient, and the optimizer's state.",
+        "What training keeps for every parameter: the weight, its gradient, and the optimizer's state.",
         forms=r"model states?",
     ),
     Term(
         "ZeRO",
-        "Zero Redundancy Optimizer: data parallelism in which each rank keeps only a slice of the "
+        "Zero Redundancy Optimizer: data parallelism in which each rank keeps only a shard of the "
         "optimizer state (stage 1), of the gradients (2), and of the weights (3).",
         forms=r"ZeRO(-[123])?",
     ),
-    Term("owner", "In ZeRO, the rank that keeps a slice and updates its numbers.", forms=""),
+    Term("owner", "In ZeRO, the rank that keeps a shard and updates its numbers.", forms=""),
     Term("FSDP", "Fully Sharded Data Parallel: PyTorch's implementation of what ZeRO calls stage 3."),
     Term(
         "HSDP",
