@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # beside code/00_hello.py
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__ is code/00_hello.py
 order = digits["train_labels"].argsort(kind="stable")  # 0 first, 9 last
-images = digits["train_images"].reshape(-1, 64)[order] / 16  # 8 x 8 pixels
+images = digits["train_images"].reshape(-1, 64)[order] / 16  # 8 x 8 pixels, 0 to 16
 new_images = digits["test_images"].reshape(-1, 64) / 16
 x = np.array_split(images, size)[rank]
 y = np.array_split(digits["train_labels"][order], size)[rank]

@@ -23,7 +23,7 @@ def ring_hangs(comm, nbytes):
     """Whether every Send around the ring would wait for its Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    for _ in range(50):  # time enough for a send that needs no receiver
+    for _ in range(50):  # Test also lets MPI work on the send
         time.sleep(0.001)
         waits = not sending.Test()
     all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; nobody receives before this

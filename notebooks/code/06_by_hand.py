@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)  # one thread per rank
-torch.set_default_dtype(torch.float64)  # so that rounding changes no printed digit
+torch.set_default_dtype(torch.float64)  # rounding changes no printed digit
 
 comm = MPI.COMM_WORLD
 arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -31,7 +31,7 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%
 def train(team, rate, cut=np.array_split):
     """Train one network on all ranks of `team`."""
-    torch.manual_seed(team.rank)  # different weights per rank, so line 1 matters
+    torch.manual_seed(team.rank)  # unequal weights, so line 1 matters
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 copy rank 0's to all
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
@@ -39,13 +39,13 @@ def train(team, rate, cut=np.array_split):
     for batch in batches:
         mine = cut(batch, team.size)[team.rank]  # 2 this rank's shard
         optimizer.zero_grad()
-        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its part
+        loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
         loss.backward()
         sum_gradients(team, model)  # 4 add the gradients of all ranks
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:
+    if comm.rank == 0:  # each COMM_SELF has a rank 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 

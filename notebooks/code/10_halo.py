@@ -46,12 +46,12 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
 # %%
 class GhostRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, comm, x, width):  # autograd calls this on the way to the loss
+    def forward(ctx, comm, x, width):  # `apply` calls this on the way to the loss
         ctx.comm, ctx.width = comm, width  # ctx keeps them for backward
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # and this on the way back; `gradient`: d loss / d output of forward
+    def backward(ctx, gradient):  # autograd, on the way back; `gradient`: d loss / d output of forward
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per input
 
 
@@ -78,11 +78,11 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     kernels = [torch.nn.Conv2d(*shape, 5, dtype=dtype).weight for shape in ((1, 8), (8, 1))]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
-    team = comm.Split(replica)  # ranks of one replica; below: its pages, then this rank's rows
+    team = comm.Split(replica)  # ranks of one replica; next line: its pages, this rank's rows
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
-        loss = (cleaned - wanted).square().sum() / clean.numel()  # by all pixels of all ranks
+        loss = (cleaned - wanted).square().sum() / clean.numel()  # `clean` is uncut: all pixels
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:

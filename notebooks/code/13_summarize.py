@@ -91,7 +91,7 @@ def train(model, encode=encode):
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
-        counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]
+        counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]  # scored tokens
         loss = 0.0  # this rank's part of the step's loss
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss

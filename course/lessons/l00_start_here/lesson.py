@@ -117,7 +117,7 @@ outcome("GB to train 7 billion parameters?", 7e9 * (2 + 2 + 4 + 4 + 4) / 1e9, "G
 # Eight times the weights, and more than our GPU has. Each block is one byte per parameter:
 #
 # ```
-# weight             ██     16 bits, in which the layers compute: fast
+# weight             ██     16 bits: the layers compute faster
 # gradient           ██
 # copy of weight     ████   32 bits, because 16 bits would round small steps away
 # running average    ████
@@ -141,16 +141,16 @@ from pathlib import Path
 
 import numpy as np
 
-digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # beside code/00_hello.py
+digits = np.load(Path(__file__).parent / "data" / "digits.npz")  # __file__ is code/00_hello.py
 order = digits["train_labels"].argsort(kind="stable")  # 0 first, 9 last
-images = digits["train_images"].reshape(-1, 64)[order] / 16  # 8 x 8 pixels
+images = digits["train_images"].reshape(-1, 64)[order] / 16  # 8 x 8 pixels, 0 to 16
 new_images = digits["test_images"].reshape(-1, 64) / 16
 x = np.array_split(images, size)[rank]
 y = np.array_split(digits["train_labels"][order], size)[rank]
 
 # %% [markdown]
-# `train` uses all ranks of a `team`. Each has its own copy of the weights and computes a gradient from
-# its own images. `allreduce` adds up the gradients of the team and gives every rank the sum.
+# `train` uses all ranks of a communicator, `team`. Each has its own copy of the weights and computes a gradient from
+# its own images. `allreduce` adds up their gradients and gives each rank the sum.
 
 
 # %%
@@ -168,7 +168,7 @@ def train(team, steps=200):
 
 
 # %% [markdown]
-# First, let each rank train alone, on its digits. `COMM_SELF` is a communicator of this rank alone:
+# First, let each rank train alone. `COMM_SELF` is a communicator of this rank alone:
 
 # %%
 # %%px
@@ -184,8 +184,8 @@ print(f"{len(x)} images, digits {y[0]} to {y[-1]}, with the others: {train(comm)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The copies of the weights started equal, and all took the same steps, with the sum of all gradients. So rank 0 reads 9s, although it
-# has never seen one. (Steps on fewer images need shuffled ones.)
+# (c). The copies of the weights started equal and took the same steps, with the sum of all gradients. So rank 0 reads 9s, although it
+# trained on none. (With fewer images per step, shuffle first.)
 #
 # </details>
 #
@@ -220,12 +220,12 @@ if __name__ == "__main__":
 # mpiexec -n 64 --hostfile hosts python code/00_hello.py
 # ```
 #
-# The file `hosts` has one line per machine (Open MPI: `node1 slots=8` for eight ranks). Under Slurm (lesson 14), you usually need no
-# such file. All machines must find the program,
+# The file `hosts` has one line per machine (Open MPI: `node1 slots=8` for eight ranks). Slurm (lesson 14) usually needs none.
+# All machines must find the program,
 # data and Python under the same paths.
 #
-# Usually there is one rank per GPU or, without GPUs, at most one per **core**, the part of a CPU that runs a process. A machine with more ranks
-# than cores is **oversubscribed**.
+# Usually there is one rank per GPU or, without GPUs, at most one per **core**, the part of a CPU that runs a process. With more ranks
+# than cores, a machine is **oversubscribed**; outside the course, Open MPI wants `--oversubscribe`.
 
 # %% [markdown]
 # ## The course
@@ -236,7 +236,7 @@ if __name__ == "__main__":
 # ## Key points
 #
 # - `%%px` runs a cell on every rank. Each process has its own memory.
-# - Without batch norm (lesson 05), ranks that add up their gradients train as one rank would.
+# - Without batch norm or dropout (lesson 05), ranks that add up their gradients train as one rank would.
 # - Training with Adam usually takes 16 bytes per parameter, plus activations.
 
 # %% [markdown]
@@ -249,8 +249,8 @@ if __name__ == "__main__":
 #
 # Suppose a cluster has eight machines with eight ranks each. Before they train, all 64 ranks need the same file. Who downloads it?
 #
-# If every rank does, the file is downloaded 64 times. Once per machine is enough: its ranks share no variables, but usually a disk. (If all machines share
-# one, once in total.) One machine of a cluster is called a **node**.
+# If every rank does, the file is downloaded 64 times. Once per machine is enough: its ranks share no variables, but usually a disk. (With one disk
+# for all machines, once.) One machine of a cluster is called a **node**.
 #
 # So a rank must find out who else runs on its node. `Split_type` with `COMM_TYPE_SHARED` makes one communicator per node, with the ranks that run
 # there. A rank's number in this communicator is its **local rank**:

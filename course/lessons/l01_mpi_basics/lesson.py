@@ -56,12 +56,11 @@ elif rank == 1:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). `np.arange(4)` holds integers, `np.empty(4)` holds floats, and MPI copies bytes. Our classroom complains; MPI alone would go on
-# with wrong numbers.
-#
-# </details>
+# (c). `np.arange(4)` holds integers, `np.empty(4)` holds floats, and MPI copies bytes. Our classroom complains; MPI alone would not.
 #
 # **Repair the cell:** send `np.arange(4.0)`.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once around the ring
@@ -116,7 +115,7 @@ ring(1_000_000)
 predict("Largest array that still gets around the ring, in bytes?", None)
 
 # %% [markdown]
-# Each hang costs a restart. So we ask MPI whether `Send` *would* wait:
+# Each hang costs a restart (`--setup` cells then run again). So we ask MPI whether `Send` *would* wait:
 #
 # 1. `Isend` starts the same send, but returns at once.
 # 2. For 50 ms, nobody receives. If `Test` then says that the send is done, `Send` would have returned.
@@ -130,7 +129,7 @@ def ring_hangs(comm, nbytes):
     """Whether every Send around the ring would wait for its Recv."""
     mine, theirs = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
     sending = comm.Isend(mine, dest=(comm.rank + 1) % comm.size)
-    for _ in range(50):  # time enough for a send that needs no receiver
+    for _ in range(50):  # Test also lets MPI work on the send
         time.sleep(0.001)
         waits = not sending.Test()
     all_wait = comm.allreduce(waits, op=MPI.LAND)  # logical and; nobody receives before this
@@ -140,7 +139,7 @@ def ring_hangs(comm, nbytes):
 
 
 # %% [markdown]
-# `bisect` finds where `ring_hangs` turns `True`. It halves the range 20 times: if the ring hangs at 500,000 bytes, it tries 250,000 next:
+# `bisect` counts the sizes, from 1 byte up, at which `ring_hangs` is `False`. It needs only 20 tries, as each halves the range:
 
 
 # %%
@@ -183,7 +182,7 @@ outcome("Largest array that still gets around the ring, in bytes?", cluster["lim
 #
 # The MPI standard promises no buffer. A program that needs one is **unsafe**: our ring is, even with 80 bytes.
 #
-# In our first repair, odd ranks receive first. We send 1 MB around a ring of four. Then `Split` makes two smaller rings, each numbered from 0:
+# In our first repair, odd ranks receive first. We send 1 MB around a ring of four, then around two that `Split` makes, each numbered from 0:
 # ranks 0 to 2, and rank 3 alone. **Vote:** which ring hangs? (a) the ring of four, (b) of three, (c) of one, (d) none
 
 
@@ -245,6 +244,18 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # A message to oneself has a lower limit here.
+#
+# Somebody gives Open MPI buffers of 2,048 bytes. **Predict** the limit, to the byte:
+
+# %%
+# !mpiexec --mca btl_sm_eager_limit 2048 -n 3 python code/01_ring.py
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# 2,048 − 80 = 1,968. So a program that worked for a year can hang on a new machine, or after an update.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
@@ -411,7 +422,7 @@ from random import random
 
 if rank > 0:
     time.sleep(0.2 * random())  # the work
-    comm.Send(np.full(rank, rank), dest=0, tag=10 * rank)
+    comm.Send(np.full(rank, rank), dest=0, tag=10 * rank)  # e.g. [3 3 3]
 else:
     inbox, status = np.empty(10, int), MPI.Status()
     for _ in range(size - 1):

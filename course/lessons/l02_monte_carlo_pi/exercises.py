@@ -190,8 +190,8 @@ SAME_BATCH = Question(
         Option(
             "64",
             reply="All ranks use the same seed, so they shuffle alike and take the same 64. The mean loss "
-            "still falls. Only a comparison of the ranks' samples shows it: with dropout, their losses can "
-            "differ. The common shuffle can stay, if rank r takes the 64 samples from number 64·r on.",
+            "still falls, so it hides this. Compare the ranks' samples. The common shuffle can stay, if "
+            "rank r takes the 64 samples from number 64·r on.",
             right=True,
         ),
         Option(

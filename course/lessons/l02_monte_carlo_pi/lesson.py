@@ -77,7 +77,7 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The standard deviation of these errors is the **standard error**: the size of a typical error. By which factor do four times as many darts, from four ranks, change it?
+# The standard deviation of these errors is the **standard error**: the size of a typical error. Four ranks throw four times as many darts. By which factor does that change it?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -106,8 +106,8 @@ draw_darts(cluster["dots"])
 #
 # Each point has four colours, one per rank: all ranks threw the *same* darts, and we counted each dart four times.
 #
-# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks all had the same seed.
-# Still, 3.14384 looked like π. One estimate hides the mistake. The spread of a thousand shows it, without the true π.
+# A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks' seeds were equal.
+# Still, 3.14384 looked like π. One estimate hides the mistake. The spread of a thousand shows it.
 #
 # </details>
 
@@ -176,7 +176,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# The run above used the notebook's ranks. These three start fresh ones, so compare only them:
+# That run used the notebook's ranks. Compare only the next three: they start fresh ranks.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 1 python code/02_pi.py
@@ -186,7 +186,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On two cores, two ranks take roughly half as long as one. Four gain little or nothing more, because two of them share each core. On four free
+# On two cores, two ranks take roughly half as long as one. Four gain little or nothing more, because each core runs two of them. On four free
 # cores, they take about a quarter. What is your speed-up?
 #
 # The three π agree to the last digit: any rank throws the same darts in a block, and whole numbers add up exactly.
@@ -200,8 +200,8 @@ if __name__ == "__main__":
 # |---|---|
 # | time | About 1/256, if shares are equal, memory and clock rate keep up, and throwing takes much longer than `allreduce` |
 # | error | In the same time, 256 ranks throw 256 times the darts. With separate streams, the error is 16 times smaller |
-# | seeds | Use `spawn`, not `seed + rank`: runs with seeds 0 and 1 would share 255 streams. Parts of one model need the same samples; its copies need equal first weights |
-# | training | 256 times the independent samples make a gradient's error 16 times smaller (no batch norm). How many steps that saves depends on the batch size (lesson 05) |
+# | seeds | Use `spawn`, not `seed + rank`: runs with seeds 0 and 1 would share 255 streams. Equal first weights need one seed |
+# | training | With 256 times as many independent samples, a gradient's error is 16 times smaller (no batch norm). How many steps that saves depends on the batch size (lesson 05) |
 
 # %% tags=["exercise: 02.q3", "subslide"]
 
@@ -218,8 +218,8 @@ if __name__ == "__main__":
 # Your colleague's 16 ranks estimate π = 3.14159 in every run. For more digits, she wants 256 ranks. What do you ask to see first?
 #
 # <details><summary>What to listen for</summary>Equal runs may only show a fixed seed. Ask for each rank's hits: if they are equal, all
-# ranks throw the same darts. An error of 0.000005 takes about 10¹¹ darts (1.64/√N), or luck. And 16 times the darts make the error only four
-# times smaller. One more digit takes 100 times.</details>
+# ranks throw the same darts. An error of 0.000005 takes about 10¹¹ darts (1.64/√N), or luck. And 16 times the darts only quarter the
+# error. One more digit takes 100 times as many darts.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -277,7 +277,7 @@ def blocks(darts, block=2**14):  # smaller arrays: they fit the core's cache, an
 # %% tags=["source: course_lib.pi:count_inside"]
 
 # %% [markdown]
-# Now we time all five programs on one process. The first step replaces the loop by whole arrays, with as many darts. How many
+# Now we time all five programs on one process. The first step replaces the loop by whole arrays, with equally many darts. How many
 # times as fast is it?
 
 # %%
@@ -319,17 +319,17 @@ show(
 # area under 4/(1 + x²), in a different loop (lesson 03 runs it). So two things changed at once: the method and the number of processes. Nobody can say
 # how much of the 6.1 is due to MPI.
 #
-# Reports on training often have the same gap. What would you ask this team for?
+# Reports on training often change two things, too. What would you ask this team for?
 
 # %% tags=["exercise: 02.q4"]
 
 # %% [markdown]
 # ### What will 1,024 ranks gain?
 #
-# Suppose you compare fairly: the same fast program on more and more ranks. How far does the speed-up go?
+# Suppose you compare fairly: the same fast program on more and more ranks. How large can the speed-up become?
 #
 # Our darts were easy to distribute. Most jobs also have work that more ranks do not shorten, such as starting, reading the input or writing the result. The
-# **serial fraction** s is the fraction of one rank's time that this work takes.
+# **serial fraction** s is this work's fraction of the time on one rank.
 #
 # Your job takes 100 minutes on one rank, and s is 5%. The other 95 minutes can be divided among as many ranks as you like. You ask for 1,024 ranks, for
 # the same job. How many times as fast can it become?
@@ -357,7 +357,7 @@ outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest(0.05, 10
 # </details>
 #
 # Everything depends on s. But who knows the s of a program? Karp and Flatt turn the formula around: measure the speed-up on a few ranks and compute s
-# from it. Can Amdahl's law then predict the rest?
+# from it. Can the law then predict the speed-up on many?
 #
 # Say you measure 1.98 on 2 ranks, which is nearly perfect. What does the law then allow on 1,024?
 

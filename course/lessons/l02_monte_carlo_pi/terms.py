@@ -10,7 +10,7 @@ TERMS = (
         forms=r"vectoris(?:e[sd]?|ing)",
     ),
     Term(
-        "seed", "The number that a random generator starts from: the same seed, the same sequence.", forms=""
+        "seed", "The number that a random generator starts from. Equal seeds give equal sequences.", forms=""
     ),
     Term(
         "stream",

@@ -76,7 +76,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest of a thousand runs. On a cluster, report the median. (Ranks 2 and 3 leave the cores to the pair.)
+# Other programs can only slow a run down, so we keep the fastest of a thousand runs. On a cluster, some rank is always late: report the median. (Ranks 2 and 3 leave the cores to the pair.)
 
 
 # %%
@@ -142,14 +142,14 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁. At which N are both equal?
+# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁. At which N do they balance?
 # **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it from the lines, then measure sixteen jobs around it:
+# We compute it, then measure sixteen jobs around it:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -171,8 +171,8 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If each rank had a core, the measured curves cross near the dashed ones, although
-# `fit` saw only jobs of 10 and 10,000 strips.
+# If each rank had a core, both pairs of curves cross at nearly the same N. Yet
+# `fit` saw only 10 and 10,000 strips.
 #
 # </details>
 
@@ -186,7 +186,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: without recording, *a*₂ is smaller; *a*₁ and *b* hardly change. (It is 2·(*a*₂ − *a*₁)/*b*.)
+# It falls: without recording, *a*₂ is smaller; *a*₁ and *b* hardly change. (Compute it: 2·(*a*₂ − *a*₁)/*b*.)
 #
 # </details>
 
@@ -212,7 +212,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips, but the overhead grew. It is a large part of the short job's time, but under 1 % of the long job's. (Anything more is noise, or a larger *b*.)
+# Each rank computes as many strips as one did alone. The added overhead is much of the short job's time, but under 1 % of the long job's. (Anything more is noise, or slower cores.)
 #
 # </details>
 #
@@ -232,7 +232,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each of 1,024 ranks computes for just under a second, so half your cost is overhead.
+# Each of 1,024 ranks computes for just under a second, so half of its time is overhead.
 #
 # </details>
 
@@ -241,14 +241,14 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in 10 steps, so this part grows with log p. Gradients are many bytes, so bandwidth decides. What overlaps with computing (lesson 06) does not count |
-# | *b* | Rises if many ranks read a node's memory at once, messages overlap with computing, or a GPU's share of a batch is too small to fill it |
+# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in log₂ p = 10 steps. Gradients are many bytes, so bandwidth decides. What overlaps with computing (lesson 06) does not count |
+# | *b* | Rises if many ranks read a node's memory at once, overlapping messages slow the computing, or a GPU's share of a batch is too small to fill it |
 # | training | With one rank per GPU, N counts the images per step. Weak scaling keeps the batch *per GPU*, so a step's batch grows (lesson 05) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks are faster if they save more computing, *b*·N·(1 − 1/p), than they add overhead.
+# - More ranks are faster if they save more time, *b*·N·(1 − 1/p), than their overhead adds.
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
 # - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
@@ -259,7 +259,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
 # <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU kept plenty to do. Yours stays the same: each of 480
-# GPUs has a sixtieth of the work, so with any *a*, 480 are too few. If *a* takes a minute, no number is enough.</details>
+# GPUs has a sixtieth of the work, so with any overhead, the job takes over a minute. If *a* takes one, no number is enough.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -273,10 +273,10 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %% [markdown]
 # In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
-# the number of messages grows with p. (In a tree, it grows with log p.) Between nodes, both cost more.
+# the number of messages grows with p. (In a tree, it grows with log p.) Between nodes, bytes and messages cost more.
 #
 # What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large. So faster
-# GPUs need larger jobs before another one pays.
+# GPUs need larger jobs before another GPU pays.
 
 # %% [markdown]
 # ### Who can be a rank?
@@ -288,7 +288,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start them, its workers, with `Spawn`. (On a cluster, reserve their cores first.) Parent and
+# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start them with `Spawn`: its workers. (On a cluster, reserve their cores first.) Parent and
 # workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
 # own ranks from 0.
 #
@@ -350,7 +350,7 @@ shared = MPI.Wtime() - began
 print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")
 
 # %% [markdown]
-# You measured *b* in the core, so you can estimate what a thousand strips take, and twenty million. (This loop is a little
+# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop is a little
 # slower.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
@@ -365,7 +365,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # overhead, so *a* is much larger than for ranks that run already.
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core and the
-# parent has a third. Why does the parent need a core, when it only waits? Because Open MPI polls: it checks again and again whether a message has come.
+# parent has a third. Why does the parent need a core, when it only waits? Open MPI polls: it checks again and again whether a message has come.
 # On two cores, three busy processes share what two could use, so two workers gain less, or even lose.
 #
 # </details>
@@ -423,7 +423,7 @@ else:
 # %% [markdown]
 # ### Is it still the same sum?
 #
-# In the core, you changed the number of ranks and looked at the time. Did the result stay the same? On paper, a sum does not depend on who adds which
+# In the core, you changed the number of ranks and looked at the time. Did the result stay the same? On paper, a sum does not depend on which rank adds which
 # terms. We add up the same 100,000 strips on 1, 2, 3 and 4 ranks, and look at all digits.
 
 # %%

@@ -6,7 +6,7 @@ TERMS = (
     Term("quadrature", "Computing an area, for example as the sum of many thin strips."),
     Term(
         "midpoint rule",
-        "Quadrature with strips whose height is that of the curve at the middle of the strip.",
+        "Quadrature with rectangles, each as high as the curve at its middle.",
     ),
     Term(
         "strong scaling",

@@ -209,7 +209,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="Count",
-    task="How many messages does one rank send, and how many arrays is that in all? Write formulas "
+    task="How many messages does one rank send, and how many arrays do they make up? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),

@@ -24,13 +24,13 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks train one network, and all need the sum of their gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: all ranks of a communicator make such calls
-# together, in the same order.
+# Four ranks train one network, and each needs the sum of all gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: every rank of a communicator makes such calls,
+# in the same order.
 
 # %% tags=["exercise: 04.q4", "subslide"]
 
 # %% [markdown] tags=["subslide"]
-# Two algorithms spread the work.
+# We write two algorithms.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -45,14 +45,14 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each rank cuts its array into n **chunks**. In each step, it sends one chunk to its right neighbour.
-# In the first loop, it adds the arriving chunk to its own chunk, and sends the sum in the next step. The second loop passes complete sums on.
+# In the **ring algorithm**, each of n ranks cuts its array into n **chunks**. In each step, it sends one chunk to its right neighbour.
+# In the first loop, it adds the arriving chunk to its own, and sends the sum in the next step. The second passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, pairs of ranks exchange whole arrays and add. Partners are one rank apart (0 and 1, 2 and 3), then two, on eight ranks also four.
+# In **recursive doubling**, pairs of ranks exchange whole arrays and add. Partners are one rank apart (0 and 1, 2 and 3), then two, and on eight ranks four.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
@@ -83,8 +83,8 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The ring needs six. Follow rank 3's 4000: 4004 (4 + 4000), 4044, 4444. After three exchanges, each rank has one complete chunk: a **reduce-scatter**. Three more copy them to all
-# ranks: an **all-gather**.
+# The ring needs six. Follow rank 3's 4000: 4004 on rank 0, then 4044, 4444. After three exchanges, a **reduce-scatter**, each rank has one complete chunk. Three more, an
+# **all-gather**, copy them to all ranks.
 #
 # Doubling needs two.
 #
@@ -99,10 +99,10 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half the time of a **ping-pong**, there and back. Each byte adds a
-# time β: 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
+# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half a **ping-pong**, a message there and one back. Each byte adds a
+# time β; 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
 #
-# α · (messages of a rank) + β · (bytes of a rank)
+# α · (messages per rank) + β · (bytes per rank)
 #
 # This **alpha-beta model** ignores additions, and assumes equal two-way links, one per rank.
 #
@@ -140,7 +140,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. At 4 MB, bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
+# (c). In the model, 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. 4 MB takes 800 ms per array, so bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
 #
 # </details>
 
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# At 440,000 bytes, the **crossover**. The ring's 11 extra messages take 110 ms. So do 550,000 bytes: the 1.25 arrays that it saves.
+# At 440,000 bytes, the **crossover**. The ring's 11 extra messages cost 110 ms. It saves 1.25 arrays: 550,000 bytes, also 110 ms.
 #
 # </details>
 
@@ -174,7 +174,7 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), then (a). Each ring call has 41 s of latency, so lesson 07's DDP joins small arrays.
+# (c), then (a). Each ring call has 41 s of latency, so DDP (lesson 07) joins small arrays.
 #
 # </details>
 
@@ -183,19 +183,19 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | MPI: α = 2 µs, 1/β = 25 GB/s: both 5,000 times better, so crossovers stay. NCCL's α is up to 14 µs: they grow |
-# | eight ranks share a card | Doubling sends eight arrays per exchange through the card, a ring ordered by node under two in all |
+# | a fast network card per rank | MPI: α = 2 µs, 1/β = 25 GB/s: both 5,000 times better, so crossovers stay. NCCL's α is up to 14 µs: crossovers grow |
+# | eight ranks share a card | Doubling sends eight arrays per exchange between nodes, a ring ordered by node under two in all |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - In a ring, each rank sends 2(n−1) chunks, less than two arrays. In doubling, it sends log₂ n arrays.
-# - Of these two, from four ranks on, doubling wins below the crossover, the ring above it (equal links, one per rank). Lesson 14's halving beats this ring.
+# - In a ring, each rank sends 2(n−1) chunks, less than two arrays; in doubling, log₂ n arrays.
+# - From four ranks on, doubling beats the ring below the crossover, and loses above it (equal links, one per rank). Lesson 14's halving beats this ring.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs with a link of 25 GB/s each sum 25 MB; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change the last cell.
+# 64 GPUs with a link of 25 GB/s each sum 25 MB; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change section 3's cell.
 #
 # <details><summary>What to listen for</summary>64: the ring, with 3.7 against 6.1 ms. 2,048: doubling, with 11 against 59 ms.</details>
 
@@ -246,8 +246,8 @@ print(f"neighbours on different nodes: {cluster['shuffled'][0]:.0f} kB")
 #
 # </details>
 #
-# Can fewer bytes cross? In a **hierarchical all-reduce**, one rank per node, its **leader**, first gets the sum of its node: a **reduce** (`Reduce`). Then the leaders sum among
-# themselves. Finally each leader copies the result to its node: a **broadcast** (`Bcast`). **Predict:** how many kB do our two leaders together send to each other?
+# Can fewer bytes cross? In a **hierarchical all-reduce**, each node has a **leader**. A **reduce** (`Reduce`) leaves the node's sum on it. Then the leaders all-reduce
+# among themselves. Finally a **broadcast** (`Bcast`) copies the result from leader to node. **Predict:** how many kB do our two leaders together send to each other?
 
 # %%
 # %%px
@@ -279,7 +279,7 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and about 6 inside the nodes |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes. They save steps. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine. For gigabytes, of these take the ring: our leaders leave the network idle while they work inside their nodes. And if each GPU has a network card, leaders leave seven of eight idle. Then GPUs
+# only nine. For gigabytes, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. And if each GPU has a network card, leaders leave seven of eight idle. So there, GPUs
 # reduce-scatter inside the node, and each sums its eighth with its peers on other nodes. NCCL runs several rings at once.
 #
 # </details>
@@ -313,8 +313,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At 1 KiB, one message beats the ring's two. At 4 MiB, additions count, too, which the model leaves out: doubling adds a whole array, the ring half of one. Where two times are close, one run
-# does not decide. In the course's folder, `python -m benchmarks.allreduce` compares all three, and Gloo, from 4 B to 64 MiB.
+# At 1 KiB, one message beats the ring's two. At 4 MiB, additions count, too; the model leaves them out. Doubling adds a whole array, the ring half of one. Where two times are close, one run
+# does not decide. In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
 #
 # </details>
 #
@@ -328,10 +328,10 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, even when MPI starts its ranks. In PyTorch, the library of a group of ranks is called its **backend**.
+# DeepSpeed (lesson 12) sits on `torch.distributed`, even when MPI starts its ranks. PyTorch calls the library of a group of ranks its **backend**.
 #
-# On GPUs you would choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). The trees take about 2·log₂(nodes) steps and two arrays per rank. On many nodes, they can beat the ring even at 100 MB.
-# When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** of the GPU, not when it is done. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
+# On GPUs you would choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). With trees, a rank sends about two arrays, in 2·log₂(nodes) steps. On many nodes, they can beat the ring even at 100 MB.
+# When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
 # PyTorch has MPI's collectives, under almost the same names. The **root** is the rank that sends or receives the full data:
@@ -376,14 +376,14 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # Rank 0 has its sum each time. On two ranks, rank 1 kept its 10. On four, Gloo left 1110 there: it uses the tensors of some ranks as work space. MPI left the 10.
 #
-# That is no bug. PyTorch promises the result to rank `dst` only, and says nothing about the others. A published guide ran Gloo on two ranks, and concluded that the other tensors "shouldn't be
+# That is no bug. PyTorch guarantees the result on rank `dst` only, and says nothing about the others. A published guide ran Gloo on two ranks, and concluded that the other tensors "shouldn't be
 # changed" (Kolly 2022).
 #
 # </details>
 #
-# **Remember:** after `reduce`, read the tensor only on `dst`. What one backend leaves on the other ranks is no rule.
+# **Remember:** after `reduce`, read the tensor only on `dst`. What one backend leaves elsewhere, another may not.
 #
-# The guide also prints that Gloo has no `reduce_scatter` and no `all_to_all`. Today it has both, and so does our backend. Only the call `dist.monitored_barrier`, which names late ranks, needs Gloo
+# The guide also prints that Gloo has no `reduce_scatter` and no `all_to_all`. Today Gloo has both, and so does our backend. Only the call `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([all calls, tried](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

@@ -34,14 +34,14 @@ TERMS = (
         "recursive doubling",
         "A way to run a collective in rounds: each rank exchanges with a partner 1 away, then 2, 4, 8 …",
     ),
-    Term("latency", "The time that a message takes however short it is: alpha in the alpha-beta model."),
+    Term("latency", "The time that even an empty message takes: alpha in the alpha-beta model."),
     Term("bandwidth", "The bytes per second that a connection carries once a long message is on its way."),
     Term(
         "alpha-beta model",
         "A message of k bytes takes alpha + beta·k seconds (Hockney): its latency, and a time per byte.",
         forms="alpha-beta",
     ),
-    Term("crossover", "The size from which on one algorithm is faster than another.", forms=""),
+    Term("crossover", "The size at which two algorithms are equally fast.", forms=""),
     Term(
         "tree",
         "A way to run a collective in which each rank passes data to its children, or sums to its parent.",

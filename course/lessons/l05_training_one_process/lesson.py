@@ -27,7 +27,7 @@
 #
 # A training step computes on a **mini-batch**, say 128 images. What if it does not fit into your GPU's memory?
 #
-# Cut it into **micro-batches**, and run them one by one. `backward()` adds each gradient to those already there, and after the last piece, the optimizer takes one step: **gradient accumulation**.
+# Cut it into **micro-batches**, and run them one by one. `backward()` adds each gradient to those already there. After the last piece, the optimizer takes one step: **gradient accumulation**.
 #
 # Does the network notice the cut? We train on 1,500 digits and test on 297 new ones:
 
@@ -96,7 +96,7 @@ def train(model, size, piece, rate=0.4, warm_up=1):
 CUTS = 128, 64, 100, 127  # images at once, on ranks 0 to 3
 
 # %% [markdown]
-# Rank 0 keeps its batches whole. The others cut them: 64 + 64, 100 + 28 and 127 + 1.
+# Rank 0 does not cut its batches. The others do: 64 + 64, 100 + 28 and 127 + 1.
 #
 # `cross_entropy` returns the *mean* loss of a piece, so we divide it by the number of pieces.
 #
@@ -167,7 +167,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # g₁, g₂, …       mean gradients of 16 images: above, the weights change after each
 # ```
 #
-# If gradients hardly change from step to step, both end nearly alike at a rate of 16 · 0.05 = 0.8. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, and as many epochs, take k times the rate, while batches are small.
+# If gradients hardly change from step to step, both end nearly alike at a rate of 16 · 0.05 = 0.8. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, with the same epochs, take k times the rate, up to some batch size.
 
 # %%
 predict("How many of 297 are right with 256 images at rate 0.8?", None)
@@ -188,11 +188,11 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 #
 # Longer steps help: at 0.4, 40 steps get about as far as rank 0's 744.
 #
-# But at 0.8, the network never learns. In a new network, gradients often change a lot in sixteen steps. So a **warm-up** raises the rate step by step.
+# But at 0.8, the network never learns. In a new network, gradients often change a lot in sixteen steps. So a **warm-up** raises the rate over the first steps.
 #
 # </details>
 #
-# **Contest:** each rank now starts from its own weights, and the *worst* of the four networks counts. Find the best rate and warm-up in five runs.
+# **Contest:** each rank now has its own seed, and the *worst* network counts. Find the best rate and warm-up in five runs.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -217,10 +217,10 @@ print(f"the worst of four networks reads {min(cluster['right'])} of 297 digits")
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A language model's loss is a mean over **tokens**. Texts differ in length, so micro-batches are unequal. Divide by the number of labelled tokens in the *whole* batch. The ranks
+# A language model's loss is a mean over **tokens**. Texts differ in length, so micro-batches are unequal. Divide summed losses by the number of labelled tokens in the *whole* batch. The ranks
 # add their counts before the first backward.
 #
-# PyTorch's DDP (lesson 07) *averages* gradients during every `backward()`: multiply such a loss by the number of ranks. With Adam, try √k times the rate for k times the batch.
+# PyTorch's DDP (lesson 07) *averages* gradients during every `backward()`: multiply this loss by the number of ranks. With Adam, try √k times the rate for k times the batch.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -228,7 +228,7 @@ print(f"the worst of four networks reads {min(cluster['right'])} of 297 digits")
 # - Sum the losses, divide by the whole batch's size, and *add* the gradients (in float32). Then any cut gives the same training, up to rounding (which grows in long runs),
 #   unless an image's loss depends on other images (batch norm, see More) or on random numbers (dropout).
 # - With SGD, k times the batch and as many epochs, try k times the rate with a warm-up, then smaller rates. Beyond the **critical batch
-#   size**, a larger batch saves hardly any steps, at any rate.
+#   size**, a larger batch saves hardly any steps, whatever the rate.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -237,7 +237,7 @@ print(f"the worst of four networks reads {min(cluster['right'])} of 297 digits")
 # (a) a larger rate with warm-up or (b) a sixteenth of the images per GPU? Which result would prove you wrong?
 #
 # <details><summary>What to listen for</summary>First compare the *training* loss. If it is as low as on
-# 4 GPUs, optimization is not the problem, and (a) will not help. (b) restores the old batch, but leaves each GPU little work. If accuracy stays low, the
+# 4 GPUs, optimization is not the problem, and (a) may not help. (b) restores the old batch, but leaves each GPU little work. If accuracy stays low, the
 # batch is not to blame, unless the network has batch norm.</details>
 
 # %% [markdown]
@@ -260,10 +260,10 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). An image's output now depends on the other images in its piece, and no division repairs that. Our digits forgive it: all networks read about as many. A ResNet-50 with 2 images
-# per GPU makes about eleven points more errors than with 32 ([Wu and He](https://arxiv.org/abs/1803.08494), 2018).
+# (c). An image's output now depends on the other images in its piece, and no division repairs that. Our digits forgive it: all networks read 270 to 272. With 2 images per GPU, the error of a ResNet-50
+# is about eleven points higher than with 32 ([Wu and He](https://arxiv.org/abs/1803.08494), 2018).
 #
-# A layer norm (`nn.LayerNorm`) looks at one image at a time, so with it all losses agree. If the cut runs between GPUs, PyTorch's `SyncBatchNorm` helps, too, but not with
+# A layer norm (`nn.LayerNorm`) looks at one image at a time, so with it all losses agree. If the cut runs between GPUs, PyTorch's `SyncBatchNorm` uses all images, but it cannot help
 # micro-batches, which run one after the other.
 #
 # </details>
@@ -274,7 +274,7 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # |---|---|
 # | this course | sums of losses, divided by the whole batch's size; gradients added |
 # | Keras, DeepSpeed (lesson 12), Megatron-LM by default | mean of means over micro-batches: right if all are equal |
-# | DDP (lesson 07) | mean over the ranks: multiply each loss by their number if it is divided by the whole batch |
+# | DDP (lesson 07) | mean over the ranks: multiply each loss by the number of ranks if it is divided by the whole batch |
 
 # %% tags=["exercise: 05.q4"]
 
@@ -297,7 +297,7 @@ print(f".grad: {weights.grad[3, 20].item():.9f}, central difference: {slope:.9f}
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In all nine, for every cut. With the old line, ranks 2 and 3 differ: the check finds 100 + 28 before the first step. The test images did not: 270 right instead of 271 worries nobody.
+# In all nine, for every cut. With the old line, ranks 2 and 3 differ: the check finds the bug of 100 + 28 before the first step. The test images did not: 270 instead of 271 worries nobody.
 #
 # Always check in float64. The two losses are almost equal, so their leading digits cancel, and float32 has too few digits left. Check a few weights of every layer, and skip one only if *both* slopes are near zero.
 #
@@ -308,7 +308,7 @@ print(f".grad: {weights.grad[3, 20].item():.9f}, central difference: {slope:.9f}
 # %% tags=["exercise: 05.q3"]
 
 # %% [markdown]
-# And was section 3 luck? No: with the seeds 1, 2 and 3, every training at 0.8 without a warm-up failed, too: at most 33 digits were right.
+# Was section 3 bad luck? No: with the seeds 1, 2 and 3, training at 0.8 without a warm-up failed, too, with at most 33 digits right.
 
 # %% tags=["exercise: 05.q5"]
 
@@ -336,7 +336,7 @@ outcome("Seconds per epoch with a thousand threads?", a + b / 1000, word="comput
 #
 # By this formula (Amdahl's law, lesson 02), threads cannot share 25 of the 65 s: probably operations that are too small to split, and the Python code between them. The time with 4 threads, which we did not use, fits roughly.
 #
-# Yet eight ranks needed less than 25 s. Threads divide an operation, if it is large enough. Ranks divide the *images*, so every operation has only an eighth of them to work on. Was the
+# Yet eight ranks needed less than 25 s. Threads divide an operation, if it is large enough. Ranks divide the *images*: they run even small operations at the same time, each on an eighth. Was the
 # comparison fair? Only if all ranks *together* took as many images per step as one process. The source does not say. If each took as many, they made fewer steps (lesson 07 tests both).
 #
 # </details>
@@ -420,8 +420,8 @@ outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2
 # 204: 3 colours and 3 times 16 maps are 51 numbers of 4 bytes. (The weights add almost nothing.) Twice the edge takes four times the memory.
 #
 # The *process* with the largest image grew by about twice the count. What is not counted? Backward also holds gradients of activations, two or three at once. A convolution needs
-# workspace. The allocator keeps freed memory. So the count is a lower bound: before you buy a GPU, measure `torch.cuda.max_memory_allocated()` on one. (Our peak is since the
-# start of the process, so the growth of a second run is near 0.)
+# workspace. The allocator keeps freed memory. So the count is a lower bound: before you buy a GPU, measure `torch.cuda.max_memory_allocated()` on one. (Our peak counts from the
+# process's start: a second run grows by about 0.)
 #
 # </details>
 #
@@ -433,10 +433,10 @@ outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2
 #
 # </details>
 #
-# With three, a GPU of 80 GB holds an image of 19,800 × 19,800 pixels by the count, and of 14,000 × 14,000 if the memory is twice the count. A scanned tissue slide has 100,000 × 100,000 pixels: 2 TB
+# With three convolutions, an 80 GB GPU holds an image of 19,800 × 19,800 pixels by the count, and of 14,000 × 14,000 if the memory is twice the count. A scanned tissue slide has 100,000 × 100,000 pixels: 2 TB
 # by the count. You can recompute activations instead of keeping them, and compute in bf16, with 2 bytes per number. Even then, the 16 maps of a single layer take 320 GB.
 #
-# **Remember:** micro-batches save memory down to one image. A larger image must be cut itself (lesson 10).
+# **Remember:** micro-batches save memory down to one image. A larger image must itself be cut (lesson 10).
 
 # %% [markdown]
 # ## References

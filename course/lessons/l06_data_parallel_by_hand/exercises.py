@@ -191,8 +191,8 @@ WAIT_FIRST = Exercise(
     hints=(
         "No call is missing. What does `gradients[i]` hold when Iallreduce returns on the first rank to "
         "arrive?",
-        "Iallreduce ──→ returns at once     the gradient may still be our own\n"
-        "Wait       ──→ returns later       now it is the sum",
+        "Iallreduce ──→ returns at once     the array may hold anything\n"
+        "Wait       ──→ returns when        the array holds the sum",
         "requests[i].…()   comes before   weight -= …",
     ),
     solution=_UPDATE,
@@ -224,19 +224,19 @@ WHICH_GPU = Question(
         Option(
             "the network of the first three machines",
             reply="All eight need every contribution, so a slow network would slow GPUs 6 and 7 as "
-            "well. It does not: when they come, all others are there.",
+            "well. It does not: when they arrive, all others are waiting.",
             belief="short-wait-is-good",
         ),
         Option(
             "what GPUs 6 and 7 do before it",
-            reply="Both come 300 ms late, and the others wait. Slow data, a hot GPU that "
+            reply="Both come about 300 ms late, and the others wait. Slow data, a hot GPU that "
             "throttles, another program? Ask what the two share: their machine.",
             right=True,
         ),
         Option(
             "how to send fewer bytes",
-            reply="Once all are there, the sum takes 12 ms. Half of the bytes would save at most 6 of 310 "
-            "ms.",
+            reply="Once all are there, the sum takes at most 12 ms. Half of the bytes would save at most 6 "
+            "of 310 ms.",
             belief="collective-time-is-transfer",
         ),
     ),
@@ -264,7 +264,8 @@ SAME_TRAINING = Question(
         Option(
             "batches of 256, rate 0.8",
             reply="A *sum* of the eight means would give that with SGD, as in section 1. (With Adam the "
-            "mistake hides: its steps hardly depend on the gradient's size.) This library averages.",
+            "mistake hides, unless you clip: its steps hardly depend on the gradient's size.) This library "
+            "averages.",
             belief="ranks-multiply-the-step",
         ),
     ),
@@ -285,7 +286,7 @@ NO_BROADCAST = Question(
         Option(
             "the replicas stay different, and the training goes on",
             reply="All take equal steps, so with plain SGD they stay as far apart as they started (weight "
-            "decay brings them together, slowly), and each gradient sums over different networks. Comparing "
+            "decay brings them together, slowly), and each sum mixes different networks. Comparing "
             "the weights shows it. (After a restart, the optimizer's state, such as momentum, must be "
             "equal, too: `broadcast_optimizer` sends it.)",
             right=True,

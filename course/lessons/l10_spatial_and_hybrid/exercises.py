@@ -226,7 +226,7 @@ SMOOTH_TWICE = Exercise(
             changed(_SMOOTH, (_MASK, "    once[0] = once[-1] = 0\n")), "has zeros between neighbours"
         ),
     ),
-    why="a ReLU between the two layers would need no mask of its own. Why does a convolution need one?",
+    why="a ReLU maps zeros to zeros, so it needs no mask. Why does a convolution need one?",
 )
 
 # -------------------------------------------------------------------- questions

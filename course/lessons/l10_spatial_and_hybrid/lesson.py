@@ -18,13 +18,13 @@
 #   - ask: Each rank has a part of a batch. How do their gradients become the gradient of the batch?
 #     answer: They are added up, if each rank divided its summed loss by the size of the global batch.
 #   - ask: Four ranks call <code>comm.Split(comm.rank // 2)</code>. Which communicator does rank 3 get?
-#     answer: The one of ranks 2 and 3, which both passed 1. In it, rank 3 has rank 1.
+#     answer: The one of ranks 2 and 3, which both passed 1. In it, its rank is 1.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A slide of tissue can have 100,000 × 100,000 pixels. Eight such feature maps take 320 GB in float32. How can
+# A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of this size take 320 GB in float32. How can
 # several GPUs share one slide?
 #
 # In **spatial parallelism**, each rank that shares an image keeps one part of it, its **tile**, here a strip:
@@ -170,12 +170,12 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %%px --save 10_halo.py
 class GhostRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, comm, x, width):  # autograd calls this on the way to the loss
+    def forward(ctx, comm, x, width):  # `apply` calls this on the way to the loss
         ctx.comm, ctx.width = comm, width  # ctx keeps them for backward
         return with_ghost_rows(comm, x, width)
 
     @staticmethod
-    def backward(ctx, gradient):  # and this on the way back; `gradient`: d loss / d output of forward
+    def backward(ctx, gradient):  # autograd, on the way back; `gradient`: d loss / d output of forward
         return None, return_ghost_rows(ctx.comm, gradient, ctx.width), None  # one per input
 
 
@@ -228,11 +228,11 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     kernels = [torch.nn.Conv2d(*shape, 5, dtype=dtype).weight for shape in ((1, 8), (8, 1))]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
-    team = comm.Split(replica)  # ranks of one replica; below: its pages, then this rank's rows
+    team = comm.Split(replica)  # ranks of one replica; next line: its pages, this rank's rows
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
-        loss = (cleaned - wanted).square().sum() / clean.numel()  # by all pixels of all ranks
+        loss = (cleaned - wanted).square().sum() / clean.numel()  # `clean` is uncut: all pixels
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:
@@ -264,7 +264,7 @@ return_ghost_rows = right
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), by 0.3 %. (After 120 steps, it would be 0.7 % *higher*.) So a low loss is no evidence of right gradients. Agreement with one process is (but Adam hides constant factors).
+# (c), by 0.3 %. (After 120 steps, it would be 0.7 % *higher*.) So a low loss is no evidence of right gradients. Agreement with one process is evidence, though Adam hides constant factors.
 #
 # </details>
 #
@@ -275,7 +275,7 @@ return_ghost_rows = right
 # !mpiexec -n 4 python code/10_halo.py 2
 
 # %% [markdown] tags=["subslide"]
-# A page of 1024 × 1024 pixels takes 4 MiB in float32. Each rank may now allocate only 128 MiB more (Linux only). **Vote:** who can train on this page? (a) One rank suffices. (b) It takes two. (c) Two fail, too: each holds all weights.
+# A page of 1024 × 1024 pixels takes 4 MiB in float32. `runs_within` lets each rank allocate 128 MiB more (Linux only). **Vote:** who can train on this page? (a) One rank suffices. (b) It takes two. (c) Two fail, too: each holds all weights.
 
 # %%
 from course_lib.effects import runs_within
@@ -290,7 +290,7 @@ for ranks in 1, 2:
 #
 # (b). There are only 400 weights, but the first convolution makes eight maps, 32 MiB, and training keeps several arrays of that size. Two ranks need about half each.
 #
-# Replicas would not help: one would compute the whole page.
+# Replicas would not help: one would need the whole page.
 #
 # </details>
 
@@ -305,14 +305,14 @@ for ranks in 1, 2:
 #
 # ```
 #
-# So an inner tile sends about a quarter of the pixels, but in more messages: tiles pay where bytes, not messages, cost the time. After pooling, a strip must still have as many rows as its halo. Keep neighbours in one machine where possible, and compute inner pixels while halos travel. On GPUs, `swap` needs CUDA-aware MPI.
+# So an inner tile sends about a quarter of the pixels, but in more messages: tiles pay where bandwidth, not latency, limits. After pooling, a strip must still have all rows that one neighbour needs. Keep neighbours in one machine where possible, and compute inner pixels while halos travel. On GPUs, `swap` needs CUDA-aware MPI.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Forward copies pixels across a cut, so backward adds each copy's gradient to the original's.
 # - Divide a loss per pixel by *all* pixels, and add gradients over *all* ranks. Then tiles and replicas train like one process, up to rounding. (Batch norm
-#   needs statistics of all ranks, dropout one process's masks. What all tiles compute alike, such as a classifier, is added over replicas only.)
+#   needs statistics of all ranks, dropout one process's masks. Gradients equal on all tiles, such as a classifier's, are added over replicas only.)
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -330,17 +330,17 @@ for ranks in 1, 2:
 #
 # ### Must every layer ask its neighbours?
 #
-# How many rows does a rank need if the convolution has stride 2?
+# First, which rows does it ask for if the stride is 2?
 
 # %% tags=["exercise: 10.q4"]
 
 # %% [markdown]
-# How often must ranks exchange rows? Each of our two convolutions needs two rows from each neighbour. A rank that received *four* could compute both. One wide exchange for several layers is a **fused halo**. Try it on a signal, which is one row of numbers:
+# How often must ranks exchange rows? Each of our two convolutions needs two rows from each neighbour. A rank that received *four* could compute both without a second exchange. One wide exchange for several layers is a **fused halo**. Try it on a signal, which is one row of numbers:
 
 # %% tags=["exercise: 10.2"]
 
 # %% [markdown]
-# What does it save? Four ranks have 2 × 2 tiles of an image and run four 3 × 3 convolutions. `tile_model` exchanges before each, and `FusedHalos` only once. We count what rank 0 sends.
+# What does it save? Four ranks share an image as 2 × 2 tiles and run four 3 × 3 convolutions. `tile_model` exchanges before each, and `FusedHalos` only once. We count what rank 0 sends.
 
 # %%
 # %%px
@@ -361,7 +361,7 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
 # %% [markdown]
 # Fused, rank 0 sends a quarter of the messages. The bytes grow by 9 %, since wider halos have larger corners.
 #
-# And what does it cost? A tile of 64 × 64 pixels has neighbours on all sides. If twenty layers are fused, all but the last also compute pixels outside the tile. **Predict:** how many times as many pixels do twenty fused layers compute?
+# And what does it cost? Take a tile of 64 × 64 pixels with neighbours on all sides. Unfused, each layer computes just these pixels. Fused, all but the last compute more. **Predict:** how many times as many pixels do twenty fused layers compute?
 
 # %%
 predict("Twenty fused layers compute how many times as many pixels?", None)
@@ -392,7 +392,7 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 # - Rank 1 judges each tile of 16 × 16 pixels alone, and rank 2 each tile of 8 × 8. Both take the mean of the scores.
 # - Rank 3 is a *control*: it has rank 1's tiles, without halos. But it adds up the features of all tiles, and makes *one* judgement per image.
 #
-# If rank 1 fails, are missing halos the reason? Then rank 3 must fail, too. **Predict** the accuracy of rank 3.
+# If rank 1 fails because halos are missing, rank 3 must fail, too. **Predict** the accuracy of rank 3.
 
 # %%
 predict("Tiles of 16, no halos, one judgement: how many % are right?", None)
@@ -418,9 +418,9 @@ show(cluster["row"], x="judges", y="right")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 3 is always right, without halos. So missing halos are not what holds rank 1 back. A tile that is judged alone seldom has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
+# Rank 3 is always right, without halos. So missing halos are not what holds rank 1 back. (Rank 2 only guesses.) A tile seldom has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
 #
-# **Remember: halos let tiles compute what the uncut image computes. A decision about the whole image must combine features of all tiles (here eight numbers per image, an all-reduce).**
+# **Remember: halos let tiles compute what the uncut image computes. A decision about the whole image must combine features of all tiles (across ranks: an all-reduce, here of eight numbers per image).**
 #
 # </details>
 #

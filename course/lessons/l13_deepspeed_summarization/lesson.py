@@ -115,7 +115,7 @@ def write(model, article):  # at ZeRO stage 3, all ranks must call this
 print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), unseen[comm.rank]))
 
 # %% [markdown]
-# The tiny model has read only news made up by a program. SmolLM2 finds the event:
+# The tiny model has read only news made up by a program. SmolLM2 gets closer:
 #
 # ```
 # the article           A pilot has landed a small plane on the golf course of Elmstead because a swarm
@@ -139,7 +139,7 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 # rank 0             10 tokens         mean loss 5
 # ranks 1, 2 and 3   100 tokens each   mean loss 2
 #
-# as for images, the mean of the ranks' means:  (5 + 2 + 2 + 2) / 4  =  2.75
+# mean of the ranks' means, as for images:  (5 + 2 + 2 + 2) / 4  =  2.75
 # ```
 #
 # **Vote:** compared with 2.75, is the mean over *all* tokens (a) higher, (b) lower, (c) equal?
@@ -174,7 +174,7 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # labels      −100 … −100      The     ferry     Marigold     has
 # ```
 #
-# After *The*, it should guess *ferry*. So `transformers` compares each guess with the next label, never with the first.
+# After *The*, it should guess *ferry*. So `transformers` compares each guess with the next label, and skips the first label.
 
 
 # %%
@@ -207,7 +207,7 @@ def train(model, encode=encode):
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=setup)
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
-        counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]
+        counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]  # scored tokens
         loss = 0.0  # this rank's part of the step's loss
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
@@ -235,7 +235,7 @@ if __name__ == "__main__":
 
 # %% [markdown]
 # Yes: without dropout, as here, four ranks train like one, up to rounding. But the mean of means would pass this test, too. So would a loop that undoes neither
-# division: both runs divide by 12, as 12 · 1 or 3 · 4.
+# division: one process divides by 12 · 1, four ranks by 3 · 4.
 #
 # The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33 (each step has new articles). It wrote:
 #
@@ -244,7 +244,7 @@ if __name__ == "__main__":
 #                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# This is true, but SmolLM2 copied it, until its 40 tokens were used up. The loss showed neither the false statements nor the copying.
+# This is true, but copied, and cut off after 40 tokens. The loss showed neither the false statements nor the copying.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -291,7 +291,7 @@ print(write(model, unseen[2]))  # golf
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies the reference of the pilot's article, but changes the pilot's name: 19 of 21 words stay. Can you beat her with the truth, without seeing the reference? Replace our sentence with one of at most 21 words:
+# A forger copies the reference of the pilot's article, but changes the pilot's name: 19 of 21 words stay. Without the reference, can you beat her with the truth? Below, replace our sentence with one of at most 21 words:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -341,12 +341,12 @@ print("the forger shares 19; you missed:", *(reference - shared))
 # What else changes?
 #
 # ```
-# batch    a multiple of the data-parallel ranks; all wait for the rank with most tokens
+# batch    divisible by the number of data-parallel ranks; all wait for the rank with most tokens
 # encode   makes one article: pad micro-batches of several, with label −100
-# comm     data-parallel ranks only: tensor and pipeline ranks read the same tokens. On many,
-#          sum with dist.all_reduce
-# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3 (in `setup`), first keep an
-#          HfDeepSpeedConfig(setup): from_pretrained then shards as it loads
+# comm     data-parallel ranks only: tensor and pipeline ranks read the same tokens.
+#          If many, sum with dist.all_reduce
+# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3 (in `setup`), first
+#          keep = HfDeepSpeedConfig(setup): from_pretrained then shards as it loads
 # write    at stage 3, call it on all ranks: they gather the weights together
 # ```
 
@@ -432,11 +432,11 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Today's Trainer has our losses, so it takes the mean over all tokens, if the model accepts `num_items_in_batch`, as ours does. With the tiny model, the mean of means differs by up to 0.04, and the test notices it. The difference is small because our references are of similar length.
+# The Trainer's losses equal ours, so today it takes the mean over all tokens, if the model accepts `num_items_in_batch`, as ours does. With the tiny model, the mean of means differs by up to 0.04, and the test notices it. The difference is small because our references are of similar length.
 #
 # Before each step, the Trainer counts the tokens of all micro-batches on all ranks. It divides by their number, as `factors` does.
 #
-# It did not always do so. Until October 2024, it divided by the tokens of each single micro-batch. Pull request 34191 of transformers began the repair. Counting over the ranks became the default later.
+# Until October 2024, it divided by the tokens of each single micro-batch, so it took the mean of means. Pull request 34191 of transformers began the repair. Counting over the ranks became the default later.
 #
 # </details>
 #
@@ -525,7 +525,7 @@ if rank == 0:
 # %% tags=["exercise: 13.q5"]
 
 # %% [markdown]
-# The forger of section 5 takes part, too. In each reference, she replaces the person's first name and surname: two words. A reference has three to seven names and numbers.
+# The forger of section 5 competes, too. In each reference, she replaces the person's first name and surname: two words. A reference has three to seven names and numbers.
 
 # %%
 import json
@@ -554,7 +554,7 @@ systems["wrong name"] = [a["summary"].replace(a["facts"][0], b["facts"][0]) for 
 predict("Precision of references with one wrong name, in percent?", None)
 
 # %% [markdown]
-# Twelve articles are few, so a system may be ahead of lead-3 by luck. A **paired bootstrap** draws twelve of the articles with replacement and computes their mean difference, again and again. The interval holds the middle 95 % of these means. If it contains 0, the difference may be chance. (With so few articles, such intervals are a little too narrow.)
+# Twelve articles are few, so a system may be ahead of lead-3 by luck. A **paired bootstrap** draws twelve of the articles with replacement and computes the mean difference from lead-3, again and again. The interval holds the middle 95 % of these differences. If it contains 0, the difference may be chance. (With so few articles, such intervals are a little too narrow.)
 
 # %%
 import numpy as np
@@ -590,7 +590,7 @@ outcome("Precision of references with one wrong name, in percent?", precision, "
 #
 # And the vote: (a). The first sentence beats lead-3 by ROUGE-1, and the interval of their difference does not contain 0. Yet it states only half of the important facts, and lead-3 most of them.
 #
-# Why does it win? The references have about 21 words, the first sentence has 15, and lead-3 has 45. Each word that is not shared lowers the F1, so lead-3 pays for its length. Compare systems at equal length.
+# Why does the first sentence win? It has 15 words, the references have about 21, and lead-3 has 45. Each word that is not shared lowers the F1, so lead-3 pays for its length. Compare systems at equal length.
 #
 # Can a *model* beat lead-3 on real news? We trained two with ZeRO on two ranks, and tested them on 200 articles from a small sample of CNN/DailyMail. One is **extractive**: it chooses sentences of the article. SmolLM2 is **abstractive**: it writes its own.
 #
@@ -601,7 +601,7 @@ outcome("Precision of references with one wrong name, in percent?", precision, "
 # oracle        adds the sentence that helps most, one by one
 # ```
 #
-# All summaries are cut to their first 35 words. (The fine-tuned model's have 28 words on average before the cut, so they stay the shortest. This ROUGE ignores the endings of words, so do not compare it with the table above.) **Vote:** is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) too close to tell?
+# All summaries are cut to their first 35 words. (The fine-tuned model's summaries stay the shortest: before the cut, they have 28 words on average. This ROUGE ignores the endings of words, so do not compare it with the table above.) **Vote:** is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) too close to tell?
 
 # %%
 from course.lessons.shared.reference import log_of, reference
@@ -623,7 +623,7 @@ for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
 #
 # Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and its interval, +0.9 to +5.9, does not contain 0. But copying also raises precision, and 80 steps and one seed are few.
 #
-# One option of decoding seemed to matter more. The option `no_repeat_ngram_size=3` of transformers forbids repeated sequences of three tokens, and it counts those of the article, too. So the model could not copy three tokens in a row, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. In the table, the model may copy the article, but not itself.
+# One decoding option of transformers seemed to matter more: `no_repeat_ngram_size=3` forbids three tokens in a row that occurred before, even in the article. So the model could not copy three tokens, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. In the table, the model may copy the article, but not itself.
 #
 # </details>
 
