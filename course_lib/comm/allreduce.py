@@ -55,5 +55,5 @@ def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
     incoming = np.empty_like(keep)
     comm.Sendrecv(give, partner, 0, incoming, partner, 0)
     keep += incoming
-    halving(comm, keep, 2 * near)  # my half, with ranks farther away that sum it, too
+    halving(comm, keep, 2 * near)  # sum my half over all ranks that keep the same half
     comm.Sendrecv(keep, partner, 0, give, partner, 0)

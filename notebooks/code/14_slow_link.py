@@ -22,7 +22,7 @@ comm = MPI.COMM_WORLD
 def forecasts(n, nbytes, alpha, beta):
     """Seconds of each way on n = 2, 4, 8 … ranks. Messages that travel at the same time count as one."""
     steps = n.bit_length() - 1  # log2(n)
-    nodes = max(1, n // 8)  # of eight ranks each, whose messages inside cost next to nothing
+    nodes = max(1, n // 8)  # machines of eight ranks; messages inside cost nothing here
     return {
         "ring": 2 * (n - 1) * (alpha + beta * nbytes / n),
         "halving": 2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes,
@@ -53,7 +53,7 @@ def halving(comm: MPI.Comm, array: np.ndarray, near: int = 1) -> None:
     incoming = np.empty_like(keep)
     comm.Sendrecv(give, partner, 0, incoming, partner, 0)
     keep += incoming
-    halving(comm, keep, 2 * near)  # my half, with ranks farther away that sum it, too
+    halving(comm, keep, 2 * near)  # sum my half over all ranks that keep the same half
     comm.Sendrecv(keep, partner, 0, give, partner, 0)
 
 

@@ -177,8 +177,9 @@ WHO_SAVES = Question(
         ),
         Option(
             "three quarters of the optimizer state",
-            reply="The weights are complete, because stage 2 does not shard them, so the model can be used. "
-            "But nobody can resume its training: the averages of ranks 1 to 3 are in no copied file.",
+            reply="The 16- or 32-bit weights that compute are complete, so the model can be used. But the "
+            "averages, and the 32-bit copies, of ranks 1 to 3 are in no copied file. So nobody can resume "
+            "its training.",
             right=True,
         ),
     ),

@@ -39,8 +39,8 @@ _ = Path("code/ds_config.json").write_text("""\
 # ```
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 send gradients in buckets of up to 2 million numbers, to save
-#                       memory (on GPUs, delete this key: the default is 500 million)
+# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer of 2 million numbers, and send a larger one
+#                       alone, to save memory (on GPUs, delete this key: the default is 500 million)
 # torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
 # ```
 #
@@ -107,7 +107,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. Every rank computes an equal share in **micro-batches**: one if memory allows, otherwise several.
+# Each update uses 48 images, the **global batch** (here always the same 48). Every rank computes an equal share in **micro-batches**: one if memory allows, otherwise several.
 # (In DeepSpeed's keys, `gpu` means rank.)
 
 # %% tags=["exercise: 12.1"]
@@ -116,7 +116,7 @@ def network(width):
 # Four minutes so far, five for the exercise.
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed's **engine** holds model and optimizer. It averages gradients over micro-batches and ranks, so our loss is a plain mean:
+# DeepSpeed's **engine** holds model and optimizer. It averages gradients over micro-batches and ranks, so we pass `backward` the mean loss of one micro-batch:
 
 
 # %%
@@ -166,7 +166,7 @@ if __name__ == "__main__":
 # it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
 # it has      600 MiB / 33 million parameters                      =   19
 #
-# Python and its libraries do not count. Activations take a few MiB.
+# The limit does not count Python and its libraries. Activations take a few MiB.
 # ```
 #
 # **Vote:** does it train?
@@ -186,7 +186,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer, so all ours: 16 + 4 = 20 bytes per parameter.
+# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer. We have 33 million, so all are copied: 16 + 4 = 20 bytes per parameter.
 # (The hidden error: "you tried to allocate 132261928 bytes".)
 #
 # </details>
@@ -209,7 +209,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, each rank keeps a second 32-bit copy of its slice of the weights
+# copy      from stage 1 on, each rank keeps a second 32-bit copy of its shard of the weights
 # ```
 #
 # Buffers come on top. **Vote:** which of these three jobs train?
@@ -227,24 +227,36 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
     print(f"{n} ranks, stage {stage}, {mib} MiB:", trains(mib, n, stage=stage))
 
 # %% [markdown]
-# Lower limits show what each stage needs at its peak:
-
-# %%
-from course.lessons.l12_deepspeed_on_cifar.figures import draw_peaks
-
-draw_peaks(keeps=[16, 14, 12, 10], peaks=[20, 18.0, 17.5, 20.1], room=19)
-
-# %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Job (b) fails. In stage 3, DeepSpeed gathers up to 50 million weights ahead, so nearly all of ours arrive in one buffer.
-# It copies them out before it frees the buffer. For a moment, they exist twice:
+# (a) and (c). Job (b) fails, although it keeps least.
+#
+# </details>
+#
+# **Contest:** let the job that failed train, by changing one of these keys:
 #
 # ```
-# kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1, measured
+#                                 default
+# reduce_bucket_size              500 million (2 in our file)    gradients per buffer
+# stage3_prefetch_bucket_size     50 million                     weights gathered ahead
+# stage3_max_reuse_distance       1,000 million                  keep a layer's weights until backward
+#                                                                if fewer are used in between
+# ```
+
+# %%
+print(trains(600, stage=3, reduce_bucket_size=1_000_000))
+
+# %% [markdown]
+# <details><summary>Open after your runs</summary>
+#
+# `stage3_prefetch_bucket_size=0`. By default, nearly all our weights are gathered ahead, into one buffer.
+# DeepSpeed copies them out of the buffer, then frees it. For a moment, both exist:
+#
+# ```
+# kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded; stage 1: 18.0, stage 2: 17.5)
 # ```
 #
-# With `"stage3_prefetch_bucket_size": 0`, nothing is gathered ahead, and (b) trains. But each layer then waits for its weights.
+# Without it, each layer waits for its weights. So a large model keeps the default: for 7 billion 16-bit weights, this buffer is only 0.1 of 112 GB.
 #
 # </details>
 
@@ -296,13 +308,13 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce, once per update
 # stage 1        2     +     1      =   3    the same, then gather the new weights
-# stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch
+# stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch (a key in More halves the 8)
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch
 # ```
 #
 # By default, a bucket mixes gradients of several owners, so stages 1 and 2 all-reduce it.
 #
-# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if fewer than a billion are used in between.
+# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward: fewer than a billion are used in between.
 #
 # </details>
 #
@@ -326,7 +338,7 @@ fewer = third_step(2, room=6)
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. Here, most weights are used again only after more than a billion others. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
+# No. Here, over a billion other weights are used between a layer's forward and its backward. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -338,10 +350,10 @@ fewer = third_step(2, room=6)
 # stage 3          1.8                                      3                   12
 #
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# sent: on a ring, one rank per GPU; by default (`overlap_comm`), only stage 3 sends while it computes
+# sent: on a ring, one rank per GPU (on 2,048, shard within a node: `zero_hpz_partition_size`); by default (`overlap_comm`), only stage 3 sends while it computes
 # ```
 #
-# Take stage 1, if the activations fit into the other 50 GB.
+# Take stage 1 if the activations fit into the other 50 GB. Otherwise time stages 2 and 3: stage 3 sends more, but while it computes.
 #
 # </details>
 
@@ -350,14 +362,14 @@ fewer = third_step(2, room=6)
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits. Stages 2 and 3 send in every micro-batch, but may need fewer of them.
+# - Take the lowest stage that fits. Stages 2 and 3 send in every micro-batch. But they leave room for larger, so fewer, micro-batches.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your model reads longer texts, and stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise (a), which never sends
+# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise recompute activations (lesson 08), or take (a), which never sends
 # more than (b).</details>
 
 # %% [markdown]
@@ -368,8 +380,8 @@ fewer = third_step(2, room=6)
 #
 # ### Why did stage 1 lose?
 #
-# In the core, stage 1 sent 3 numbers per parameter, and our own stage 1 (lesson 11, More) sent 2. A rank owns a quarter of the optimizer state, and needs the sum of this quarter's gradients only. But an all-reduce
-# sends it the full sum. Two keys decide how gradients travel:
+# In the core, stage 1 sent 3 numbers per parameter, and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs a quarter of the summed gradients. An all-reduce
+# gives it all. Two keys decide how gradients travel:
 #
 # ```
 # (a)  reduce_bucket_size                  2 million instead of 500 million: a bucket mixes fewer owners' gradients
@@ -388,16 +400,16 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each of them, even a bucket with a single owner.
 #
-# Without mixed buckets, DeepSpeed sends each owner its sum with a `reduce`, which sends 1. It is not the default, because many ranks mean many small messages, which can take longer than one all-reduce.
+# Without mixed buckets, DeepSpeed sends each owner its sum with a `reduce`, in which each rank sends each gradient once. It is not the default, because many ranks mean many small messages, which can take longer than one all-reduce.
 #
 # </details>
 #
-# So stage 1 need not lose. But stage 3 frees memory for larger micro-batches. Does stage 1 always win, then?
+# So stage 1 can send as little as stage 0. But stage 3 leaves room for larger micro-batches. Which sends less then?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Numbers are not seconds. Our benchmark timed DeepSpeed on two ranks with a small Transformer, at one micro-batch per step: 0.61 s in stage 1, 0.66 s in stage 2, and 1.04 s in stage 3, where layers wait for weights.
+# Numbers are not seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s: more work hides what stage 3 costs.
 #
 # **Remember:** the stage says what a rank keeps. Other keys say what it sends.
 #
@@ -432,7 +444,7 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume on a different number of ranks, rewrite them as a **universal checkpoint**, with
+# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume on a different number of ranks, rewrite the folder as a **universal checkpoint**, with
 # one folder per parameter: `python -m deepspeed.checkpoint.ds_to_universal`. (Load no stranger's checkpoint: a pickle can run any code.)
 #
 # **The JSON file** depends on the number of ranks, too:

@@ -85,7 +85,7 @@ _FORECASTS = '''\
 def forecasts(n, nbytes, alpha, beta):
     """Seconds of each way on n = 2, 4, 8 … ranks. Messages that travel at the same time count as one."""
     steps = n.bit_length() - 1  # log2(n)
-    nodes = max(1, n // 8)  # of eight ranks each, whose messages inside cost next to nothing
+    nodes = max(1, n // 8)  # machines of eight ranks; messages inside cost nothing here
     return {
         "ring": 2 * (n - 1) * (alpha + beta * nbytes / n),
         "halving": 2 * steps * alpha + 2 * (n - 1) / n * beta * nbytes,

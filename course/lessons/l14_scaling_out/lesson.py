@@ -46,11 +46,11 @@ outcome("How many seconds does the ring need on 2,048?", ring_2048, word="foreca
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# Lesson 04's doubling needs only 11 messages. But each holds a whole array, so the sum takes 1.03 s. Can messages be few *and* short?
+# Lesson 04's doubling needs only 11 messages. But each holds a whole array, so the sum takes 1.03 s. Can we send few messages *and* few bytes?
 #
 # - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. With the next partner, they exchange quarters, and so on. On the way back, they exchange sums.
-# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. It returns along the same pairs.
-# - **Hierarchy:** You rent 256 machines with eight ranks each. In each, one rank sums the eight arrays at almost no cost. Only these 256 ranks form a ring.
+# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. Rank 0 sends it back along the same pairs.
+# - **Hierarchy:** You rent 256 machines with eight ranks each. One rank per machine sums its eight arrays, at almost no cost. These 256 ranks form a ring.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -95,7 +95,19 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Halving and the tree both need 22 messages. Halving's hold two arrays in all, the tree's hold 22. The hierarchy, fastest on 16 ranks, needs 510 messages here.
+# (c). Halving and the tree both need 22 messages. Halving's add up to two arrays, the tree's to 22. The hierarchy, fastest on 16 ranks, needs 510 messages here.
+#
+# </details>
+#
+# **Contest:** beat halving's time. What should the 256 machines do instead of a ring?
+
+# %%
+print(forecasts(256, GRADIENTS, ALPHA, BETA))
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# Halving between the machines: 0.33 s. Large clusters combine both like this.
 #
 # </details>
 
@@ -199,21 +211,22 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring's messages in a row grew from 6 to 30, the tree's from 4 to 8. (With 1 MiB, the ring loses only beyond 16 ranks.)
+# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring sends 30 messages one after another instead of 6, the tree 8 instead of 4. (With 1 MiB, the ring still wins on 32 ranks.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL's all-reduce sums in rings, in trees, or inside switches (NVLS, SHARP), never by halving. Its trees between nodes send the array in *pieces*, so all levels work at once. That takes about as long as halving.
-# - The formulas leave out busy links, late ranks and overlap with backward.
+# - NCCL has rings, sums in switches (NVLS, SHARP), and trees between nodes. These send the array in *pieces*, so all levels work at once.
+# - With α = 5 µs, 12.5 GB/s and 102 MB, a ring of 2,048 takes 37 ms, halving 16 (on idle links, nobody late).
+# - If each of a node's eight GPUs has a port, each sums its eighth between the nodes, all at once.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A few ranks can measure an idle link and test a formula.
-# - But their race can name the wrong winner: the ring's latency grows with n, the tree's with log₂ n.
+# - But their race can name the wrong winner: a ring's latency grows with n, a tree's with log₂ n.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -229,7 +242,7 @@ if __name__ == "__main__":
 #
 # Ranks pick different entries, so with top-k each rank *gathers* the picks of all. Which remedy would you *not* take to 2,048 ranks? (a) bfloat16, (b) local SGD, (c) top-k.
 #
-# <details><summary>What to listen for</summary>(c). On section 1's link, top-k is nine times as fast as halving on two ranks, and nine times as slow on 2,048: each rank receives 2,047 sets of picks, as long as 41 arrays. The others <i>sum</i>, and a sum is as long as one array. (Local SGD also saves messages, bfloat16 none.)</details>
+# <details><summary>What to listen for</summary>(c). On section 1's link, top-k is nine times as fast as halving on two ranks, and, gathered by doubling, nine times as slow on 2,048: each rank receives 2,047 sets of picks, as long as 41 arrays. The others <i>sum</i>, and a sum is as long as one array. (Local SGD also saves messages. Carry bfloat16 sums of 2,048 in float32: 256 + 1 rounds to 256.)</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -247,8 +260,8 @@ if __name__ == "__main__":
 # ### Is one process enough for a device?
 #
 # Before you ask for 2,048 devices: does your program fill the one that you have? NVIDIA's **MPS** (Multi-Process Service) lets several processes compute on one GPU at the same time. *AccDP* trains with up to
-# four processes per GPU, and reports up to 62 % more images per second. Yet the four do more work than one: each keeps a copy of the weights, and they sum their gradients. (They use MPI, because NCCL refuses
-# two ranks on one GPU.) How can four be faster?
+# four processes per GPU, and reports up to 58 % more images per second on one GPU, and 62 % on 16. Yet four processes keep four copies of the weights, and must sum their gradients. (They use MPI, because NCCL refuses
+# two ranks on one GPU.) How can they be faster than one?
 #
 # We try it with two, on a CPU: our device is this whole machine. First, one process trains alone, with one thread or with one per core, whichever is faster. Then two train together, each with
 # half of the batch and half of the cores. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would, and dropout would draw other masks.)
@@ -270,7 +283,7 @@ pair = comm.Create_group(comm.group.Incl([0, 1]))
 cases = [(batch, side) for side in (16, 64) for batch in (16, 128)]
 
 # %% [markdown]
-# What a process leaves idle should depend on how much it has to do. So we try batches of 16 or 128 images, of 16 × 16 or 64 × 64 pixels:
+# A process with little work should leave more of the device idle. So we try batches of 16 or 128 images, of 16 × 16 or 64 × 64 pixels:
 
 
 # %%
@@ -320,8 +333,8 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Above 1, the second process probably used cores that the first left idle (half a batch also fits better into a cache). Below 1, splitting the batch and summing the gradients cost more than that. A few per cent
-# say nothing, and a GPU will show other ratios.
+# Above 1, the second process probably used cores that the first left idle (half a batch also fits better into a cache). Below 1, splitting the batch and summing the gradients cost more than that. Ignore differences of a few
+# per cent. A GPU will show other ratios.
 #
 # How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound: the operations per second that the *model* needs, divided by the most that the device
 # could do in the same number format. For one image, ResNet-50 needs 4.1 billion multiply-adds forward and twice as many backward. A multiply-add is two operations. A V100 could do 15.7 · 10¹² operations per second in
@@ -332,8 +345,8 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
     print(f"{name}: MFU {images_per_s * 3 * 2 * 4.1e9 / 15.7e12:.0%}")
 
 # %% [markdown]
-# Processes together cannot pass 100 %. AccDP's trained 1.62 times as many images as one, so that one had an MFU of at most 100 % / 1.62 = 62 %. But the rest need not be idle time: where memory is the limit, a second process
-# waits for the same memory. To remember: **a second process wins only what the first leaves idle.** A larger batch, if your training allows one, often fills the device without a second copy of the weights.
+# Processes together cannot pass 100 % (unless fast convolutions need fewer operations than we counted). AccDP's trained 1.58 times as many images as one, so that one had an MFU of at most 100 % / 1.58 = 63 %. The other 37 % need not be idle: if one process waits for memory, so does
+# the second. To remember: **a second process wins only what the first leaves idle.** A larger batch, if your training allows one, often fills the device without a second copy of the weights.
 #
 # ### Did the network take the difference?
 #
