@@ -1,4 +1,4 @@
-"""All-reduce by hand: in a ring and by doubling. Numbers of bytes may follow the program's name.
+"""All-reduce by hand, in a ring and by doubling. Numbers of bytes may follow.
 
 Start it with one of these:
 
@@ -63,7 +63,7 @@ def seconds(comm, way, nbytes):
 # %%
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # of the command
+    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # command-line numbers
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -76,4 +76,5 @@ if __name__ == "__main__" and comm.rank == 0:
     for n in 2, 64, 2048:
         for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
             one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
-            print(f"{n:4} {way:8} {messages:4g} messages {arrays:4.1f} arrays {one:6.4g} or {many:6.4g} s")
+            sent = f"{messages:4g} messages {arrays:4.1f} arrays"
+            print(f"{n:4} {way:8} {sent}, one call {one:5.4g} s, 100 calls {many:4.4g} s")

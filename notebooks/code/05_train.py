@@ -29,11 +29,11 @@ new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %%
 def network(seed=0):
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # weights, then batches
     hidden = nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # our choice, so that 8 epochs suffice
+        weights.data *= 3  # near Glorot's for tanh; 8 epochs suffice
     return model
 
 
@@ -42,7 +42,7 @@ def train(model, size, piece, rate=0.4, warm_up=1):
     """Train on batches of `size`, `piece` images at once; return how many are right after each epoch."""
     right = []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # 1: none
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
     for _ in range(8):
         model.train()
         for batch in torch.randperm(len(images)).split(size)[: len(images) // size]:  # full ones only

@@ -4,7 +4,7 @@
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     Slurm: sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
+Environment: IMAGES (the global batch), LR (learning rate), EPOCHS.
 """
 
 # %%

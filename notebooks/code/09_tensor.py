@@ -30,7 +30,7 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 # %%
 def gradients(comm, first, up, down, chosen, batch):
-    """Return the chosen images' part of a batch's gradients."""
+    """Return the chosen images' summed gradients, divided by `batch`."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image

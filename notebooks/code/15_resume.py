@@ -1,4 +1,4 @@
-"""A training that goes on when it is started again.
+"""A training that resumes when it is started again.
 
 mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error on one rank ends the job
 """
@@ -66,7 +66,7 @@ def train(path, steps=60, every=20):
 
 # %%
 SLURM = """
-sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
+sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
     stop() { kill -USR1 $!; again=1; }; trap stop USR1
     mpiexec python -m mpi4py code/15_resume.py FOLDER & wait $! || wait $!
     code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'

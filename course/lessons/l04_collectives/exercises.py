@@ -157,7 +157,7 @@ def centred(comm, mine, scale):
         ),
         WrongAnswer(changed(_CENTRED, (" / comm.size", "")), "subtracted the sum"),
     ),
-    why="the program with both mistakes ran to its end and printed numbers. Why is that worse than a hang?",
+    why="the program with both mistakes ran and returned numbers. Why is that worse than a hang?",
 )
 
 # -------------------------------------------------------------------- 04.4 count

@@ -29,12 +29,9 @@
 
 # %% tags=["exercise: 04.q4", "subslide"]
 
-# %% [markdown] tags=["subslide"]
-# We write two algorithms.
-
-# %%
+# %% tags=["subslide"]
 # %%px --save 04_allreduce.py
-"""All-reduce by hand: in a ring and by doubling. Numbers of bytes may follow the program's name."""
+"""All-reduce by hand, in a ring and by doubling. Numbers of bytes may follow."""
 
 import sys
 from timeit import repeat
@@ -58,7 +55,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# `Filmed` records the array before each exchange. Rank 3 brings 1000 to 4000. **Predict:** how many exchanges does each way need?
+# `Filmed` records the array before each exchange. Rank 3 holds 1000 … 4000. **Predict:** how many exchanges does each way need?
 
 
 # %%
@@ -72,7 +69,7 @@ class Filmed(MPI.Intracomm):
 films = {}
 for way in ring, doubling:
     frames, array = [], np.array([1, 2, 3, 4]) * 10**comm.rank
-    way(Filmed(comm), array)
+    way(Filmed(MPI.COMM_WORLD), array)
     films[way.__name__] = [*frames, array.tolist()]
 
 # %% tags=["nbval-ignore-output"]
@@ -99,7 +96,7 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half a **ping-pong**, a message there and one back. Each byte adds a
+# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half a **ping-pong** (a message there and back). Each byte adds a
 # time β; 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
@@ -131,7 +128,7 @@ def seconds(comm, way, nbytes):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # of the command
+    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # command-line numbers
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -140,12 +137,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the model, 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. 4 MB takes 800 ms per array, so bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
+# (c). In the model, 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. At 4 MB (800 ms per array), bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size are both equally fast on eight ranks? Compute it with `counts(8)`, and write it in place of 1000000:
+# At which size are both equally fast on eight ranks? Compute it (`counts(8)`) and write it in place of 1000000 (0.01 0.04: our delay):
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep ranks:
@@ -160,7 +157,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# Now 2,048 ranks sum 100 MB after backward, over links like ours, in one call or in a hundred, one per layer. **Vote** for the slowest, then the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
+# After backward, 2,048 ranks with links like ours sum 100 MB, in one call or a hundred, one per layer. **Vote** for the slowest, then the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
 
 # %%
 # %%px --save 04_allreduce.py
@@ -169,7 +166,8 @@ if __name__ == "__main__" and comm.rank == 0:
     for n in 2, 64, 2048:
         for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
             one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
-            print(f"{n:4} {way:8} {messages:4g} messages {arrays:4.1f} arrays {one:6.4g} or {many:6.4g} s")
+            sent = f"{messages:4g} messages {arrays:4.1f} arrays"
+            print(f"{n:4} {way:8} {sent}, one call {one:5.4g} s, 100 calls {many:4.4g} s")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -189,8 +187,8 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - In a ring, each rank sends 2(n−1) chunks, less than two arrays; in doubling, log₂ n arrays.
-# - From four ranks on, doubling beats the ring below the crossover, and loses above it (equal links, one per rank). Lesson 14's halving beats this ring.
+# - In a ring, a rank sends 2(n−1) chunks, under two arrays; in doubling, log₂ n arrays.
+# - From four ranks on, doubling beats the ring below the crossover, and loses above (equal links, one per rank). There, lesson 14's halving beats this ring.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -224,7 +222,7 @@ comm = MPI.COMM_WORLD  # without delay
 
 def crossing(allreduce, node_of):
     """The kB that all ranks together send to the other node while 600 kB are summed."""
-    counting = counted(comm)
+    counting = counted(comm)  # counted by destination
     allreduce(counting, np.ones(75_000))
     away = [sent.nbytes for dest, sent in counting.sent_to.items() if node_of[dest] != node_of[comm.rank]]
     return comm.allreduce(sum(away)) / 1000
@@ -293,7 +291,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? Nothing is delayed now. Two ranks run, one per core. On two ranks, both ways send one array, but the ring in two messages. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? Nothing is delayed now. On two ranks, one per core, both ways send one array, but the ring in two messages. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -313,7 +311,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At 1 KiB, one message beats the ring's two. At 4 MiB, additions count, too; the model leaves them out. Doubling adds a whole array, the ring half of one. Where two times are close, one run
+# At 1 KiB, one message beats the ring's two. At 4 MiB, additions and new buffers count, too. Doubling allocates and adds a whole array, the ring half of one. Where two times are close, one run
 # does not decide. In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
 #
 # </details>
@@ -330,7 +328,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when MPI starts its ranks. PyTorch calls the library of a group of ranks its **backend**.
 #
-# On GPUs you would choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). With trees, a rank sends about two arrays, in 2·log₂(nodes) steps. On many nodes, they can beat the ring even at 100 MB.
+# On GPUs you would choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). With trees, a rank sends about two arrays, in about 2·log₂(nodes) steps. On many nodes, they can beat the ring even at 100 MB.
 # When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #

@@ -60,16 +60,16 @@ new_labels = torch.from_numpy(digits["test_labels"]).long()
 # %%
 # %%px --save 05_train.py
 def network(seed=0):
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # weights, then batches
     hidden = nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # our choice, so that 8 epochs suffice
+        weights.data *= 3  # near Glorot's for tanh; 8 epochs suffice
     return model
 
 
 # %% [markdown] tags=["subslide"]
-# An **epoch** is one pass over the images, here without the last, short batch. For each batch, `train` calls `accumulate`, which we write next:
+# An **epoch** is one pass over the images. For each batch, `train` calls `accumulate`, which we write next:
 
 
 # %%
@@ -78,7 +78,7 @@ def train(model, size, piece, rate=0.4, warm_up=1):
     """Train on batches of `size`, `piece` images at once; return how many are right after each epoch."""
     right = []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)  # 1: none
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
     for _ in range(8):
         model.train()
         for batch in torch.randperm(len(images)).split(size)[: len(images) // size]:  # full ones only
@@ -157,14 +157,14 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # %% [markdown] tags=["slide"]
 # ## 3 · A batch for sixteen GPUs
 #
-# Pieces can also run at the same time. Sixteen GPUs with 16 images each share a batch of 256: 5 steps per epoch. One GPU with batches of 16 takes 93.
+# Pieces can also run at the same time. One GPU with batches of 16 takes 93 steps per epoch. Sixteen such GPUs share a batch of 256, and take 5.
 #
-# Should the few steps be longer, with a larger **learning rate**?
+# Should these be longer, with a larger **learning rate**?
 #
 # ```
 # sixteen steps   w − 0.05 · g₁ − 0.05 · g₂ − … − 0.05 · g₁₆
 # one step        w − rate · (g₁ + g₂ + … + g₁₆) / 16
-# g₁, g₂, …       mean gradients of 16 images: above, the weights change after each
+# g₁, g₂, …       mean gradients of 16 images; in sixteen steps, each at new weights
 # ```
 #
 # If gradients hardly change from step to step, both end nearly alike at a rate of 16 · 0.05 = 0.8. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, with the same epochs, take k times the rate, up to some batch size.
@@ -188,7 +188,7 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 #
 # Longer steps help: at 0.4, 40 steps get about as far as rank 0's 744.
 #
-# But at 0.8, the network never learns. In a new network, gradients often change a lot in sixteen steps. So a **warm-up** raises the rate over the first steps.
+# But at 0.8, the network never learns. In an untrained network, gradients often change a lot in sixteen steps. So a **warm-up** raises the rate over the first steps.
 #
 # </details>
 #
@@ -196,11 +196,11 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 
 # %% tags=["nbval-ignore-output"]
 # %%px
-rate, warm_up = 0.8, 10  # yours
-right = train(network(comm.rank), 256, 256, rate, warm_up)[-1]
+rate, warm_up = 0.8, 10  # yours (of 40 steps)
+mine = train(network(comm.rank), 256, 256, rate, warm_up)[-1]
 
 # %%
-print(f"the worst of four networks reads {min(cluster['right'])} of 297 digits")
+print(f"the worst of four networks reads {min(cluster['mine'])} of 297 digits")
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
@@ -227,7 +227,7 @@ print(f"the worst of four networks reads {min(cluster['right'])} of 297 digits")
 #
 # - Sum the losses, divide by the whole batch's size, and *add* the gradients (in float32). Then any cut gives the same training, up to rounding (which grows in long runs),
 #   unless an image's loss depends on other images (batch norm, see More) or on random numbers (dropout).
-# - With SGD, k times the batch and as many epochs, try k times the rate with a warm-up, then smaller rates. Beyond the **critical batch
+# - With SGD, for k times the batch and the same epochs, try k times the rate with a warm-up, then smaller rates. Beyond the **critical batch
 #   size**, a larger batch saves hardly any steps, whatever the rate.
 
 # %% [markdown] tags=["slide"]
@@ -279,7 +279,7 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # %% tags=["exercise: 05.q4"]
 
 # %% [markdown]
-# And if you have no uncut batch to compare with? A **gradient check** tests a gradient by its meaning: how fast does the loss grow with a weight? Compute the loss with one weight
+# What if you have no uncut batch? A **gradient check** tests a gradient by its meaning: how fast does the loss grow with a weight? Compute the loss with one weight
 # a little larger, then a little smaller. The difference of the losses, divided by that of the weights, is a **central difference**. **Predict:** with the repaired line, to how many
 # decimals do it and `.grad` agree?
 
@@ -290,7 +290,7 @@ from course_lib.training.gradient_check import central_difference
 
 model, x, y = network(), images[:128], labels[:128]
 accumulate(model, x, y, CUTS[comm.rank])
-weights = model[0].weight
+weights = model[0].weight  # .numpy() shares memory
 slope = central_difference(lambda: F.cross_entropy(model(x), y).item(), weights.detach().numpy(), (3, 20))
 print(f".grad: {weights.grad[3, 20].item():.9f}, central difference: {slope:.9f}")
 
@@ -341,7 +341,7 @@ outcome("Seconds per epoch with a thousand threads?", a + b / 1000, word="comput
 #
 # </details>
 #
-# Try it: one step on 128 images, with threads on all cores (at most 4), then with one rank per core. (Lesson 06 explains how ranks add their gradients.)
+# Try it: a step on 128 images with one thread, one per core (at most 4), and one rank per core. (Lesson 06 explains how ranks add their gradients.)
 
 # %%
 # %%px --timeout 100
@@ -436,7 +436,7 @@ outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2
 # With three convolutions, an 80 GB GPU holds an image of 19,800 × 19,800 pixels by the count, and of 14,000 × 14,000 if the memory is twice the count. A scanned tissue slide has 100,000 × 100,000 pixels: 2 TB
 # by the count. You can recompute activations instead of keeping them, and compute in bf16, with 2 bytes per number. Even then, the 16 maps of a single layer take 320 GB.
 #
-# **Remember:** micro-batches save memory down to one image. A larger image must itself be cut (lesson 10).
+# **Remember:** cut batches down to one image. If that is too large, cut the image (lesson 10).
 
 # %% [markdown]
 # ## References

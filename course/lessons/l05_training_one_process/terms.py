@@ -51,7 +51,7 @@ TERMS = (
     Term("gradient check", "A comparison of a computed gradient with central differences of the loss."),
     Term(
         "warm-up",
-        "The first steps of a training, in which the learning rate grows from small to full.",
+        "The first steps of training, in which the learning rate grows from small to full.",
         forms="",
     ),
 )

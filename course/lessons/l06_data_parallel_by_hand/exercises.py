@@ -224,7 +224,7 @@ WHICH_GPU = Question(
         Option(
             "the network of the first three machines",
             reply="All eight need every contribution, so a slow network would slow GPUs 6 and 7 as "
-            "well. It does not: when they arrive, all others are waiting.",
+            "well. They take 12 ms: when they arrive, all others are waiting.",
             belief="short-wait-is-good",
         ),
         Option(
@@ -286,9 +286,9 @@ NO_BROADCAST = Question(
         Option(
             "the replicas stay different, and the training goes on",
             reply="All take equal steps, so with plain SGD they stay as far apart as they started (weight "
-            "decay brings them together, slowly), and each sum mixes different networks. Comparing "
-            "the weights shows it. (After a restart, the optimizer's state, such as momentum, must be "
-            "equal, too: `broadcast_optimizer` sends it.)",
+            "decay brings them together, slowly), and each sum mixes different networks' gradients. "
+            "Comparing the weights shows it. (After a restart, the optimizer's state, such as momentum, "
+            "must be equal, too: `broadcast_optimizer` sends it.)",
             right=True,
         ),
         Option(

@@ -18,7 +18,7 @@
 #   - ask: A rank sends an array of 64-bit integers. What happens if the receiver has an array of 64-bit floats?
 #     answer: It reads wrong numbers. The types must match, but Open MPI copies bytes unchecked.
 #   - ask: Four ranks share ten images as evenly as they can. How many does each get?
-#     answer: Two of them get 3, two get 2.
+#     answer: Two get 3, two get 2.
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -62,7 +62,7 @@ draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# Five numbered lines make the usual loop parallel. `team` is a communicator; cells below define the rest.
+# Five numbered lines make the usual loop parallel. `team` is a communicator; cells below define three functions.
 
 
 # %%
@@ -71,7 +71,7 @@ def train(team, rate, cut=np.array_split):
     """Train one network on all ranks of `team`."""
     torch.manual_seed(team.rank)  # unequal weights, so line 1 matters
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    broadcast_weights(team, model)  # 1 copy rank 0's to all
+    broadcast_weights(team, model)  # 1 copy rank 0's weights to all
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses = []
     for batch in batches:
@@ -83,12 +83,12 @@ def train(team, rate, cut=np.array_split):
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # each COMM_SELF has a rank 0
+    if comm.rank == 0:  # in COMM_SELF, every rank is 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %% [markdown] tags=["subslide"]
-# MPI fills arrays. `numbers(tensor)` is the tensor's memory as an array:
+# `numbers` returns a tensor's memory as an array that MPI can overwrite:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -123,7 +123,7 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it? Look at the *first* loss: 9.32 is four times 2.33,
+# (c). Would you ship it? The *first* loss, 9.32, is four times 2.33,
 # because line 5 adds four means. Line 4 adds their gradients, so each SGD step is four times too large.
 #
 # </details>
@@ -144,31 +144,27 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair the loss
 #
-# Lines 4 and 5 add, so line 3 needs a *share* of the loss. Would a third of each rank's *mean* do for three ranks?
+# Lines 4 and 5 add, so line 3 needs a *share* of the loss. For three ranks, would a third of each rank's *mean* do?
 #
 # **Vote:** they hold 2, 2 and 124 of the 128 images. How many of the new images are right: (a) 85 %, as before, (b) about 70 %, (c) about 10 %?
-# (Only ranks 0 to 2 run the cell, so they make a communicator without rank 3.)
+# (`Create_group` makes a communicator without rank 3; `Split` would wait for it.)
 
 # %%
 # %%px --targets 0:3
 team = comm.Create_group(comm.group.Incl([0, 1, 2]))
 
 
-def uneven(batch, ranks):
-    return np.split(batch, [2, 4])  # before images 2 and 4
-
-
 def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets) / 3
 
 
-train(team, rate=0.4, cut=uneven)
+train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [2, 4]))  # before images 2 and 4
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Four images count twice as much as the other 124 together. There is no error, and the first loss looks right. (With equal shards,
-# a third *is* right.) Until 2024, Hugging Face's Trainer erred like this (lesson 13).
+# (b). Four images count twice as much as the other 124 together. No error appears, and the first loss is nearly right. (With equal shards,
+# a third *is* right.) Until 2025, Hugging Face's Trainer by default erred like this (lesson 13).
 #
 # </details>
 
@@ -179,11 +175,14 @@ train(team, rate=0.4, cut=uneven)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Do three uneven shards, four equal ones, and your saved program on two ranks now repeat one rank's run?
+# **Wager:** with your shares, can any two sorted cuts move a decimal of 0.400933? (`[0, 0]` leaves two ranks without images.)
 
 # %%
 # %%px --targets 0:3
-train(team, rate=0.4, cut=uneven)
+train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [0, 0]))  # your cuts
+
+# %% [markdown]
+# All four train, then your saved program on two:
 
 # %%
 # %%px --save 06_by_hand.py
@@ -196,29 +195,30 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Before each of the 60 sums, one rank sleeps 30 ms, others 20, 10 and 0, drawn in secret. Each rank adds up its time
-# in the sums. **Predict** the last loss.
+# Rank 0 secretly draws, once, which ranks sleep 30, 20, 10 and 0 ms before each of 60 gradient sums. Each rank adds up its time
+# in these sums. **Predict:** does the sleep cost about 0.9 s (15 ms per step, the mean) or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 import time
 
-from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above, on every rerun
+from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above; safe to rerun
 
-sleeps = comm.bcast(10 * np.random.default_rng().permutation(4))  # ms per rank, as rank 0 drew them
+sleeps = comm.bcast(10 * np.random.default_rng().permutation(4))  # ms per rank, from rank 0
 waited = []
 
 
-def sum_gradients(team, model):
+def sum_gradients(team, model):  # train calls this
     time.sleep(sleeps[comm.rank] / 1000)
     began = MPI.Wtime()
     punctual(team, model)
     waited.append(MPI.Wtime() - began)
 
 
+start = MPI.Wtime()
 train(comm, rate=0.4)
+print(f"rank {comm.rank}: {sum(waited):.2f} of {MPI.Wtime() - start:.2f} s in the sums")
 sum_gradients = punctual
-print(f"rank {comm.rank}: {sum(waited):.2f} s in the sums")
 
 # %% [markdown]
 # Who slept 30 ms? And who 20?
@@ -240,7 +240,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# The rank with the *shortest* time. It is a **straggler**: all others wait for it. 0.6 s less in 60 sums means 10 ms more sleep per sum. The loss stays 0.400933.
+# 1.8 s: in every step, all wait for the slowest rank, the **straggler**. So *it* has the shortest time in the sums. 0.6 s less waiting is 60 times 10 ms more sleep.
 #
 # </details>
 
@@ -249,17 +249,17 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over n ranks; our line 4 adds. So call `(n * share).backward()` |
-# | lines 1, 4 | Delete 4: both do it during backward. Clip after backward. With DDP (lesson 07), delete 1, too: it broadcasts |
-# | line 2 | More GPUs need a larger batch, which needs a new rate (lesson 05) |
-# | line 5 | `.item()` waits for the GPU: every 100 steps, on *all* ranks |
+# | line 3 | Both average gradients over n data-parallel ranks (line 4 adds): call `(n * share).backward()` |
+# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP (lesson 07) does 1, too; FSDP (lesson 11) does not |
+# | line 2 | More GPUs need a larger batch: retune the rate (lesson 05) |
+# | line 5 | `.item()` waits for the GPU: run it every 100 steps, on *all* ranks |
 # | straggler | NCCL calls return unfinished: use a profiler. In each step, the late GPU has the shortest collectives |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights. Divide the *sum* of a shard's losses by the size of the *whole* batch. Add the gradients. Then n ranks train as one, up to rounding,
-#   if no layer or loss mixes samples (**batch norm** does: lesson 07) and nothing is random (**dropout** is: seed it by rank; draw batches with *one* seed).
+# - Start with equal weights. Divide a shard's *sum* of losses by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
+#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout by rank, batches with *one* seed.
 # - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
@@ -269,7 +269,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 # first? (a) Five more seeds of both, (b) loss and gradients of the first step of both?
 #
 # <details><summary>What to listen for</summary>(b), without dropout: one step is cheap. A factor of eight means a wrong division; a small gap means
-# different weights (line 1), unequal shards, other images or batch norm. If all agree, compare later steps. In float32, rounding alone can separate long runs: then take (a).</details>
+# different weights (line 1), unequal shards, different images or batch norm. If all agree, compare later steps. In float32, rounding alone can separate long runs: then take (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -332,14 +332,14 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #
 # </details>
 #
-# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch can call a function of ours at that moment, a **hook**. Our hook starts the
+# In a real network, a gradient becomes complete somewhere inside `backward`. A **hook** is a function that PyTorch calls at that moment. Our hook starts the
 # all-reduce. `sum_when_ready` registers it for every parameter, and returns a function that waits for all sums.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# Does it help a real network? Ours has six layers, so a step sends 12 gradients: a weight and a bias per layer. We choose the delay so that
+# Does it help a real network with six layers? A step takes 12 all-reduces (*messages*, for short), for a weight and a bias per layer. We choose the delay so that
 # the 12 messages together take as long as backward: about 2/3 of a step's computing.
 #
 # Only ranks 0 and 1 take part, so that each has a core of its own. Both
@@ -366,7 +366,7 @@ def compute(model):
 plain = deep()
 
 # %% [markdown]
-# We time three kinds of steps: *compute*; *compute, then send*; and *overlap*. The second sends only after backward. **Predict:** which part of the messages' time does overlap hide? (A bar is the
+# We time three kinds of steps: *compute*; *compute, then send* (after backward); and *overlap*. **Predict:** which part of the messages' time does overlap hide? (A bar is the
 # median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
@@ -396,10 +396,10 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 #                                  not hidden
 # ```
 #
-# Backward of layer 1 is short (64 inputs; images need no gradient). It ends while layer 2's gradients travel. So at least three or four of the 12 messages
-# are not hidden.
+# Backward of layer 1 is short (64 inputs; images need no gradient). It ends while layer 2's gradients travel. So at least three of the 12 messages
+# are not hidden: a hidden part above 3/4 is noise.
 #
-# Our delay is a sleep. On a real link, many MPI libraries hide less: they make **progress** (move bytes) only inside MPI calls, and backward makes few.
+# Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
 # NCCL makes progress by itself, but its kernels occupy a part of the GPU.
 #
 # </details>
@@ -412,7 +412,7 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # More messages overlap better, but each has a fixed cost. Libraries collect gradients in **buckets** and send a bucket as one message. The **fusion threshold**
 # limits a bucket's bytes; a larger gradient gets a bucket of its own. `GradientBuckets` of `course_lib` does this, with overlap.
 #
-# Let computing take 1. On this link, each message takes 0.3, plus its share of 0.5 for all bytes. **Predict** the fastest: 12, 4 or 1 messages per step? (A single message starts
+# Let computing take 1. On this link, each message takes 0.3, and a step's bytes together take 0.5. **Predict** the fastest: 12, 4 or 1 messages per step? (A single message starts
 # only when backward is over.)
 
 # %%
@@ -443,7 +443,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One message is fastest, although overlap hides nothing: the step takes about 1 + 0.3 + 0.5 = 1.8. Messages start after forward, at 1/3, one at a time. So twelve need about 1/3 + 12 · 0.3 + 0.5 = 4.4, and four at least 2.0: they start later, when the first bucket is full.
+# One message is fastest, although overlap hides nothing: the step takes about 1 + 0.3 + 0.5 = 1.8. Messages start after forward, at 1/3, and travel one at a time. So twelve need about 1/3 + 12 · 0.3 + 0.5 = 4.4, and four about 2/3 + 4 · 0.3 + 0.5 = 2.4: their first bucket is full halfway through backward.
 #
 # If messages cost less and bytes more, a few large buckets beat one: overlap then hides more. In a ring, more ranks raise the fixed cost: use larger buckets. By default, PyTorch's DDP (lesson 07) sends one
 # bucket in its first step. Then it closes the first at 1 MiB and the others at 25 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
@@ -468,7 +468,7 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 # receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. Is that free? While one worker computes, the others' gradients
-# change the weights. Its own gradient becomes **stale**: its **staleness** is the number of updates since the worker fetched the weights.
+# change the weights. So its own gradient arrives **stale**: **staleness** is the number of updates since the worker fetched the weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
 # server on rank 0. It returns losses, which we drop, and for each update its worker (`order`) and its `staleness`.)
@@ -511,13 +511,13 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Among n equal workers, staleness is about n − 1, here 2. While a worker that is k times slower computes one gradient, each of the n − 1 others makes k updates: its staleness is
+# Among n equal workers, staleness is about n − 1, here 2. While a worker that takes k times as long computes one gradient, each of the n − 1 others makes k updates: its staleness is
 # about k · (n − 1). This holds while the server keeps up. (Here k is about 9, because workers also compute and send.) So 19 equal workers have a staleness of 18, too.
 #
 # </details>
 #
 # Does staleness harm? One process can imitate it: it queues its gradients and applies each 2 or 18
-# updates late. It trains as in section 2, but on 240 batches. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
+# updates late. It trains as rank 0 did at rate 0.4, but on 240 batches. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
 
 
 # %%
@@ -542,7 +542,7 @@ for staleness in (0, 2, 18):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At this rate, 2 updates late cost little. At 18, the network calls all 297 images the same digit: 18 others have corrected an error before its own correction comes, so the
+# At this rate, 2 updates late cost little. At 18, the network calls all 297 images the same digit: each update corrects errors that earlier updates have already corrected, so the
 # weights overshoot.
 #
 # </details>
@@ -560,7 +560,7 @@ train_late(18, rate=0.4)
 # rate of 0.8, they reach 84 % (we ran it).
 #
 # The order of arrival also differs from run to run, and so do the results. For both reasons, large networks are almost always pre-trained synchronously today. Servers
-# live on in some recommenders, whose tables of embeddings are too large for one machine.
+# live on in some recommenders whose embedding tables are too large for one machine.
 #
 # </details>
 

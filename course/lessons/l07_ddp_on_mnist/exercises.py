@@ -363,7 +363,7 @@ WHICH_CONTROL = Question(
         ),
         Option(
             "64 GPUs at 64 times the rate",
-            reply="What the rate should follow is the global batch, and that is 256 both times. Besides, "
+            reply="The rate should follow the global batch, which is 256 both times. Besides, "
             "batch norm would still use means over 4 images instead of 256.",
             belief="ranks-want-a-larger-rate",
         ),
@@ -394,7 +394,7 @@ OTHER_MACHINE = Question(
         ),
         Option(
             "nothing about which program is faster",
-            reply="Seconds compare two machines here, as one process shows. Compare speed-ups instead: we "
+            reply="Here, seconds compare machines: even one process differs. Compare speed-ups instead: we "
             "calculated 22 / 5 = 4.4, and theirs is 65 / 19 = 3.4, if the 19 s are the CNN's. Our "
             "calculation leaves out, for example, that eight busy cores share one memory.",
             right=True,

@@ -49,7 +49,7 @@
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     Slurm: sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Variables: IMAGES (the global batch), LR (learning rate), EPOCHS.
+Environment: IMAGES (the global batch), LR (learning rate), EPOCHS.
 """
 
 import atexit
@@ -123,9 +123,9 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 #
 # DDP all-reduces gradients in buckets while `backward` still computes (lesson 06), and **averages** them.
 #
-# </details>
+# Lesson 06 *added* them. DDP also divides by the number of ranks, so line 3 becomes the mean over a rank's shard. With equal shards, the average is the whole batch's gradient.
 #
-# Lesson 06 *added* them. DDP also divides by the number of ranks, so line 3 becomes the mean over a rank's shard. If shards are equally large, the average is the whole batch's gradient.
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
@@ -144,7 +144,7 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b) is the default, and `drop_last=True` gives (c). With (a), ranks 0 and 1 might take a third step, and its all-reduce would wait for ranks 2 and 3. (In tests, count no image twice.)
+# (b) is the default, and `drop_last=True` gives (c). With (a) and one image per step, the third all-reduce of ranks 0 and 1 would wait for the others. (A test must not count images twice.)
 #
 # All ranks shuffle with one seed. Each takes every fourth image:
 #
@@ -183,7 +183,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with equal weights (for batch norm, see More). So rank 0 alone saves, and tests if that is short: the others wait.
+# All ranks end with equal weights (for batch norm, see More). So only rank 0 saves and tests. (The others wait: keep the test short.)
 
 
 # %%
@@ -219,7 +219,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One and three: in every step, all ranks together average over the same images. Eight do not divide 1,500, so the sampler repeats four images. (Batch norm or dropout makes runs differ. So does float32: by last decimals here, by more in long training.)
+# One and three: each step averages over the same images as on four. Eight do not divide 1,500, so the sampler repeats four images. (Batch norm or dropout makes runs differ. So does float32: here in the last decimals, in long training more.)
 #
 # </details>
 #
@@ -243,8 +243,8 @@ main(480, lr=0.05, epochs=5)
 #
 # </details>
 #
-# For SGD and moderate batches, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate, after a warm-up. **Contest:** find the rate
-# with the lowest loss for each batch.
+# For SGD and moderate batches, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate, after a warm-up. **Contest:** in three runs, find the rate
+# with the lowest loss for each batch size.
 
 # %%
 # %%px
@@ -260,7 +260,7 @@ main(120, lr=0.2, epochs=5)
 # 120 images      0.468   0.376   0.385   0.480   0.575
 # ```
 #
-# A larger batch wants a larger rate, which closes most of the gap. (At the old rate, 64 steps, or 16 epochs, end at 0.467.) A comparison is fair only if *both* sides are tuned, and on other images than the test's (we used those).
+# A larger batch needs a larger rate, and this closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) A comparison is fair only if *both* sides are tuned, on images outside the test (ours were the test's).
 #
 # </details>
 
@@ -275,10 +275,10 @@ main(120, lr=0.2, epochs=5)
 # torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # this process's GPU, before the next line
 # dist.init_process_group("nccl")                       # in place of "gloo"
 # model = network().cuda()                              # before it is wrapped
-# images, labels = images.float().cuda(), labels.cuda() # the test's, too; large data: each batch
+# images, labels = images.float().cuda(), labels.cuda() # the test's, too (if too large: each batch)
 # ```
 #
-# The loss will be nearby, not the same: fewer steps, other weights in float32, and 36 images repeated. (Two images per GPU only show that it runs.)
+# The loss will be nearby, not the same: fewer steps, other first weights (float32), 36 images repeated. (Two images per GPU only show that it runs.)
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 #
@@ -329,7 +329,7 @@ draw_errors(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 2.2 times: 1.84 % instead of 0.85 %. Five epochs have fewer steps when each rank takes 128 images. With 128 in total, four ranks make as many errors as one.
+# 2.2 times: 1.84 % instead of 0.85 % (means; bars: best and worst seed). With 128 images per rank, five epochs have fewer steps. With 128 in total, four ranks err as often as one.
 #
 # So a growing batch could explain the published rise. But this is no proof: their batch is unknown, and their eight ranks make fewer errors than ours.
 #
@@ -386,11 +386,11 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the norm of the last layer's gradient is that of "none". (A ring sends 1.5 times as many bytes.) In (a) and (c), the norms differ between ranks: the replicas would drift apart without an error.
+# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the norm of the last layer's gradient is that of "none". (In a ring of four, each rank sends 1.5 times as many bytes.) In (a) and (c), norms differ between ranks: replicas would drift apart without an error. The forward must be inside `no_sync`, too.
 #
 # </details>
 #
-# And what does a step wait for? Rank 1 now sleeps for 200 ms before its step. A deeper network has three buckets, and a **profiler** records how long each all-reduce takes.
+# And what does a step wait for? In the third step, rank 1 first sleeps for 200 ms. A deeper network has three buckets, and a **profiler** records how long each all-reduce takes.
 #
 # **Vote:** in how many of rank 0's three all-reduces do you see the 200 ms: (a) one, (b) more?
 

@@ -77,7 +77,7 @@ def cut(team):
 # ```
 #
 # Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of its output, our `x`.
-# Until then, `x` and `y` stay in a dictionary, `held`. With `y`, autograd keeps what backward needs: the **activations**.
+# Until backward, `x` and `y` stay in a dictionary, `held`. With `y`, autograd keeps what backward needs: the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -120,8 +120,8 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each layer does the same arithmetic in the same order. (With batch norm, too, if m is the same. Not with
-# dropout: ranks draw their own random numbers.)
+# (a). Each layer does the same arithmetic in the same order. (Batch norm changes nothing if m is the same. Dropout
+# does: ranks draw their own random numbers.)
 #
 # </details>
 
@@ -155,7 +155,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one micro-batch, two ranks are about as fast as one: one works while the other waits. With more, both work at once.
+# With one micro-batch, two ranks are about as fast as one: each waits while the other works. With more, both work at once.
 #
 # </details>
 #
@@ -190,14 +190,14 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and cores that do not slow each other.
+# The dashed curve is the last formula for p = 2. Real steps are slower: it assumes equal stages, free messages, and cores that do not slow each other.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# Why not take many micro-batches of 512? The batch grows, and GPipe keeps each one's activations until its backward. On rank 1 of 2:
+# Why not take many micro-batches of 512? The batch grows, and GPipe keeps activations until backward. Per micro-batch, on rank 1 of 2:
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
@@ -209,7 +209,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 
 # %%
 from course_lib.effects import (
-    runs_within,  # True if `train` ends with 64 MiB more per rank; `first` loads libraries
+    runs_within,  # True if `train` ends with 64 MiB per rank; `first` is unlimited
 )
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
@@ -274,10 +274,10 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Eight pipelines of 8 GPUs share 128 micro-batches per step, so m = 16 (with 16 pipelines, 8). With GPipe or 1F1B and one equal stage per GPU, a GPU idles for
-# 7/23 of its pipeline's time. Messages and the pipelines' all-reduce come on top, where computing does not hide them.
+# Eight pipelines of 8 GPUs share 128 micro-batches per step, so m = 16 each. With GPipe or 1F1B and one equal stage per GPU, a GPU idles for
+# 7/23 of its pipeline's time. Messages and the pipelines' all-reduce cost extra, unless computing hides them.
 #
-# One output and one gradient per micro-batch cross a boundary. Tensor and data parallelism usually send more: keep them within nodes, and let pipelines span nodes.
+# One output and one gradient per micro-batch cross a boundary. Tensor parallelism (lesson 09) sends more, in every layer: keep it within nodes. Pipelines and data parallelism may span them.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -290,7 +290,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # What reduces these 7/23 most: (a) 1F1B instead of GPipe, (b) 16 pipelines of 4 GPUs, (c) micro-batches of half the size?
 #
-# <details><summary>What to listen for</summary>(c) gives 7/39, if a micro-batch has two samples or more, but GPUs compute small ones less efficiently. (b) gives 3/11, with twice as many layers per GPU. (a) saves only memory.</details>
+# <details><summary>What to listen for</summary>(c) gives 7/39, if a micro-batch has two samples or more, but GPUs compute small ones less efficiently. (b) gives 3/11 (m = 8), with twice as many layers per GPU. (a) saves only memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -333,15 +333,15 @@ print("GPipe", kept(gpipe), "  1F1B", kept(one_f_one_b), "  GPipe, recomputing",
 # <details><summary>Open after the run</summary>
 #
 # Rank 0 keeps eight micro-batches (6 MiB), four (3 MiB), or, recomputing, eight inputs and the activations of one micro-batch (2.75 MiB). Here, rank 3
-# needs least with 1F1B: it has no later stage to feed, so it keeps one. (On ranks 1 to 3, inputs in `held` come on top, except with recomputing, which counts them. Outputs do, too; Megatron
-# frees sent ones.)
+# needs least with 1F1B: it has no later stage to feed, so it keeps one. (Not counted: outputs in `held`, which Megatron frees once sent, and, without recomputing,
+# inputs on ranks 1 to 3.)
 #
 # Recomputing takes 4 slots per micro-batch instead of 3, if it repeats the whole stage. Deep stages save more than ours, since they have many
 # activations for one input.
 #
 # </details>
 #
-# Now we pay with memory to save time. Cut the network into eight equal stages, and give rank r two of them, r and r + 4, its **chunks**. In this
+# Now we pay with memory to save time. Cut the network into eight equal **chunks**, and give rank r two of them, r and r + 4. In this
 # **interleaved** schedule, a chunk takes half as long as a stage did, so the first micro-batch reaches the last rank sooner. But each
 # micro-batch visits rank 0 twice before its first gradient comes back.
 #
@@ -368,7 +368,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 # </details>
 #
 # The rest of the bubble comes from the **flush**: the pipeline runs empty before each update. PipeDream, which introduced 1F1B, has no flush. Its stages
-# update after each backward and go on. So a stage keeps the old weights until each micro-batch returns. Its gradients are **stale**:
+# update after each backward and go on. So a stage keeps old weights for each micro-batch still under way. Its gradients are **stale**:
 # computed with old weights, applied to new ones. *Zero-bubble* schedules (see References) fill idle slots without stale gradients: a
 # rank computes the gradients of its weights later, since no other rank waits for them.
 #
@@ -376,7 +376,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 #
 # ### Which stage sets the pace?
 #
-# Until now, all stages took equally long. But the last stage of a language model also computes a score for every token of the vocabulary. What does one
+# We simulated equal stages. But the last stage of a language model also computes a score for every token of the vocabulary. What does one
 # expensive stage do to all the others?
 
 # %% tags=["exercise: 08.q3"]
@@ -433,7 +433,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # uses each weight once per image. The second rank would be idle nearly all the time.
 #
 # Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster one that has memory for it. (With 1F1B, early
-# stages have least.)
+# stages have the least.)
 #
 # </details>
 #

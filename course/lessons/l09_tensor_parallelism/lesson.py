@@ -83,7 +83,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 # %%
 # %%px --save 09_tensor.py
 def gradients(comm, first, up, down, chosen, batch):
-    """Return the chosen images' part of a batch's gradients."""
+    """Return the chosen images' summed gradients, divided by `batch`."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
@@ -128,7 +128,7 @@ def correct(comm, first, up, down):
 
 
 # %% [markdown] tags=["subslide"]
-# A team of one rank trains, then a team of four. Each team reads 297 new images together. Then *one* process reads them with the collected
+# A team of one rank trains, then a team of four. Each team names the digits on 297 new images. Then *one* process does, with the collected
 # matrices.
 #
 # **Vote:** does the network of four ranks lose 20 images or more? (a) no, (b) in the team and when collected, (c) only when collected.
@@ -144,7 +144,7 @@ for team in MPI.COMM_SELF, comm:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The team reads well. The network that you would save reads badly.
+# (c). The team reads digits well. The network that you would save doesn't.
 #
 # </details>
 
@@ -202,7 +202,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Our network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks, global batch and algorithm, a step all-reduces:
+# Our network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks, global batch and all-reduce algorithm, a step sums:
 #
 # ```
 # data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
@@ -214,7 +214,7 @@ if __name__ == "__main__":
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# We count the all-reduced bytes of one step of each:
+# `Counting` is a communicator that counts the bytes that it all-reduces:
 
 
 # %%
@@ -270,7 +270,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 #                        (same ranks, all-reduce and precision)
 # ```
 #
-# Usually a step has more tokens than `hidden` has numbers, so pure tensor parallelism sends more. People use it all the same: it divides a layer's weights and work, and
+# Usually a step has more tokens than `hidden` has numbers, so tensor parallelism alone sends more. People still use it: it divides a layer's weights and work, and
 # needs no larger batch. (Data parallelism on 2,048 GPUs needs at least 2,048 samples per step.)
 
 # %% [markdown] tags=["slide"]
@@ -282,11 +282,11 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model just fits on one machine, its layers cut among eight GPUs. You get a second machine, over a slower network. A step has more tokens than the
+# A model just fits on one machine, its layers cut among eight GPUs. A slower network connects a second machine. A step has more tokens than the
 # crossing. Which is faster: to cut layers (a) among sixteen GPUs, or (b) among eight, each machine with half the batch?
 #
 # <details><summary>What to listen for</summary>(b), if the batch can be halved. In (a), the sums of every MLP cross the slow network while GPUs wait. In (b),
-# only each GPU's eighth of the gradients crosses it, once per step, during backward. So cut layers where links are fastest: usually inside a machine.</details>
+# only gradients cross it, an eighth per GPU, once per step, during backward. So cut layers where links are fastest: usually inside a machine.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -296,7 +296,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 #
 # ### Which cuts work, and which pay?
 #
-# Which other cuts work, and when do they pay? Decide three cases. Then we measure seconds.
+# Decide three cases. Then we measure seconds.
 
 # %% tags=["exercise: 09.q4"]
 
@@ -338,9 +338,9 @@ for width in 8, 512:
 # At both widths, two ranks halve the work. Why is only one width faster? The work that the cut saves grows with the *square* of the width. The two sums, `y` and
 # `d_x`, grow only with the width, plus a fixed time per sum.
 #
-# This also tells why an MLP is rarely cut 64 ways: each rank has less work, but `y` and `d_x` stay as large. (And 64 GPUs usually span slower links.)
+# This is also why an MLP is rarely cut 64 ways: each rank has less work, but `y` and `d_x` stay as large. (And 64 GPUs usually span slower links.)
 #
-# Computation can hide part of the sums. While `d_x` is summed, Megatron-LM computes `d_up`. In forward this is harder, because the next layer needs all of `y`.
+# Computation can hide part of the sums' time. While `d_x` is summed, Megatron-LM computes `d_up`. In forward this is harder, because the next layer needs all of `y`.
 #
 # </details>
 
@@ -350,7 +350,7 @@ for width in 8, 512:
 # Most language models are **Transformers**: stacks of blocks, each with two halves. One half is often an MLP like ours, with **GeLU**, a smooth form of ReLU. The
 # other half is *attention*, which mixes the positions of a text. Can we cut it as well?
 #
-# From `x`, attention computes queries, keys and values. Their columns form *heads*, and no head needs another's numbers (unless heads share keys and values). So each rank gets complete heads, as it
+# From `x`, attention computes three matrices: queries, keys and values. Groups of their columns form *heads*, and no head needs another's numbers (unless heads share keys and values). So each rank gets complete heads, as it
 # got complete hidden numbers in section 1. The matrix that leads into the heads is cut by columns: it is **column-parallel**. The matrix that leads out of them is cut by
 # rows: it is **row-parallel**. Both halves of a block then look alike:
 #
@@ -359,11 +359,11 @@ for width in 8, 512:
 # MLP         x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
 # ```
 #
-# **f** and **g** are our two sums; Megatron-LM's paper calls them so. Now autograd runs backward, and it knows nothing of MPI. So each sum gets its own forward and
+# **f** and **g**, named as in Megatron-LM's paper, are our two sums. Autograd, which runs backward here, knows nothing of MPI. So each sum gets its own forward and
 # backward (`all_reduced` is `Allreduce` for a tensor):
 #
-# - f (`_CopyTo`) is your line from exercise 09.4: it passes `x` on in forward, and sums its gradient in backward.
-# - g (`_ReduceFrom`) is the sum in `mlp_forward`: it sums `y` in forward, and passes its gradient on in backward, because every rank has all of it.
+# - f (`_CopyTo`) is your line from exercise 09.4: it passes `x` on in forward, and sums the gradient of `x` in backward.
+# - g (`_ReduceFrom`) is the sum in `mlp_forward`: it sums `y` in forward, and passes `d_y` on in backward, because every rank has all of `d_y`.
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
@@ -422,7 +422,7 @@ tokens = torch.randint(0, 37, (2, 13), generator=torch.manual_seed(2))
 
 
 def kept(team, sequence=False):
-    """Bytes that a forward pass of this rank's shard keeps."""
+    """Bytes that this rank's forward keeps for backward."""
     shard = ParallelTransformer(team, model, sequence=sequence)
     return kept_bytes(shard, lambda: shard(tokens[:, :-1]))
 
@@ -445,8 +445,8 @@ for way, nbytes in most.items():
 # It puts an all-gather before attention and the MLP, and a reduce-scatter after. In a ring, these send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
 # once more, because each rank kept only its positions.
 #
-# And it needs one more sum: each rank now computes the gradient of a norm's weights, and of a row-parallel layer's bias, from its own positions only. Forget it, and
-# copies drift apart again, without an error.
+# And it needs one more sum: each rank now computes the gradient of a norm's weights, and of a row-parallel layer's bias, from its own positions only. Without this sum,
+# copies drift apart again, and no error says so.
 #
 # </details>
 
@@ -496,8 +496,8 @@ if comm.rank == 0:
 # (a). The output of `up` is `Shard(-1)`, as `down` needs it, so nothing is sent between the two. The output of `down` is `Partial()`, and so is the gradient of `x` in
 # backward: these are our two sums. (`S(0)` for `up` is a cut by rows, although we asked for columns: `nn.Linear` stores its matrix transposed.)
 #
-# DTensor knows nothing of heads. GPT-2 keeps queries, keys and values side by side in one matrix. Cut in four, rank 0 would get only queries and rank 3 only values. So
-# plans for DTensor cut three matrices. In our plan, each sums its own part of `d_x`: a block calls six collectives, not four. (`PrepareModuleInput` saves two.) The number of ranks must divide the number of
+# DTensor knows nothing of heads. GPT-2 keeps queries, keys and values side by side in one matrix. If DTensor cut it in four, rank 0 would get only queries and rank 3 only values. So
+# DTensor plans cut three separate matrices. In the library's plan, each sums its own part of `d_x`, so a block calls six collectives. (`PrepareModuleInput` saves two.) The number of ranks must divide the number of
 # heads, and of key and value heads if there are fewer.
 #
 # </details>

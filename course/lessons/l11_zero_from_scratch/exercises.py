@@ -41,8 +41,8 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
     here = [np.where(np.isin(each, np.array_split(each, comm.size)[comm.rank]), each, 0) for each in counted]
     lookalikes = {
         "no weight has moved: the optimizer took no step.": np.zeros(length + 1),
-        "moved along the mean of the gradients; here the sum was asked for. Your loss may look right all the "
-        "same: Adam divides a constant factor out again, SGD does not.": -total / comm.size,
+        "moved along the mean of the gradients; here the sum was asked for. Your loss may still look "
+        "right: Adam divides a constant factor out again, SGD does not.": -total / comm.size,
     }
     if comm.size > 1:
         lookalikes |= {

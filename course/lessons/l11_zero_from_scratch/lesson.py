@@ -66,7 +66,7 @@ images = torch.from_numpy(digits["train_images"][comm.rank : 128 : comm.size] / 
 labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).long()
 
 # %% [markdown]
-# We cut every tensor, so each rank owns a shard of every large one:
+# We cut every tensor into one shard per rank:
 
 # %% tags=["source: course_lib.parallel.plain_zero:own_shard"]
 # %%px --save 11_zero.py
@@ -154,8 +154,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# In stage 1, each rank holds all layers' full gradients. In **stage 2**, PyTorch calls a **hook**, a function of ours, as soon as a tensor's
-# gradient is complete:
+# In stage 1, each rank holds all layers' full gradients. In **stage 2**, a **hook**, a function that PyTorch calls, sums and drops each as soon
+# as it is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
@@ -175,7 +175,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Hooks have summed and gathered already, so both `if` lines do nothing. ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
+# (c). Hooks have summed already, and gather in the next forward, so both calls do nothing. ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
 #
 # </details>
 
@@ -190,7 +190,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # on top, up to 12 MiB:                    activations (no stage shards them); from stage 2 on, full tensors of the layer that runs
 # ```
 #
-# Each rank may have 184 MiB (Linux only):
+# Beyond its libraries, each rank may allocate 184 MiB (Linux only):
 
 # %%
 predict("The lowest stage that fits into 184 MiB?", None)
@@ -227,7 +227,7 @@ trains(184, "steps=1")
 # at the end of backward 2         64    +    64     +       64        =  192
 # ```
 #
-# So test a memory plan with two steps at least. Stage 1 needs up to 192 + 12 = 204 MiB: 224 should do.
+# So test memory plans with two steps or more. Stage 1 needs at most 192 + 12 = 204 MiB: 224 should suffice.
 #
 # </details>
 #
@@ -271,7 +271,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations (they shrink while gradients grow); in stages 2 and 3 full gradients of a layer or a few; in stage 3 also full weights:
+# on top: activations (backward frees them as gradients appear); in stages 2 and 3 full gradients of a layer or a few; in stage 3 also full weights:
 #         PyTorch's FSDP gathers one or two layers, and what is in no layer; DeepSpeed (lesson 12) up to 10⁹ weights
 # ```
 
@@ -279,7 +279,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
-# - With an optimizer that works element by element, such as Adam, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one
+# - With an elementwise optimizer, such as Adam, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one
 #   more all-reduce. Batch norm and dropout act per rank.)
 # - Choose the lowest stage that fits with the micro-batch you want. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
 
@@ -288,7 +288,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 #
 # Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if only 7/8 of all model states is, (c) if
+# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if it takes 7/8 of all model states, (c) if
 # activations fill the memory (accumulate, so the batch stays).</details>
 
 # %% [markdown]
@@ -320,7 +320,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 
 # %% [markdown]
 # Your file now has all three stages. Stage 3 keeps less than stage 2. Does it send more? Our communicator counts n numbers for a reduce-scatter or all-gather of n numbers. (In a
-# ring of N ranks, a rank sends (N − 1)/N of that: lesson 04.) Find the collectives in the hooks before you predict.
+# ring of N ranks, each rank sends (N − 1)/N of n: lesson 04.) Find the collectives in the hooks before you predict.
 
 # %%
 predict("How many times as many bytes does a rank send in stage 3 as in stage 2?", None)
@@ -354,8 +354,8 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.5 times. In stages 1 and 2, a reduce-scatter sums the gradients, and an all-gather collects the new weights. Together, they are the
-# all-reduce of a ring, so stage 0 sends 2 as well. Stage 3 gathers for forward, and again for backward.
+# 1.5 times. In stages 1 and 2, a reduce-scatter sums the gradients, and an all-gather collects the new weights. A ring's all-reduce
+# consists of these two, so stage 0 sends 2 as well. Stage 3 gathers for forward, and again for backward.
 #
 # ZeRO's paper counts the same: 2, 2, 2 and 3. (DeepSpeed's defaults send more: lesson 12.) All this holds for one backward per step. If you
 # accumulate gradients, stages 0 and 1 can sum once, but stage 2 sums after each backward, and stage 3 also gathers for each. (Our short code
@@ -374,7 +374,7 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 # By default, FSDP2 divides summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1.
 #
 # If links between machines are slow, **HSDP** (hybrid sharding) shards only inside a group, often one machine. Each group keeps a full copy of the model
-# states. We pretend that four ranks are one machine, then two. **Predict** for both: how many of the 9,610 weights does rank 0 keep? And is the
+# states. We pretend that four ranks are one machine, then two machines. **Predict** for both: how many of the 9,610 weights does rank 0 keep? And is the
 # last loss 0.001087, as ours was?
 
 # %%
@@ -459,9 +459,9 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # a shard is too large         offload: keep it in the CPU's memory or in files; Adam's results stay equal
 # ```
 #
-# **Offloading** takes time, unless computing hides it. [All ways to split](../docs/ways-to-split.md) says where to find the last two in `course_lib`.
+# **Offloading** takes time, unless computation hides it. [All ways to split](../docs/ways-to-split.md) says where to find tiles and offloading in `course_lib`.
 #
-# **To remember:** more ranks shrink model states. Activations shrink only with fewer images per rank, and the layer that runs never does.
+# **To remember:** in ZeRO, more ranks shrink model states, but neither activations per image nor the layer that runs.
 
 # %% [markdown]
 # ## References

@@ -5,8 +5,8 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "halving",
-        "An all-reduce: partners exchange half of the array, then a quarter, and so on, then return the sums in "
-        "reverse order. In full: recursive halving and doubling.",
+        "An all-reduce: partners exchange half of the array, then a quarter, and so on, then return the "
+        "sums in reverse order. In full: recursive halving and doubling.",
         forms="",
     ),
     Term(

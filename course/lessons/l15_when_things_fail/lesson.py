@@ -3,7 +3,7 @@
 # goal: Find the rank to blame, and lose few steps.
 # able:
 #   - find the rank to blame when a job hangs
-#   - save a training so that it goes on after a kill or a time limit, on any number of ranks
+#   - save a training so that it resumes after a kill or a time limit, on any number of ranks
 # more:
 #   - find a dead node, and say what late ranks cost
 #   - choose how often to save
@@ -46,7 +46,7 @@ signal.alarm(4)  # the timeout: in 4 s, end this process
 comm.allreduce(1.0)  # sum the gradients"""
 
 # %% [markdown] tags=["subslide"]
-# The log's last lines will name a rank. **Vote:** is it the one with the broken disk? (a) Always. (b) In some runs. (c) Never.
+# The log names a rank. We start the job three times, with the same broken disk:
 
 # %% tags=["nbval-ignore-output"]
 from random import Random
@@ -54,13 +54,16 @@ from subprocess import PIPE, STDOUT, run
 
 broken = Random(15).randrange(4)  # do not look
 job = ["mpiexec", "--output", "rank", "-n", "4", "python", "-c", program, str(broken)]
-log = run(job, stdout=PIPE, stderr=STDOUT, text=True, timeout=100).stdout.splitlines()
-print(*log[-4:], sep="\n")  # prterun is a part of mpiexec
+for _ in range(3):
+    log = run(job, stdout=PIPE, stderr=STDOUT, text=True, timeout=100).stdout.splitlines()
+    print(*(line for line in log if "process rank" in line))  # prterun is a part of mpiexec
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
+# **Vote:** whose disk do you replace? (a) That of the rank named most often. (b) Nobody's yet. (c) All that were named.
 #
-# (c). The broken rank never reaches `signal.alarm(4)`, so it cannot time out.
+# <details><summary>Open after your vote</summary>
+#
+# (b). The broken rank never reaches `signal.alarm(4)`, so it cannot time out: no log will ever name it.
 #
 # </details>
 
@@ -103,13 +106,13 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# What if a kill comes just then? You will try it. The safe way is an **atomic save**: write a second file beside the old one. When it is complete, `os.replace` gives it the old name in one instant.
+# What if a kill interrupts this write? You will try it. The safe way is an **atomic save**: write a second file beside the old one. When it is complete, `os.replace` gives it the old name in one instant.
 #
 # A power cut leaves only what is on the disk. `file.flush` moves bytes from Python's buffer to the operating system, and `os.fsync` waits until they are on the disk.
 
 # %%
 # %%px --save 15_resume.py
-"""A training that goes on when it is started again.
+"""A training that resumes when it is started again.
 
 mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error on one rank ends the job
 """
@@ -133,9 +136,9 @@ comm = MPI.COMM_WORLD
 # Six minutes for the exercise. Ask what is in the file, what is in Python's buffer, what is in the system's memory.
 
 # %% [markdown] tags=["slide"]
-# ## 4 · Stop, and go on
+# ## 4 · Stop and resume
 #
-# A kill still costs the steps since the last save. A time limit need not: before it, a batch system (such as Slurm) can send a signal, here **SIGUSR1**. A rank only notes it:
+# A kill still costs the steps since the last save. A time limit can cost none: a batch system such as Slurm first sends a signal, here **SIGUSR1**. Our rank only notes it:
 
 # %%
 # %%px --save 15_resume.py
@@ -184,7 +187,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["subslide"]
 # Why an all-reduce? Suppose that each rank looks only at its own `asked`. Two ranks train, and after step 50 rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on to step 60. (c) The job hangs.
 #
-# Then `15_resume.py` starts again, on *one* rank. With which step?
+# Then *one* rank runs `15_resume.py`. Which step does it do first?
 
 # %%
 from re import MULTILINE, findall
@@ -221,7 +224,7 @@ trial("with it:", training + ask)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# **Your saver on trial.** Now rank 0 is killed while it saves step 60, after 1,000 bytes: first with `naive_save`, then with your saver, right or wrong. **Vote** for each: at which step does the restart begin, or does it fail?
+# **Your saver on trial.** Now rank 0 is killed while it saves step 60, after 1,000 bytes: first with `naive_save`, then with your saver as it is. **Vote** for each: at which step does the restart begin, or does it fail?
 
 # %%
 from inspect import getsource
@@ -233,8 +236,7 @@ for done, loss in train(Path(sys.argv[1], "training.pt")):
     if done == 50 and comm.rank == 0:  # signal 25 kills it when it writes more into a file
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (byte, byte))"""
-for saver in naive_save, atomic_save:
-    name = saver.__name__
+for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items():
     trial(f"{name}:", f"{training}\n{getsource(saver)}\natomic_save = {name}\n{kill}")
 
 # %% [markdown]
@@ -249,23 +251,23 @@ for saver in naive_save, atomic_save:
 #
 # | | with 64 GPUs |
 # |---|---|
-# | a hang | Ask each rank for its stack (`py-spy dump`) |
-# | saving | With ZeRO, each rank saves its shard. When all are on the disk, rank 0 marks the checkpoint as complete |
+# | a hang | Ask each rank for its stack (`py-spy dump`). On GPUs, compare queued collectives |
+# | saving | With ZeRO, each rank saves its shard. When all are stored, rank 0 writes a mark (object storage has no rename) |
 # | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. On fewer ranks, accumulate gradients |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The rank that times out is usually a victim. Compare all stacks.
+# - The rank that times out is usually a victim. Compare all stacks, on GPUs all queued collectives.
 # - Write a second file, flush and `fsync` it, then rename it.
-# - On a signal, only note the request. Every few steps, all ranks agree to stop.
+# - On a signal, only note the request. Every few steps (on GPUs, each agreement makes the CPU wait), all ranks agree to stop.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A job on 64 GPUs hangs now and then. Each time, a different rank times out, and every rank's stack says that it waits for its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has queued and completed. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). Usually, one rank has queued fewer collectives, or a different one. If all have queued the same, suspect a GPU or the network. (c) replaces a victim's node.</details>
+# <details><summary>What to listen for</summary>(b). Usually, one rank of a process group has queued fewer collectives, or a different one. If all have queued the same, suspect a GPU or the network. (c) replaces a victim's node.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -330,15 +332,15 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two neighbours on the ring received nothing. One has the broken card, and the other waits for it. The rank just before the pair did receive, so its card works, and it did send. Nothing arrived at the
-# first of the pair: the first has the broken card.
+# Two neighbours on the ring received nothing. One has the broken card, and the other waits for it. The rank before the pair received, so its card works, and it also sent. The first of the pair did not get that message,
+# so its card is broken.
 #
-# On a cluster, look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. (With large messages, senders wait, too, and the counts say less.) On GPUs, Python only queues a sum,
-# so compare collectives: PyTorch's **flight recorder** notes those that each rank has queued, started and completed. First suspect the rank that queued fewest; if all queued the same, the one that started fewest.
+# On a cluster, look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. (With large messages, or a card that breaks later, the counts say less.) On GPUs, Python only queues a sum,
+# so compare collectives: PyTorch's **flight recorder** notes those that each rank has queued, started and completed. In each process group, first suspect the rank that queued fewest; if all queued the same, the one that started fewest.
 #
 # </details>
 #
-# Now nothing is broken, but each rank is late in one step out of ten, by chance. With one rank, about 100 of 1,000 steps are slow. And with 64, when all wait for the last?
+# Now nothing is broken, but each rank is late in one step out of ten, by chance. With one rank, about 100 of 1,000 steps are slow. How many are slow with 64 ranks that wait for each other?
 
 # %%
 predict("64 ranks: in how many of 1,000 steps is at least one late?", None)
@@ -374,14 +376,14 @@ print("waited in all, ms:", *(1000 * waited.sum(axis=1)).round().astype(int))
 print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], minlength=4))
 
 # %% [markdown]
-# The totals accuse nobody. So look at *each step*: the rank that waited least came last. If it is mostly the same rank, move that rank to a
+# The totals accuse nobody. A rank that is always late would have waited almost nothing in all. So look at *each step*: the rank that waited least came last. If it is mostly the same rank, and it has no more work than the others, move it to a
 # different node. If it keeps changing, as here, look for a cause that can hit every rank, such as samples of different
 # lengths. (On GPUs, synchronize the device before you read the clock.)
 #
-# And a dead rank? If its *process* dies, the operating system closes its connections, and `mpiexec` ends the job. If its *node* loses power, nobody is left to close anything. So each node sends a **heartbeat**, a sign of life,
-# and somebody watches it. Slurm's default waits for 300 silent seconds. A shorter wait finds dead nodes sooner, but also declares slow ones dead.
+# What if a rank dies? If its *process* dies, the operating system closes its connections, and `mpiexec` ends the job. If its *node* loses power, its connections stay open. So a controller asks each node for a **heartbeat**, a sign of life.
+# Slurm's gives up after 300 silent seconds by default. A shorter wait finds dead nodes sooner, but also declares slow ones dead.
 #
-# To remember: **ask each rank what it did last, step by step. Totals and equal stacks hide the culprit.**
+# To remember: **ask each rank what it did last, and ask who came last in each step. Equal stacks hide the culprit.**
 #
 # ### What does a failure cost?
 #
@@ -390,14 +392,14 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 # %%
 # %%px --save 15_resume.py
 SLURM = """
-sbatch -n 64 --time=60 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
+sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wrap '
     stop() { kill -USR1 $!; again=1; }; trap stop USR1
     mpiexec python -m mpi4py code/15_resume.py FOLDER & wait $! || wait $!
     code=$?; if [ $again ]; then scontrol requeue $SLURM_JOB_ID; fi; exit $code'
 """
 
 # %% [markdown]
-# 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end. Then `scontrol requeue` puts the job back into the queue.
+# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (allow for a step and a save). Then `scontrol requeue` puts the job back into the queue.
 # (FOLDER must be on a shared file system. For `torchrun`, SIGTERM and preemption, see [Slurm](../docs/several-machines/slurm.md#before-the-time-limit).)
 #
 # A failure gives no warning, so how often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
@@ -425,7 +427,7 @@ for minutes in (5, best / 60, 60):
     print(f"a save every {minutes:4.1f} min: {lost(60 * minutes):.1%} of the time is lost")
 
 # %% [markdown]
-# Even the best interval loses 15 %. (Meta reports less than 10 %, so we probably guessed too long a save or restart.) You may improve one of the two. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth.
+# Even the best interval loses 15 %. (Meta reports less than 10 %, so their saves or restarts are probably shorter than our guesses.) You may improve one of the two. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth.
 
 # %%
 for save, restart in ((60, 600), (60, 60), (6, 600)):
@@ -499,7 +501,7 @@ print(*sorted(said.splitlines()), sep="\n")
 # How can a restart be short? Keep spare nodes in the job (with `sbatch --no-kill`), test each node before the start, and restart the ranks instead of the job: `torchrun --max-restarts 3` starts all of them again when one fails, and the program loads its last
 # checkpoint. With `--nnodes=2:4`, even the number of nodes may change: the training is **elastic**. (If each rank takes a fixed number of samples, the global batch changes, too.)
 #
-# And what can survive a failure? Not a training, because every step needs every rank. But supervisors, parameter servers and data loaders only ask each other, by **remote procedure call** (RPC). It runs a function on another rank, and takes two messages:
+# What survives the loss of a rank without a restart? Not our training, whose every step needs every rank. (PyTorch's `torchft` trains on without the lost replica.) Supervisors, parameter servers and data loaders use **remote procedure calls** (RPC). A call runs a function on another rank, and takes two messages:
 
 # %%
 # %%px
@@ -511,7 +513,7 @@ elif comm.rank == 0:
     print("2 + 3 =", comm.recv(source=1, tag=2))
 
 # %% [markdown]
-# (PyTorch's is `torch.distributed.rpc`.) What if no answer comes? The caller decides what silence means:
+# (PyTorch's `torch.distributed.rpc` is only maintained; new systems use gRPC or Ray.) What if no answer comes? The caller decides what silence means:
 
 # %% tags=["exercise: 15.q6"]
 

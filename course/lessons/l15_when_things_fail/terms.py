@@ -18,7 +18,7 @@ TERMS = (
         "flight recorder",
         "A log per rank of the collectives that it has queued, started and completed.",
     ),
-    Term("checkpoint", "A file from which a training can go on.", forms=""),
+    Term("checkpoint", "What is saved so that training can resume: a file, or a folder of shards.", forms=""),
     Term(
         "SIGUSR1",
         "A signal whose meaning each program chooses. In the course it means: save, then end.",
@@ -40,14 +40,14 @@ TERMS = (
     Term("fsync", "The call that waits until a file's bytes are on the disk, and not only in memory."),
     Term(
         "mean time between failures",
-        "MTBF: how long a machine works between two failures, on average. Of n nodes it is an n-th of one "
-        "node's.",
+        "MTBF: how long a machine works between two failures, on average. If nodes fail independently, and "
+        "one failure stops all n, it is an n-th of one node's.",
         forms=r"mean time between failures|MTBF",
     ),
     Term(
         "Young's formula",
-        "The best work between two saves is √(2δM), if a save takes δ and the mean time between failures is "
-        "M.",
+        "The best work between two saves is about √(2δM), if a save takes δ, much less than the mean time "
+        "between failures, M.",
     ),
     Term("elastic", "Of a training: it goes on when the number of its ranks changes.", forms=""),
     Term(
