@@ -97,7 +97,7 @@ def shift(comm, value):
                     "    comm.Recv(received, source=left)\n    comm.Send(value, dest=right)\n",
                 ),
             ),
-            "send only after its own receive",
+            "that the next has not sent yet",
         ),
         WrongAnswer(
             changed(

@@ -30,7 +30,7 @@ from mpi_classroom.observer import Observer, Source
 from mpi_classroom.rank_log import RankLog
 from mpi_classroom.sentences import listed, listed_ranks
 from mpi_classroom.snapshot import RankState
-from mpi_classroom.watch import CpuShares, standstill
+from mpi_classroom.watch import CpuShares, cause_while_moving, standstill, still_moving
 
 RANKS = 4
 TICK_SECONDS = 0.02
@@ -293,7 +293,8 @@ class AnswerJob:
                 states.append(RankState(rank, "raised", error=self._words(outcome)))
             else:
                 states.append(RankState(rank, "finished"))
-        return report(states)
+        moving = still_moving(states, self.observer.seconds)
+        return report(states, cause_while_moving(states, moving))
 
     def _source_of(self, file: str) -> Source | None:
         return Source(self.source.splitlines()) if file == "answer.py" else None

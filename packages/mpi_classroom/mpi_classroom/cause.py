@@ -1,17 +1,21 @@
 """Why is everyone waiting? The report of a hang: one line per rank, then the likely cause.
 
 The way to it: each rank notes the MPI call that it is in, in a small file (`recording/record.py`).
-`observer.py` reads these into `RankState`s, `watch.py` decides when to intervene and calls `report`, and
-`running_cell.py` shows it and frees the ranks. (`answer_job.py` reports exercises; `lanes.py` uses
-`find_cycle`, `is_in` and `misses`.) Here is only reasoning, about data that `snapshot.py` explains. A rank
-that is dead, silent, stopped, has raised or computes may explain why the others wait. Otherwise all wait, and
-messages come before collectives, because a circle of messages is certain (of Sendrecvs, nearly).
+`observer.py` reads these into `RankState`s. `watch.py` decides when to intervene and calls `report`: at once
+after a death; when no busy rank moves, after 1 s if a rank raised and after 10 s otherwise; else, as for a
+rank that computes, is stopped or silent, at the deadline or when the learner interrupts. `running_cell.py`
+shows the report and frees the ranks. (`answer_job.py` reports exercises; `lanes.py` uses `find_cycle`,
+`is_in` and `has_not_completed`.) Here is only reasoning, about data that `snapshot.py` explains. A rank that
+is dead, silent, stopped, has raised or computes may explain why the others wait. Otherwise all wait, and
+messages come before collectives, because a circle of messages is certain (of Sendrecvs, nearly). Its reason
+is not: a message that never came may have been sent with another tag.
 
 Of a rank's `Call`, `on` is its communicator, `turn` counts the collectives that the rank made there before,
-`peer` is its partner or root (-1: any rank; other negative numbers: nobody), `other` is the rank to which a
-Sendrecv sends (its `tag` is that of its receive), and `of` is the non-blocking operation that a Wait
-completes. Only intracommunicators and a rank's main thread are recorded. A rank's `done` is the last
-collective that it completed, or began without blocking. Ranks are those of the world.
+`peer` is its partner or root (-1: any rank; other negative numbers: nobody; None: everyone, or nobody knows),
+`other` is the rank to which a Sendrecv sends (its `tag` is that of its receive), and `of` is the non-blocking
+operation that a Wait completes. A Sendrecv never `sends`; it has an `other`. Only intracommunicators and a
+rank's main thread are recorded. A rank's `done` is the last collective that it completed, or began without
+blocking. Ranks are those of the world.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +24,7 @@ from dataclasses import replace
 from mpi_classroom.errors import meaning
 from mpi_classroom.recording.calls import (
     MAKERS,
+    NUMBERING,
     OF_TORCH,
     OPENERS,
     SAME_CALL,
@@ -39,7 +44,7 @@ _CHECK_MESSAGES = "Check partners, tags and the number of messages."
 
 
 def report(states: Sequence[RankState], cause: str = "") -> str:
-    """The table of all ranks, then the likely cause: `cause`, when it is known from elsewhere."""
+    """The table of all ranks, then the likely cause: `cause`, if `watch.py` knows it."""
     what = [_shorten(state.what()) for state in states]
     width = max(map(len, what))
     who = [f"rank {state.rank} on {state.host}" if state.host else f"rank {state.rank}" for state in states]
@@ -65,7 +70,7 @@ def likely_cause(states: Sequence[RankState]) -> str:
     by_kind: dict[str, list[RankState]] = {}
     for state in states:
         by_kind.setdefault(state.kind, []).append(state)
-    waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
+    waiting, computing, finished = (by_kind.get(kind, []) for kind in ("waiting", "computing", "finished"))
     if deaths := [state.death for state in states if state.death is not None]:
         if lost := [death for death in deaths if death.how == "host"]:
             names = list(dict.fromkeys(death.host for death in lost))
@@ -85,20 +90,18 @@ def likely_cause(states: Sequence[RankState]) -> str:
         do = "does" if len(hosts) == 1 else "do"
         return f"{listed(hosts)} {do} not answer, so nothing is known of {_ranks(silent)}."
     if stopped := by_kind.get("stopped"):
-        it, its = ("it", "its") if len(stopped) == 1 else ("them", "each")
+        was = "was" if len(stopped) == 1 else "were"
         return (
-            f"{_ranks(stopped, 'is', 'are')} held by a stop signal (SIGSTOP) or a "
-            f"debugger. To let {it} go on, type in a terminal: kill -CONT and the number of {its} process."
+            f"{_ranks(stopped, 'is', 'are')} held by a stop signal (SIGSTOP) or a debugger, and {was} not "
+            "let go on in time."
         )
     if raised := by_kind.get("raised"):
         return _after_raise(raised, waiting, computing)
     if computing:
-        return _still_computing(waiting, computing)
-    if ended := by_kind.get("gone"):  # all were ended with others, and nobody else explains it
-        return (
-            f"{_ranks(ended, 'was', 'were')} ended; who died first is not known, or does not run this cell."
-        )
-    return _all_wait(waiting, by_kind.get("finished", []))
+        return _still_computing(waiting, computing, finished)
+    if gone := by_kind.get("gone"):  # all were ended with others, and nobody else explains it
+        return f"{_ranks(gone, 'was', 'were')} ended; who died first is not known, or does not run this cell."
+    return _all_wait(waiting, finished)
 
 
 def _why_it_died(deaths: Sequence[Death], raised: Sequence[RankState]) -> list[str]:
@@ -123,17 +126,20 @@ def _after_raise(
 ) -> str:
     if not waiting and not computing:
         return f"{_ranks(raised)} raised; the cell ended everywhere."
-    if waiting:
+    left = f"and {_ranks(computing, 'still computes', 'still compute')}"
+    if waiting and computing:
+        left = f"so {_ranks(waiting)} may wait for something that never comes, {left}"
+    elif waiting:
         left = f"so {_ranks(waiting, 'waits', 'wait')} for something that never comes"
-    else:
-        left = f"and {_ranks(computing, 'still computes', 'still compute')}"
     return (
         f"{_ranks(raised)} raised an error and left the cell, {left}. "
         f"{' '.join(('Correct the error first.', *_meanings(raised)))}"
     )
 
 
-def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState]) -> str:
+def _still_computing(
+    waiting: Sequence[RankState], computing: Sequence[RankState], finished: Sequence[RankState]
+) -> str:
     at_work = [state for state in computing if state.inside != AWAITS]
     if at_work:
         work = (
@@ -146,8 +152,8 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
         work += f" If {' or '.join(names)} is called on an intercommunicator, it may wait, unrecorded."
     if not waiting:
         return work
-    if circle := _point_to_point(_messages(waiting), ()):
-        return f"{circle} Besides, {work}"
+    if cause := _point_to_point(_messages(waiting), finished):
+        return f"{cause} Besides, {work}"
     return f"{_ranks(waiting, 'waits', 'wait')} for the others. {work}"
 
 
@@ -162,8 +168,7 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         )
     if cause := _in_torch(waiting, finished):
         return cause
-    messages = _messages(waiting)
-    if cause := _point_to_point(messages, finished):
+    if cause := _point_to_point(_messages(waiting), finished):
         return cause
     if cause := _opposite_orders(waiting):
         return cause
@@ -177,12 +182,18 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
                 has = "has" if len(begun) == 1 else "have"
                 return f"{_ranks(begun)} began {call.of} too, but {has} finished without waiting for it."
         return _disagreement(collectives[0], waiting, finished)
-    if any(call.on_window for call in calls.values()):
+    return _less_certain(waiting, finished)
+
+
+def _less_certain(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
+    """Why the ranks wait when neither a circle nor a collective explains it."""
+    messages = _messages(waiting)
+    if any(state.call is not None and state.call.on_window for state in waiting):
         return (
             "somebody waits for another rank's call on the window: every Lock needs its Unlock, and every "
             "Start and Complete of one side a Post and Wait of the other."
         )
-    for rank, call in sorted(messages.items()):  # less certain: that message may be complete
+    for rank, call in sorted(messages.items()):  # that message may be complete
         if any(state.rank == call.other for state in finished):
             return _left_alone(rank, call, call.other, "receives", finished)
     here = {state.rank for state in (*waiting, *finished)}
@@ -223,7 +234,7 @@ def _opposite_orders(waiting: Sequence[RankState]) -> str:
     """Why two collectives on different communicators keep each other from completing, or ""."""
     calls = {s.rank: s.call for s in waiting if s.call is not None and s.call.collective}
     waits_for = {
-        rank: [s.rank for s in waiting if (s.call is None or s.call.on != call.on) and misses(s, call)]
+        rank: [s.rank for s in waiting if s.call and s.call.on != call.on and has_not_completed(s, call)]
         for rank, call in calls.items()
     }
     if not (cycle := find_cycle(waits_for)):
@@ -245,26 +256,26 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
     done = [state.done.name for state in finished if state.done is not None and _made_last(state, call)]
     names = sorted({SAME_CALL.get(name, name) for name in (*(other.operation for other in here), *done)})
     if len(names) > 1:
+        are_in = "are in, or have made," if done else "are in"
         return (
-            f"the ranks are in different collectives ({', '.join(names)}). "
+            f"the ranks {are_in} different collectives ({', '.join(names)}). "
             "All ranks must make the same collective calls in the same order."
         )
     if len(roots := {other.peer or 0 for other in here}) > 1:
-        return (
-            f"the ranks are in {call.operation} with different roots ({', '.join(map(str, sorted(roots)))})."
-        )
+        numbers = ", ".join(map(str, sorted(roots))) + (f", {NUMBERING}" if call.on.part else "")
+        return f"the ranks are in {call.operation} with different roots ({numbers})."
     must = _must(call)
-    if skipped := [state for state in finished if misses(state, call)]:
+    if skipped := [state for state in finished if has_not_completed(state, call)]:
         if certain := [state for state in skipped if _surely_misses(state, call)]:
             did_not = f"{_ranks(certain)} did not."
         else:
             its = "its last collective was" if len(skipped) == 1 else "their last collectives were"
             did_not = f"{_ranks(skipped)} perhaps did not: {its} on another communicator."
         return f"{must} {did_not} {_CALL_IT_EVERYWHERE}"
-    for state in waiting:
+    for state in sorted(waiting, key=lambda state: not _surely_misses(state, call)):
         mine = state.call
         on_it = mine is not None and mine.collective and mine.on == call.on  # in it, or in an earlier one
-        if misses(state, call) and not on_it:
+        if has_not_completed(state, call) and not on_it:
             return f"{must} rank {state.rank} is still in {mine or 'another call'}."
     return ""
 
@@ -283,8 +294,8 @@ def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[R
     if not call.on.members or len(here) == len(call.on.members):
         return f"all ranks are in {call.operation}, but with different sizes or types."
     return (
-        f"{_ranks(here, 'is', 'are')} still in {call.operation}, which the other ranks have completed: they "
-        "made it with different sizes, types or roots."
+        f"{_ranks(here, 'is', 'are')} still in {call.operation}, which the other ranks have completed: not "
+        "all made it with the same size, type or root."
     )
 
 
@@ -299,7 +310,7 @@ def _made_last(state: RankState, call: Call) -> bool:
     return state.done is not None and (state.done.on, state.done.turn) == (call.on, call.turn)
 
 
-def misses(state: RankState, call: Call) -> bool:
+def has_not_completed(state: RankState, call: Call) -> bool:
     """Whether the rank must make the collective `call` and has not completed it, as far as one can know."""
     if call.on.members and state.rank not in call.on.members:
         return False
@@ -309,7 +320,7 @@ def misses(state: RankState, call: Call) -> bool:
 
 
 def _surely_misses(state: RankState, call: Call) -> bool:
-    """Whether a rank that `misses` the collective is known not to have made it.
+    """Whether a rank that `has_not_completed` the collective is known not to have made it.
 
     Of a rank only the last collective is known. When that was on another communicator, the rank may have made
     `call` before it, unless it made this communicator just then.
@@ -331,7 +342,8 @@ def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) ->
         why = _circle(calls, cycle, circle)
         rest = {rank: [call.peer] for rank, call in calls.items() if rank not in cycle}
         while other := find_cycle(rest):
-            if _circle(calls, other, circle) == why:  # the same words explain both
+            # Written with the first circle's names, so that equal words mean the same reason.
+            if _circle(calls, other, circle) == why:
                 alike.append(_arrows(other))
             rest = {rank: partners for rank, partners in rest.items() if rank not in other}
         return f"{why} The same holds for {listed(alike)}." if alike else why
@@ -357,7 +369,9 @@ def _left_alone(rank: int, call: Call, partner: int | None, does: str, finished:
 def _circle(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:
     """Why the ranks in `cycle` wait for each other, and the remedy; `circle` names them in the sentence."""
     if len(cycle) == 1:
-        return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
+        why = f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
+        begun = not calls[cycle[0]].sends or calls[cycle[0]].of
+        return f"{why} Of a message to itself, already begun, the tags must agree." if begun else why
     sends = [rank for rank in cycle if calls[rank].sends]
     both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
@@ -371,7 +385,7 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str
         why += "." if both else ", or use Sendrecv."
     else:
         why = (
-            "Each waits for a message that the next will send only after its own receive. "
+            "Each waits for a message that the next has not sent yet, or has sent with another tag. "
             "Let one of them send before it receives, or use Sendrecv."
         )
     return f"a circle of waiting: {circle}. {why}"
@@ -384,11 +398,11 @@ def _arrows(cycle: Sequence[int]) -> str:
 def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:
     for rank in cycle:
         to = calls[rank].other
-        of = calls[to].peer if to is not None and to in calls and calls[to].other is not None else None
-        if of is not None and of not in (-1, rank):
+        source = calls[to].peer if to is not None and to in calls and calls[to].other is not None else None
+        if source is not None and source not in (-1, rank):
             return (
                 f"{circle} wait for each other: rank {rank} sends to rank {to}, but rank {to} receives from "
-                f"rank {of}. If each sends to one side, each must receive from the other side."
+                f"rank {source}. If each sends to one side, each must receive from the other side."
             )
     tags = {tag for rank in cycle if (tag := calls[rank].tag) is not None and tag >= 0}
     if len(tags) > 1:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from mpi_classroom.cause import find_cycle, is_in, misses
+from mpi_classroom.cause import find_cycle, has_not_completed, is_in
 from mpi_classroom.recording.calls import Call, Counts
 from mpi_classroom.sentences import listed_ranks
 from mpi_classroom.snapshot import NOTHING_COUNTED, RankState, Snapshot
@@ -209,7 +209,7 @@ def waits_for(state: RankState, states: Sequence[RankState]) -> tuple[int, ...]:
     by_rank = {each.rank: each for each in states}
     if call.collective:
         members = [by_rank[rank] for rank in call.on.members or by_rank if rank in by_rank]
-        return tuple(each.rank for each in members if misses(each, call) and not is_in(each, call))
+        return tuple(each.rank for each in members if has_not_completed(each, call) and not is_in(each, call))
     ends = [rank for rank in dict.fromkeys((call.peer, call.other)) if rank is not None and rank >= 0]
     met = {rank for rank in ends if rank in by_rank and _meets(state.rank, call, rank, by_rank[rank].call)}
     return tuple(rank for rank in ends if rank not in met)

@@ -107,9 +107,10 @@ class Observer:
 
     def look(self, ranks: Iterable[int], *, close: bool = False) -> list[RankState]:
         """The states of `ranks`, none of which has ended the cell; `close` includes their source lines."""
-        ranks, seconds = list(ranks), self.seconds
+        ranks = list(ranks)
         stacks = self._stacks(ranks) if close else {}
         looks = self._looks(ranks, fresh=close, processes=True)
+        seconds = self.seconds  # now, because the stacks may take seconds
         return [self._state(rank, looks[rank], seconds, stacks.get(rank, ())) for rank in ranks]
 
     def _state(self, rank: int, look: Look, seconds: float, stack: Sequence[Frame]) -> RankState:
@@ -118,13 +119,14 @@ class Observer:
         silent = look.age > SILENT_SECONDS
         call = None if silent else named(record.call, torch_call(stack, asleep=not process.runnable))
         kind, unrecorded = kind_of(call is not None, stack, inside or code)
-        error = ""
+        error, pid = "", None
         if silent:
             kind, error = "stopped", f"{host.name} has not answered for {look.age:.0f} s"
         elif process.condition == "gone":
             kind, error = "gone", "was ended with the others"
         elif process.condition == "stopped":
-            kind, error = "stopped", f"is stopped (process {host.pids[rank]})"
+            kind, pid = "stopped", host.pids[rank]
+            error = f"is stopped (process {pid})"
         before = self._seen.get(rank)
         same_call = before is not None and before.call_number == (call.number if call else None)
         self._seen[rank] = RankState(
@@ -144,6 +146,7 @@ class Observer:
             silent=silent,
             moved=process.moved,
             host=host.name,
+            pid=pid,
         )
         return self._seen[rank]
 

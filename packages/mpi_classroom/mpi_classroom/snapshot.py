@@ -81,6 +81,7 @@ class RankState:
     messages and bytes so far, and the requests that are still posted. `cpu_seconds` is the CPU time of its
     process, None while unknown; `runnable`, whether it wants a CPU now. `moved` has the bytes that it read
     and wrote so far, None where nobody asked. `host` is where it runs, "" if all ranks are on this machine.
+    `pid` is its process, if it is stopped.
     """
 
     rank: int
@@ -100,6 +101,7 @@ class RankState:
     runnable: bool = False
     moved: int | None = None
     host: str = ""
+    pid: int | None = None
 
     @property
     def ended(self) -> bool:

@@ -17,7 +17,8 @@ collective calls in this cell than others.
 
 In a `Snapshot`, `ranks` run the cell; `busy` are those that have not ended it, and those that run an earlier
 cell in the background. `down` says why the cluster no longer runs; `died`, that a rank is known to be dead,
-sometimes later than `down`. A rank is in `call` since the second `since`.
+sometimes later than `down`. A rank is in `call` since the second `since`. One that came to it just before the
+close look still moves: what it waits for at that moment is no cause.
 
 A rank counts as waiting only while it is in a *recorded* call. Our wrappers of mpi4py's blocking calls
 (`recording/`) note it on entry and erase the note on return; a library whose waits are not MPI calls can
@@ -29,15 +30,16 @@ The source line is no proof: `f(x).Free()` may be computing `f(x)`. The remedy i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mpi_classroom import steps
-from mpi_classroom.cause import report
+from mpi_classroom.cause import likely_cause, report
 from mpi_classroom.recording.calls import Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 
 GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
+MOVING_SECONDS = GRACE_SECONDS / 2  # a rank that has been in its call for less still moves
 STANDSTILL_SECONDS = 10.0  # all ranks inside MPI and none moves
 INTERRUPT_SECONDS = 1.0  # for the ranks to end after an interrupt
 BUSY_INTERRUPT_SECONDS = 4.0  # the same, while one of them still runs
@@ -45,6 +47,7 @@ STARVED_INTERRUPT_SECONDS = 30.0  # the same, while one that wants to run has ha
 INTERRUPT_CPU_SECONDS = 0.5  # enough CPU time for a rank to end after an interrupt
 STATUS_SECONDS = 3.0  # from then on, once a second: who waits for what
 CPU_SLICE_SECONDS = 0.03  # the clock of processes ticks every 0.01 s
+STILL_MOVES = "none that is known: a rank was still moving, as in a long or endless loop of calls."
 REMOVED = "a part of the cluster was ended or removed, by the cell or by somebody else."
 MOVED_BYTES = 64 * 2**10  # more than a waiting rank moves for the notebook's own connections
 
@@ -122,7 +125,7 @@ class Watch:
         still = min(standstill(now.busy, now.seconds), self.traffic.quiet(now.busy, now.seconds))
         # CPU time counts from half a grace period after the last move: so it leaves out the work before the
         # call, and is known when the grace period is over.
-        if still < GRACE_SECONDS / 2:
+        if still < MOVING_SECONDS:
             self.cpu_shares.restart()
         elif self.cpu_shares.starved(now.busy):
             return ""  # a rank that got no CPU time since then has had no chance to move: wait on
@@ -151,6 +154,10 @@ class Watch:
             self.cause = ""
         elif all(state.kind == "finished" for state in now.ranks):  # so the cluster is down, see `decide`
             self.cause = REMOVED
+        elif not now.down:
+            bytes_move = self.traffic.quiet(now.busy, now.seconds) < MOVING_SECONDS
+            moving = now.busy if bytes_move else still_moving(now.busy, now.seconds)
+            self.cause = cause_while_moving(now.ranks, moving)
         self.report = f"{self.reason}\n\n{report(now.ranks, self.cause)}\n"
         # An interrupt reaches neither a rank inside MPI nor a thread that it waits for.
         if now.down or any(
@@ -208,13 +215,44 @@ def standstill(busy: Sequence[RankState], seconds: float) -> float:
     return seconds - max(state.since for state in busy)
 
 
+def still_moving(busy: Sequence[RankState], seconds: float) -> list[RankState]:
+    """Those in `busy` that have just come to the recorded call that they wait in.
+
+    Nobody knows since when a rank is in a call that only its stack shows; such a call has no number.
+    """
+    return [
+        state
+        for state in busy
+        if state.kind == "waiting" and state.call_number and seconds - state.since < MOVING_SECONDS
+    ]
+
+
+def cause_while_moving(states: Sequence[RankState], moving: Sequence[RankState]) -> str:
+    """The cause if the ranks `moving` still move, "" if there are none or others explain the waiting.
+
+    A rank that computes is the cause; but then, too, the call that another is in for a moment accuses nobody.
+    """
+    kinds = {state.kind for state in states}
+    if not moving or not kinds.isdisjoint(("raised", "gone", "stopped")):
+        return ""
+    if "computing" not in kinds:
+        return STILL_MOVES
+    return likely_cause([replace(state, call=None) if state in moving else state for state in states])
+
+
 def status_line(now: Snapshot) -> str:
     """Who waits for what, on one line: `rank 0 computing · rank 1 waiting in Barrier`."""
-    return " · ".join(
-        f"rank {state.rank} {state.what() if state.kind == 'waiting' else state.kind}"
-        for state in now.ranks
-        if not state.ended
-    )
+    return " · ".join(f"rank {state.rank}{_status(state)}" for state in now.ranks if not state.ended)
+
+
+def _status(state: RankState) -> str:
+    """What a rank does, and of one that is stopped, what lets it go on."""
+    if state.silent:
+        return f": {state.error}"
+    if state.pid is not None:
+        there = f" on {state.host}" if state.host else ""
+        return f" {state.error}: kill -CONT {state.pid}{there}"
+    return f" {state.what() if state.kind == 'waiting' else state.kind}"
 
 
 class CpuShares:

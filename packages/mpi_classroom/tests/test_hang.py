@@ -106,6 +106,11 @@ CAUSES = {
         [raised(0), computing(1)],
         "rank 0 raised an error and left the cell, and rank 1 still computes. Correct the error first.",
     ),
+    "a raise while one waits and another computes": (
+        [raised(0), waiting(1, collective("Barrier")), computing(2)],
+        "rank 0 raised an error and left the cell, so rank 1 may wait for something that never comes, and "
+        "rank 2 still computes. Correct the error first.",
+    ),
     "a collective that one rank skips": (
         [*(waiting(rank, collective("Barrier")) for rank in (0, 1, 2)), finished(3)],
         "Barrier is a collective: every rank of the communicator must call it, and rank 3 did not. Run any…",
@@ -118,9 +123,13 @@ CAUSES = {
         [waiting(rank, collective("Reduce", root=rank)) for rank in (0, 1)],
         "the ranks are in Reduce with different roots (0, 1).",
     ),
+    "different roots on a part of the world": (
+        [waiting(rank, collective("Reduce", on=RIGHT, root=rank)) for rank in (2, 3)],
+        "the ranks are in Reduce with different roots (2, 3, as COMM_WORLD numbers them).",
+    ),
     "a rank that is stopped": (
         [waiting(0, collective("Barrier")), RankState(1, "stopped", error="is stopped (process 9)")],
-        "rank 1 is held by a stop signal…kill -CONT and the number of its process.",
+        "rank 1 is held by a stop signal (SIGSTOP) or a debugger, and was not let go on in time.",
     ),
     "a circle of sends": (
         [waiting(rank, send((rank + 1) % 3)) for rank in range(3)],
@@ -130,7 +139,18 @@ CAUSES = {
         [waiting(rank, send(1 - rank, rank, "ssend")) for rank in (0, 1)],
         "…Each sends synchronously: until a receive matches, the send does not end.",
     ),
-    "a rank that waits for itself": ([finished(0), waiting(1, recv(1))], "rank 1 waits for itself…"),
+    "a rank that sends to itself": (
+        [finished(0), waiting(1, send(1))],
+        "rank 1 waits for itself, and while it waits it can do nothing else.",
+    ),
+    **{
+        f"a rank that waits for itself in {call}": (
+            [finished(0), waiting(1, call)],
+            "rank 1 waits for itself, and while it waits it can do nothing else. Of a message to itself, "
+            "already begun, the tags must agree.",
+        )
+        for call in (recv(1, tag=2), sendrecv(1, 1, tag=2), wait_for("Isend", 1, tag=2))
+    },
     "a collective of torch that one rank skips": (
         [in_torch(0), finished(1), in_torch(2)],
         "ranks 0 and 2 are in torch.distributed.all_reduce, but rank 1 has finished. Every rank…",
@@ -154,7 +174,19 @@ CAUSES = {
     ),
     "the root of a Bcast does not wait: it has finished while the others are in Barrier": (
         [finished(0, "Bcast", 2), *(waiting(rank, collective("Barrier", 2)) for rank in (1, 2, 3))],
-        "…different collectives (Barrier, Bcast)…",
+        "the ranks are in, or have made, different collectives (Barrier, Bcast). All ranks…",
+    ),
+    "different collectives of ranks that all wait": (
+        [waiting(rank, collective(name)) for rank, name in enumerate(("Bcast", "Barrier"))],
+        "the ranks are in different collectives (Barrier, Bcast). All ranks…",
+    ),
+    "who surely misses a collective is accused before who perhaps does": (
+        [
+            waiting(0, collective("Barrier", 3)),
+            waiting(1, recv(-1), Done("Bcast", 0, LEFT)),
+            waiting(2, recv(-1), Done("Barrier", 2, WORLD)),
+        ],
+        "…every rank of the communicator must call it, and rank 2 is still in Recv from any rank.",
     ),
     "two names of one MPI function are the same collective": (
         [
@@ -169,7 +201,8 @@ CAUSES = {
     ),
     "some have completed the collective": (
         [*(finished(rank, "Bcast", 4) for rank in range(3)), waiting(3, collective("Bcast", 4, root=0))],
-        "rank 3 is still in Bcast, which the other ranks have completed: they made it with different sizes…",
+        "rank 3 is still in Bcast, which the other ranks have completed: not all made it with the same size, "
+        "type or root.",
     ),
     "a rank in the collective of another communicator": (
         [waiting(0, collective("Barrier", 0, LEFT)), waiting(1, collective("Barrier", 0, RIGHT))],
@@ -197,9 +230,9 @@ CAUSES = {
         "rank 3 began Ibarrier too, but has finished without waiting for it.",
     ),
     "a circle of receives has a remedy": (
-        [waiting(rank, recv((rank + 1) % 3)) for rank in range(3)],
-        "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0. Each waits for a message…"
-        "Let one of them send before it receives, or use Sendrecv.",
+        [waiting(rank, recv((rank + 1) % 3, tag=2)) for rank in range(3)],
+        "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0. Each waits for a message that the next has "
+        "not sent yet, or has sent with another tag. Let one of them send before it receives, or use Send…",
     ),
     "a circle of sends and receives, of which none faces its own": (
         [waiting(0, send(1)), waiting(1, recv(2)), waiting(2, recv(0))],
@@ -240,6 +273,11 @@ CAUSES = {
     "the end of a chain is blamed, not its beginning": (
         [waiting(0, recv(1)), waiting(1, recv(2)), finished(2)],
         "rank 1 is in Recv from rank 2…",
+    ),
+    "a partner that has finished comes before a rank that computes": (
+        [waiting(0, recv(1)), finished(1), computing(2)],
+        "rank 0 is in Recv from rank 1, but rank 1 has finished without a call that sends it.…Besides, rank "
+        "2 still computes…",
     ),
     "a message from anyone": (
         [waiting(0, recv(-1, tag=2, name="Probe")), *(finished(rank) for rank in (1, 2, 3))],

@@ -97,6 +97,22 @@ def test_since_is_when_a_rank_was_first_seen_in_a_call(looks, tmp_path):
     assert since == [0.5, 0.5, 1.5, 1.5], "the same call again has another number: it is a move"
 
 
+def test_a_call_that_a_slow_close_look_finds_began_after_it(looks, tmp_path):
+    """A rank that makes call after call must not seem to have stood still while the stacks were awaited."""
+    looking, now = looks
+    in_call(tmp_path, 0, 1)
+    looking.look([0])
+
+    def slow():
+        now[0] += 0.9
+        in_call(tmp_path, 0, 2)
+        return {}
+
+    looking.hosts[0].ask_stacks = lambda ranks: slow
+    seen = looking.snapshot([0], ended={}, close=True)
+    assert seen.ranks[0].since == pytest.approx(seen.seconds)
+
+
 def test_a_snapshot_has_all_ranks_whatever_is_known_of_them(looks, tmp_path):
     looking, _ = looks
     in_call(tmp_path, 0, 3)
@@ -193,4 +209,4 @@ def test_a_rank_that_is_stopped_says_its_process(looks, monkeypatch, status):
     stopped = replace(RankState(0, "stopped"), error=f"is stopped (process {os.getpid()})")
     monkeypatch.setattr(psutil.Process, "status", lambda self: status)
     state = looking.look([0], close=True)[0]
-    assert (state.kind, state.what()) == ("stopped", stopped.error)
+    assert (state.kind, state.what(), state.pid) == ("stopped", stopped.error, os.getpid())

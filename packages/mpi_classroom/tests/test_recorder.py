@@ -250,6 +250,9 @@ def test_a_wait_for_any_names_what_all_have_in_common(record):
     receives = [comm.Irecv(np.zeros(1), 0, tag) for tag in (1, 2)]
     assert requests._any_of(receives)[0] == -1 and requests._any_of(receives[:1]) == receives[0]._of
     assert requests._any_of([*receives, comm.Ibarrier()]) == note.NO_OPERATION
+    assert requests._any_of([comm.Ibarrier(), comm.Ibarrier()]) == note.NO_OPERATION, (
+        "no root, no communicator"
+    )
     for tag in (1, 2):
         comm.Send(np.zeros(1), 0, tag)
     assert sorted(requests.RecordedRequest.Waitsome(receives)) == [0, 1]
@@ -539,7 +542,9 @@ def test_the_words_for_a_call_on_a_part_of_the_world():
     part = Communicator(1, (2, 3), part=True)
     assert str(Call("recv", -1, None, -1, 1, 0, part)) == "recv from any rank"
     assert str(Call("Barrier", None, None, None, 1, 0, part)) == "Barrier of ranks 2, 3"
-    assert str(Call("Bcast", 3, None, None, 1, 0, part)) == "Bcast with root 3 of ranks 2, 3"
+    assert str(Call("Bcast", 3, None, None, 1, 0, part)) == (
+        "Bcast with root 3 of ranks 2, 3 (as COMM_WORLD numbers them)"
+    )
     assert str(Call("Recv", 3, None, 5, 1, 0, part)) == "Recv from rank 3, tag 5 (as COMM_WORLD numbers them)"
 
 

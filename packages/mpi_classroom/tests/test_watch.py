@@ -6,7 +6,7 @@ import pytest
 
 from mpi_classroom.recording.calls import EVERYONE, IN_LIBRARY, Call, Collectives, Counts
 from mpi_classroom.snapshot import Death, RankState, Snapshot
-from mpi_classroom.watch import CpuShares, Decision, Watch, status_line
+from mpi_classroom.watch import STILL_MOVES, CpuShares, Decision, Watch, status_line
 
 BARRIER = Call("Barrier", None, None, None, 1)
 
@@ -196,7 +196,7 @@ def test_a_wait_that_a_library_announced_stands_still_under_the_name_that_the_st
 
 def test_a_wait_that_only_the_stack_shows_is_interrupted_first():
     over_gloo = Call("torch.distributed.all_reduce", None, None, None, 0, interruptible=True)
-    asleep = replace(waiting(0, runnable=False), call=over_gloo)
+    asleep = replace(waiting(0, since=2.0, runnable=False), call=over_gloo)
     machine = Watch(1, {})
     follow(machine, at(1.5, computing(0, runnable=False), finished(1)))
     assert machine.decide(at(2.0, asleep, finished(1))) == Decision("interrupt")
@@ -266,6 +266,51 @@ def test_ranks_that_have_all_ended_are_not_said_to_wait():
     assert "Likely cause: a part of the cluster was ended or removed" in decision.words
 
 
+# -------------------------------------------------------------------- a program that still moves
+
+FACING = [Call("Send", 1, None, 0, 8), Call("Recv", 0, None, 0, 9)]
+
+
+def reported(*ranks):
+    """The cause that is reported of `ranks` at second 60, after the deadline or an interrupt."""
+    causes = []
+    for end in (
+        lambda machine: machine.decide(at(59.9, *ranks)),
+        lambda machine: machine.learner_interrupts(59.9),
+    ):
+        machine = Watch(1, {})
+        end(machine)
+        machine.decide(at(60.0, *ranks))
+        causes.append(machine.report.partition("Likely cause: ")[2].rstrip())
+    assert causes[0] == causes[1]
+    return causes[0]
+
+
+@pytest.mark.parametrize("calls", [FACING, [replace(BARRIER, name="Allreduce")] * 2])
+def test_a_rank_that_still_moves_is_not_accused(calls):
+    ranks = [replace(waiting(rank), call=call) for rank, call in enumerate(calls)]
+    assert reported(*ranks).endswith(("do not match.", "with different sizes or types."))
+    ranks[1] = replace(ranks[1], since=59.8)
+    assert reported(*ranks) == reported(*ranks, finished(2)) == STILL_MOVES
+    assert reported(*ranks, raised(2)).startswith("rank 2 raised an error")
+
+
+def test_a_rank_that_computes_is_named_but_not_the_calls_of_those_that_move():
+    ranks = [replace(waiting(rank, since=59.8), call=call) for rank, call in enumerate(FACING)]
+    assert reported(*ranks, computing(2)).startswith(
+        "ranks 0 and 1 wait for the others. rank 2 still computes"
+    )
+
+
+def test_ranks_between_which_bytes_move_in_one_long_call_are_not_accused():
+    machine = Watch(60, {})
+    for n in range(242):
+        ranks = [replace(used(waiting(r), n / 4), moved=n * 10**6) for r in (0, 1)]
+        machine.decide(at(n / 4, *ranks))
+    machine.decide(at(60.6, *(replace(state, moved=10**9) for state in ranks)))
+    assert machine.report.endswith(f"{STILL_MOVES}\n")
+
+
 # -------------------------------------------------------------------- when all have ended
 
 
@@ -317,6 +362,13 @@ def test_from_three_seconds_on_it_shows_once_a_second_who_waits_for_what():
         f"{seconds} s · rank 0 computing · rank 1 waiting in Barrier · rank 3 stopped" for seconds in (3, 4)
     ]
     assert status_line(at(1.0, gone(0), finished(1))) == "rank 0 gone"
-    held = replace(waiting(0), kind="stopped", error="is stopped")
     unseen = RankState(1, "waiting", unrecorded=("result",))
-    assert status_line(at(1.0, held, unseen)) == "rank 0 stopped · rank 1 waiting in result"
+    assert status_line(at(1.0, unseen)) == "rank 1 waiting in result"
+
+
+def test_the_status_line_says_how_a_stopped_rank_goes_on_and_that_a_host_is_silent():
+    held = replace(waiting(0), kind="stopped", error="is stopped (process 9)", pid=9)
+    assert status_line(at(1.0, held)) == "rank 0 is stopped (process 9): kill -CONT 9"
+    assert status_line(at(1.0, replace(held, host="n2"))).endswith(": kill -CONT 9 on n2")
+    silent = RankState(1, "stopped", error="n2 has not answered for 4 s", silent=True, host="n2")
+    assert status_line(at(1.0, silent)) == "rank 1: n2 has not answered for 4 s"

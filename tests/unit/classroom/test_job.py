@@ -115,6 +115,15 @@ def test_an_endless_loop_ends_at_the_deadline() -> None:
 
 
 @pytest.mark.slow
+def test_an_endless_loop_of_messages_is_not_accused_of_a_mismatch() -> None:
+    loop = shift("ball, other = np.zeros(10**6), 1 - comm.rank", "while comm.size == 2:")
+    loop = loop.replace("size == 2:", "size == 2: comm.Sendrecv(ball, other, 0, ball.copy(), other)")
+    text = short(check(replace(exercise(), seconds=4), loop))
+    assert "it does not end" in text and "wait for each other" not in text
+    assert "a rank was still moving" in text or "still compute" in text
+
+
+@pytest.mark.slow
 def test_a_message_that_nobody_receives_is_found() -> None:
     one_more = exercise().solution.replace(
         "    return", "    comm.Isend(value, dest=right, tag=9)\n    return"

@@ -37,7 +37,7 @@ POLL_SECONDS = 1.0  # a rank that has not tested for so long does something else
 NOTHING = -1000  # no peer: further from the ranks than ANY_SOURCE, PROC_NULL and ROOT are
 
 # Position and keyword, among the arguments, of the peer that this rank waits for, of the other one that it
-# does not wait for, and of the tag; the tag's default.
+# may wait for, too (Sendrecv), and of the tag; the tag's default.
 _TO = ((1, "dest"), None, (2, "tag"), 0)
 _FROM = ((1, "source"), None, (2, "tag"), -1)
 _PROBE = ((0, "source"), None, (1, "tag"), -1)
@@ -128,6 +128,8 @@ IN_LIBRARY = "a library that uses MPI"
 OF_TORCH = "torch.distributed"  # how the calls begin that the stack names
 TORCH_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "Work.wait for a message")
 
+NUMBERING = "as COMM_WORLD numbers them"  # of ranks in a part of the world, which have other numbers there
+
 COLLECTIVES = frozenset((*ROOTED, *ALIKE, *MAKERS))
 _BY_ALL = COLLECTIVES | {*ON_GRIDS, *STARTED_BY_ALL, *OPENERS, *OF_FILES_AND_WINDOWS}
 NAMES = (  # by code
@@ -142,14 +144,15 @@ class Communicator:
     """A communicator as every one of its ranks knows it: by how it was made, and its ranks in the world."""
 
     context: int = 0
-    members: tuple[int, ...] = ()  # empty: unknown
+    members: tuple[int, ...] = ()  # () when unknown; of a world above 64 ranks only ranks below 64
     part: bool = False  # fewer than the world
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A blocking MPI call that a rank is in. `peer` is who it waits for (None: everyone), -1 for anyone.
+    """A blocking MPI call that a rank is in.
 
+    `peer` is who it waits for, or the root of a collective (-1: anyone; None: everyone, or nobody knows).
     Ranks are those of the world. `number` counts all calls of the rank, `turn` the collectives before this
     one on its communicator. `of` is what a wait waits for: an operation that was started before.
     `interruptible`: it is known from the stack alone, and an interrupt may end it.
@@ -187,7 +190,7 @@ class Call:
 
     @property
     def sends(self) -> bool:
-        """Whether this is a send that waits for its receiver, and no more."""
+        """Whether this is a send that waits for its receiver, and no more; a Sendrecv has an `other`."""
         return "send" in self.operation.lower() and self.other is None
 
     def __str__(self) -> str:
@@ -197,12 +200,12 @@ class Call:
         if self.collective:
             root = "" if self.peer in (None, 0) else f" with root {self.peer}"
             among = f" of ranks {', '.join(map(str, self.on.members))}" if self.on.part else ""
-            return f"{name}{root}{among}"
+            return f"{name}{root}{among}{f' ({NUMBERING})' if root and among else ''}"
         if self.peer is None and (self.on_window or self.name in (*WAITS, *POLLS)):
             return name
         tag = "" if self.tag is None or self.tag < 0 else f", tag {self.tag}"
         named = any(rank is not None and rank >= 0 for rank in (self.peer, self.other))
-        numbering = " (as COMM_WORLD numbers them)" if self.on.part and named else ""
+        numbering = f" ({NUMBERING})" if self.on.part and named else ""
         if self.other is not None:
             return f"{name} to {_who(self.other)} and from {_who(self.peer)}{tag}{numbering}"
         preposition = "of" if self.on_window else "to" if self.sends else "from"

@@ -251,6 +251,7 @@ def _wait_for_each(name: str, requests: Sequence[Any], statuses: Statuses) -> li
 
 
 _status = MPI.Status()  # where MPI says how much was received, when the caller does not want to know
+_BY_ALL = frozenset(CODES[name] for name in STARTED_BY_ALL)
 _RECEIVE = frozenset(code for name, code in CODES.items() if name in STARTED and "recv" in name.lower())
 
 
@@ -275,12 +276,17 @@ def _complete_some(
 
 
 def _any_of(requests: Sequence[Any]) -> Operation:
-    """What a wait for one of many is for: their common operation, from nobody in particular."""
+    """What a wait for one of many is for: their common operation, from nobody in particular.
+
+    Of several collectives nothing is said: they may have different roots and communicators.
+    """
     operations = {_of(request) for request in requests}
     if len(operations) == 1:
         return operations.pop()
     codes = {operation[-1] for operation in operations}
-    return (-1, NOTHING, NOTHING, 0, 0, 0, codes.pop()) if len(codes) == 1 else NO_OPERATION
+    if len(codes) > 1 or codes <= _BY_ALL:
+        return NO_OPERATION
+    return (-1, NOTHING, NOTHING, 0, 0, 0, codes.pop())
 
 
 # -------------------------------------------------------------------- what makes them
