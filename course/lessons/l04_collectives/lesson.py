@@ -96,7 +96,7 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half a **ping-pong** (a message there and back). Each byte adds a
+# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half a **ping-pong** (there and back). Each byte adds a
 # time β; 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
@@ -128,7 +128,7 @@ def seconds(comm, way, nbytes):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # command-line numbers
+    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -193,7 +193,7 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs with a link of 25 GB/s each sum 25 MB; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change section 3's cell.
+# 64 GPUs with a link of 25 GB/s each sum 25 MB; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change section 3.
 #
 # <details><summary>What to listen for</summary>64: the ring, with 3.7 against 6.1 ms. 2,048: doubling, with 11 against 59 ms.</details>
 
