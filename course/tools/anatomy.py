@@ -18,6 +18,8 @@ KNOWN_TAGS = ("nbval-ignore-output", "raises-exception", MORE)
 MAX_CODE_LINES = 25
 MAX_CODE_CELLS = 3
 LIST_IN_SENTENCE = re.compile(r"^[^\s\d#>|*+-].*[\w,]\n((?:1[.)]|[-+*]) .*)", re.MULTILINE)
+DRAWERS = re.compile(r"^from course\.lessons\.\S+figures\S* import (.+)", re.MULTILINE)
+CALL = re.compile(r"(\w+)\(.*\)(?:\s*#.*)?$")  # on one line, and not assigned
 UNREMOVED = re.compile(r"\b(mkdtemp|mkstemp)\((?![^()]*\bdir=)")
 
 
@@ -98,6 +100,17 @@ def wrapped(lesson: LessonSource) -> Iterator[Problem]:
     for n, text, _ in lesson.pages:
         for match in LIST_IN_SENTENCE.finditer(text):
             yield n, f"the line {match[1][:30]!r} becomes a list; break the line at a different word"
+
+
+def pictures(lesson: LessonSource) -> Iterator[Problem]:
+    """A notebook shows the value of a cell's last expression only: a picture drawn before it is lost."""
+    drawers = {"show"}
+    for n, cell in lesson.code:
+        for names in DRAWERS.findall(short_imports(cell.source)):
+            drawers |= {name.strip() for name in names.split(",")}
+        for line in cell.source.rstrip().splitlines()[:-1]:
+            if (match := CALL.match(line)) and match[1] in drawers:
+                yield n, f"nobody sees the picture of {match[1]}(…), for more follows; draw it at the end"
 
 
 def alt_text(lesson: LessonSource) -> Iterator[Problem]:
@@ -182,6 +195,7 @@ RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
     code_length,
     prose,
     wrapped,
+    pictures,
     alt_text,
     cell_tags,
     paths_in_source,

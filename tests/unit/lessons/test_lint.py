@@ -150,6 +150,7 @@ BAD_SOURCES = [
     ("empty cell", "# %%\ny = 2", "# %%", 8, "the code cell is empty"),
     ("four in a row", "# %%\ny = 2", "# %%\ny = 2\n\n# %%\nz = 3", 9, "4th code cell in a row"),
     ("torn sentence", "# Words,", "# It is in section\n# 1. Words,", 5, "becomes a list"),
+    ("lost picture", "x = 1", 'show(rows, x="a", y="b")\nx = 1', 7, "nobody sees the picture of show(…)"),
     ("markdown image", "![a red dot on a line](dot.png)", "![](dot.png)", 5, "has no alt text"),
     ("unknown tag", "# %%\nx = 1", '# %% tags=["skip-execution"]\nx = 1', 7, "'skip-execution' is not known"),
     ("path in code", "x = 1", 'x = open("/home/ada/x")', 7, "/home/ada/x is a path of one machine"),
